@@ -1,0 +1,207 @@
+"""Depth: where a Hugging Face model keeps its blocks, and how it is cut. The only file that knows model families.
+
+It knows them by structure, not by name: the blocks are the one `ModuleList` as long as the config says the model is
+deep, and the tail is whatever modules turn the last block's output into the model's output (the final norm of pre-norm
+families, nothing in post-norm ones). What is not understood is refused; what is found is proved in `exactness.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+__all__ = ["Backbone", "cut_config", "find_backbone", "hidden_states", "probing", "refusal", "shallow_view", "share_memory"]
+
+Copied = TypeVar("Copied", bound=nn.Module)
+
+# Lists that can be as long as the model is deep by accident; every other list of that length is one entry per layer.
+_NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id", "matryoshka_dimensions"}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What there is to know about a model's depth.
+
+    Attributes:
+        num_layers: How many blocks a forward pass runs, N.
+        blocks: Dotted path of the `ModuleList` of N blocks; None where one block is run N times (ALBERT) and only the
+            config says how often.
+        tail: Dotted paths of the modules between the last block and the model's output, in order of use.
+    """
+
+    num_layers: int
+    blocks: str | None
+    tail: tuple[str, ...]
+
+    def finish(self, model: PreTrainedModel, state: Tensor) -> Tensor:
+        """Turn the raw state after any block into what the model cut there returns: (batch, tokens, hidden) both ways."""
+        for path in self.tail:
+            state = model.get_submodule(path)(state)
+        return state
+
+
+def find_backbone(model: nn.Module) -> Backbone:
+    """Find the blocks and the tail of a model.
+
+    Args:
+        model: The Hugging Face model inside a `Transformer` module.
+
+    Raises:
+        TypeError: Not a `PreTrainedModel`: a PEFT wrapper, an ONNX session.
+        ValueError: The structure is not understood; the message names the class and what was looked for.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. Merge a PEFT wrapper first "
+            "(`model[0].model = model[0].model.merge_and_unload()`); load ONNX or OpenVINO models with backend='torch'."
+        )
+    num_layers = getattr(model.config, "num_hidden_layers", None)
+    if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
+        raise refusal(model, f"Its config has no usable `num_hidden_layers` (found {num_layers!r}).")
+    blocks = _find_blocks(model, num_layers)
+    return Backbone(num_layers, blocks, _find_tail(model, blocks))
+
+
+def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
+    """Copy of a config that says `num_layers`, every per-layer list (`layer_types`, ...) cut to match."""
+    cut = copy.copy(config)
+    for name, value in vars(config).items():
+        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
+            setattr(cut, name, value[:num_layers])
+    cut.num_hidden_layers = num_layers
+    return cut
+
+
+def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
+    """The model with its first `num_layers` blocks only, made of the model's own parameters: training it trains them.
+
+    Containers are copied, so that the view can have fewer blocks and a config of its own; parameters, buffers and leaf
+    modules are shared, no tensor is made, and the model looked at stays as it is.
+    """
+    config = cut_config(model.config, num_layers)
+    copies: dict[int, nn.Module] = {}
+
+    def copy_container(module: nn.Module, path: str) -> nn.Module:
+        if id(module) in copies or not module._modules:
+            return copies.get(id(module), module)
+        container = copies[id(module)] = copy.copy(module)
+        # Hooks that transformers installs through a view must not pile up on the model.
+        container._forward_hooks = module._forward_hooks.copy()
+        if getattr(module, "config", None) is model.config:
+            container.config = config  # type: ignore[assignment]
+        names = list(module._modules)[: num_layers if path == backbone.blocks else None]
+        container._modules = {
+            name: None if (child := module._modules[name]) is None else copy_container(child, f"{path}.{name}".lstrip("."))
+            for name in names
+        }
+        return container
+
+    view = copy_container(model, "")
+    if not isinstance(view, PreTrainedModel):
+        raise TypeError(f"{type(model).__name__} copied itself into a {type(view).__name__}.")
+    return view
+
+
+@contextmanager
+def hidden_states(config: PreTrainedConfig) -> Iterator[None]:
+    """Within this context the model returns the state after every block."""
+    before = config.output_hidden_states
+    config.output_hidden_states = True
+    try:
+        yield
+    finally:
+        config.output_hidden_states = before
+
+
+def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
+    lists = {path: module for path, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    found = [path for path, module in lists.items() if len(module) == num_layers]
+    outermost = [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
+    if len(outermost) == 1:
+        return outermost[0]
+    if not found and lists and all(len(module) == 1 for module in lists.values()):
+        return None
+    raise refusal(
+        model,
+        f"Looked for one ModuleList of {num_layers} blocks (config.num_hidden_layers), found {len(outermost)}: {outermost}; "
+        f"all its lists: { {path: len(module) for path, module in lists.items()} }.",
+    )
+
+
+def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
+    """Follow the last block's output through the modules beside the block list until it is the model's output."""
+    if blocks is None or model.config.num_hidden_layers == 1:
+        return ()  # one block for all layers has no tail to find; with one layer there is no other state to finish
+    steps = blocks.split(".")
+    ancestors = [".".join(steps[:depth]) for depth in range(len(steps))]
+    beside = {
+        f"{ancestor}.{name}".lstrip("."): module
+        for ancestor in ancestors
+        for name, module in model.get_submodule(ancestor).named_children()
+        if f"{ancestor}.{name}".lstrip(".") not in (*ancestors, blocks)
+    }
+    calls: list[tuple[str, Any, Any]] = []
+
+    def record(path: str) -> Any:
+        return lambda module, args, output: calls.append((path, args[0] if args else None, output))
+
+    *_, last = model.get_submodule(blocks).children()
+    hooks = [last.register_forward_hook(record(blocks))]
+    hooks += [module.register_forward_hook(record(path)) for path, module in beside.items()]
+    try:
+        with probing(model) as inputs:
+            goal = model(**inputs).last_hidden_state
+    except Exception as error:
+        raise refusal(model, f"A few tokens could not be run through it. {type(error).__name__}: {error}") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+    reached, tail = None, []
+    for path, given, output in calls:
+        if path == blocks:
+            reached, tail = output[0] if isinstance(output, tuple) else output, []
+        elif reached is not None and given is reached and (reached is not goal or output is goal):
+            reached = output  # a dropout after the norm changes nothing here, but it does in training
+            tail.append(path)
+    if not isinstance(reached, Tensor) or reached.shape != goal.shape or not torch.equal(reached, goal):
+        raise refusal(
+            model, f"Looked for modules that turn the output of {blocks}[-1] into its output, found {tail or 'none'}."
+        )
+    return tuple(tail)
+
+
+@contextmanager
+def probing(model: PreTrainedModel) -> Iterator[dict[str, Tensor]]:
+    """Inputs for a short run (two rows, one padded) in evaluation mode; modes and random numbers are put back."""
+    modes = {module: module.training for module in model.modules()}
+    embeddings = model.get_input_embeddings()
+    vocabulary, device = int(embeddings.weight.shape[0]), embeddings.weight.device  # type: ignore[union-attr, arg-type]
+    input_ids = torch.arange(3, 19, device=device).view(2, 8) % vocabulary
+    attention_mask = torch.ones_like(input_ids)
+    attention_mask[1, 5:] = 0
+    try:
+        model.eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield {"input_ids": input_ids, "attention_mask": attention_mask}
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def share_memory(module: Copied) -> Copied:
+    """Copy a module but not its tensors: what is done to the copy (dtype, device, mode) does not reach the original."""
+    memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
+    memo.update({id(b): b.detach() for b in module.buffers()})
+    return copy.deepcopy(module, memo)
+
+
+def refusal(model: nn.Module, reason: str) -> ValueError:
+    """The error for a model whose depth cannot be chosen."""
+    return ValueError(f"{type(model).__name__} cannot be cut in depth exactly, so it is not cut at all. {reason}")

@@ -1,0 +1,136 @@
+"""Depth as a call-time argument: one model in memory, any number of layers per call."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+from sentence_transformers.base.modules import Transformer
+
+from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
+from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.sizes import Size
+
+__all__ = ["TruncatedTransformer"]
+
+
+class TruncatedTransformer(Transformer):
+    """A `Transformer` module that runs as many layers as it is asked for, and computes no others.
+
+    A pipeline that starts with it takes the depth per call, next to `truncate_dim`. All weights are saved, and the
+    default depth with them. Loading such a checkpoint needs this package and `trust_remote_code=True`, which
+    sentence-transformers demands for every module class that is not its own; no code is downloaded. To ship a model that
+    needs neither, save a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
+
+    Args:
+        model_name_or_path: Hub id or folder, as for `Transformer`.
+        num_layers: Depth where a call names none; None for all layers.
+        **kwargs: All that `Transformer` takes.
+
+    Raises:
+        ValueError: The depth is not within the model, or the model cannot be cut exactly.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer
+        >>> model = SentenceTransformer(path)  # doctest: +SKIP
+        >>> model[0] = TruncatedTransformer.from_transformer(model[0])  # doctest: +SKIP
+        >>> model.encode(texts, num_layers=4, truncate_dim=64)  # doctest: +SKIP
+    """
+
+    config_keys: ClassVar[list[str]] = [*Transformer.config_keys, "num_layers"]
+    forward_kwargs: ClassVar[set[str]] = {"num_layers"}
+
+    def __init__(self, model_name_or_path: str, *, num_layers: int | None = None, **kwargs: Any) -> None:
+        super().__init__(model_name_or_path, **kwargs)
+        self._set_depth(num_layers)
+
+    @classmethod
+    def from_transformer(cls, module: Transformer, num_layers: int | None = None) -> TruncatedTransformer:
+        """The same module, weights shared, with a depth that can be chosen.
+
+        Args:
+            module: First module of a pipeline.
+            num_layers: Default depth; None for all layers.
+        """
+        if not isinstance(module, Transformer):
+            raise TypeError(f"Expected a Transformer module, got {type(module).__name__}.")
+        elastic = cls.__new__(cls)
+        elastic.__dict__.update(copy.copy(module).__dict__)
+        elastic._set_depth(num_layers)
+        return elastic
+
+    def to_transformer(self, num_layers: int | None = None) -> Transformer:
+        """A plain `Transformer` cut to a depth, which saves and loads without this package. Weights are shared.
+
+        Args:
+            num_layers: Layers to keep; None for the default depth.
+        """
+        depth = self._depth(num_layers)
+        plain = Transformer.__new__(Transformer)
+        plain.__dict__.update({name: value for name, value in copy.copy(self).__dict__.items() if name != "num_layers"})
+        return cut_transformer(plain, depth)
+
+    def forward(self, features: dict[str, Any], num_layers: int | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Run the first `num_layers` layers.
+
+        Args:
+            features: What `preprocess` made.
+            num_layers: Depth of this call; None for the default depth.
+            **kwargs: As for `Transformer.forward`.
+
+        Raises:
+            ValueError: The depth is not within the model.
+        """
+        depth = self._depth(num_layers)
+        backbone = self._backbone
+        if depth == backbone.num_layers:
+            return super().forward(features, **kwargs)
+        shallow = copy.copy(self)
+        shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
+        return Transformer.forward(shallow, features, **kwargs)
+
+    def _set_depth(self, num_layers: int | None) -> None:
+        self._backbone: Backbone = find_backbone(self.model)
+        check_depths(self.model, self._backbone, list(range(1, self._backbone.num_layers + 1)))
+        self.num_layers = num_layers
+        self._depth(num_layers)
+
+    def _depth(self, num_layers: int | None) -> int:
+        total = self._backbone.num_layers
+        depth = num_layers if num_layers is not None else self.num_layers
+        if depth is None:
+            return total
+        if Size(depth, 1).num_layers > total:
+            raise ValueError(f"num_layers={depth} is deeper than the model, which has {total} layers.")
+        return depth
+
+
+# sentence-transformers writes module path and class name into every checkpoint: this name stays when files move.
+TruncatedTransformer.__module__ = "st_matryoshka2d"
+
+
+def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
+    """A Transformer module over the first `num_layers` layers, in the memory of the whole one.
+
+    Args:
+        module: First module of a pipeline.
+        num_layers: Layers to keep.
+
+    Raises:
+        ValueError: Deeper than the model, an adapter that is not merged, or a family that cannot be cut exactly.
+    """
+    model = module.model
+    backbone = find_backbone(model)
+    if num_layers > backbone.num_layers:
+        raise ValueError(f"num_layers={num_layers} is deeper than the model, which has {backbone.num_layers} layers.")
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ValueError(
+            f"{type(model).__name__} carries a PEFT adapter that is not merged, and a saved cut would lose it. "
+            "Merge it into the weights first, or remove it with `model.delete_adapter(...)`."
+        )
+    check_depths(model, backbone, [num_layers])
+    cut = copy.copy(module)
+    # A tokenizer's settings (max_seq_length) belong to each model; its vocabulary is not copied.
+    cut.processor = copy.copy(module.processor)
+    cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
+    return cut

@@ -1,0 +1,112 @@
+"""Texts to embeddings at many sizes, each text through the model once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states
+from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.layers import split_layers, transformer_of
+from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.submodel import pipeline_at_depth
+
+__all__ = ["EveryLayer", "encode_sizes"]
+
+
+class EveryLayer(SentenceTransformer):
+    """A pipeline that returns its embeddings at several depths side by side, so that `encode` serves them all.
+
+    Prompts, batches, devices and progress bars are `SentenceTransformer`'s own. Make one with `EveryLayer.of`.
+    """
+
+    depths: Sequence[int]
+    backbone: Backbone
+
+    @classmethod
+    def of(cls, model: SentenceTransformer, depths: Iterable[int]) -> EveryLayer:
+        """The model's layers up to the deepest wanted, in its memory.
+
+        Args:
+            model: The full pipeline.
+            depths: Layers wanted, each 1..N.
+        """
+        wanted = sorted(set(depths))
+        transformer = transformer_of(model)
+        check_depths(transformer.model, find_backbone(transformer.model), wanted)
+        every = pipeline_at_depth(model, wanted[-1], cls)
+        every.depths = wanted
+        every.backbone = find_backbone(transformer_of(every).model)
+        return every
+
+    def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
+        with hidden_states(transformer_of(self).model.config):
+            outputs = super().forward(input, **kwargs)
+        by_layer = split_layers(self, outputs, self.depths, self.backbone, **kwargs)
+        columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
+        return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
+
+    def split(self, embeddings: Any, size: Size) -> Any:
+        """The columns of one size in what `encode` returned."""
+        width = embeddings.shape[-1] // len(self.depths)
+        start = self.depths.index(size.num_layers) * width
+        return prefix(embeddings[..., start : start + width], size.dim)
+
+
+def encode_sizes(
+    model: SentenceTransformer,
+    texts: Sequence[str],
+    sizes: Iterable[Size],
+    *,
+    normalize_embeddings: bool = False,
+    **kwargs: Any,
+) -> dict[Size, NDArray[np.float32]]:
+    """Embed texts at many sizes with one forward pass through the deepest of them.
+
+    Equal to `truncate(model, size.num_layers, size.dim).encode(texts)` for each size, to rounding.
+
+    Args:
+        model: Any `SentenceTransformer` that starts with a `Transformer`.
+        texts: What `encode` takes; not a single string.
+        sizes: Sizes wanted.
+        normalize_embeddings: Unit length, after the dims are cut.
+        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ...
+
+    Returns:
+        For each size an array (texts, dim).
+
+    Raises:
+        TypeError: `texts` is one string.
+        ValueError: A size is not within the model, or the keyword is one that the sizes replace.
+
+    Example:
+        >>> encode_sizes(model, ["a text", "another"], [Size(2, 32), Size(6, 384)])  # doctest: +SKIP
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of texts, got one string; wrap it: [text].")
+    if replaced := {
+        "truncate_dim",
+        "num_layers",
+        "output_value",
+        "convert_to_tensor",
+        "convert_to_numpy",
+        "precision",
+    } & set(kwargs):
+        raise ValueError(
+            f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
+        )
+    wanted = validate_sizes(sizes, full_size(model))
+    every = EveryLayer.of(model, (size.num_layers for size in wanted))
+    embeddings = every.encode(list(texts), convert_to_tensor=True, **kwargs)
+    by_size: dict[Size, Tensor] = {size: every.split(embeddings, size) for size in wanted}
+    if normalize_embeddings:
+        by_size = {size: torch.nn.functional.normalize(part, dim=-1) for size, part in by_size.items()}
+    return {size: part.float().cpu().numpy() for size, part in by_size.items()}

@@ -1,0 +1,98 @@
+"""Proof that a model can be cut: a family that does not pass is refused, never cut approximately."""
+
+from __future__ import annotations
+
+from accelerate import init_empty_weights
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+import torch
+
+from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states, probing, refusal, shallow_view
+
+__all__ = ["check_depths", "check_loaded"]
+
+
+def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
+    """Prove on a few tokens that the model can be cut at these depths.
+
+    For each depth n three things must agree: the finished state after block n of the full model, the view of n blocks, and
+    a model built anew from the cut config with the view's tensors in it, which is what loading a saved cut makes. The
+    blocks that the cut config makes must also be set up like the first n that the full config makes.
+
+    Raises:
+        ValueError: They do not agree, or one of them cannot be run.
+    """
+    with probing(model) as inputs:
+        try:
+            with hidden_states(model.config):
+                states = model(**inputs).hidden_states
+            pristine = _skeleton(type(model), model.config)
+            for depth in depths:
+                view = shallow_view(model, backbone, depth)
+                cut = view(**inputs).last_hidden_state
+                finished = states[depth] if depth == backbone.num_layers else backbone.finish(model, states[depth])
+                _require_close(finished, cut, f"the state after block {depth} and the model cut there")
+                if getattr(model, "_hf_peft_config_loaded", False):
+                    continue  # an adapter that is not merged can be trained, but such a cut is never saved
+                rebuilt = _rebuild(view)
+                _require_close(rebuilt(**inputs).last_hidden_state, cut, f"the cut at {depth} and its config alone")
+                _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
+        except Exception as error:
+            raise refusal(model, f"{type(error).__name__}: {error}") from error
+
+
+def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
+    """Prove that a model loaded with fewer layers is the first part of the full one, whose upper weights were never read.
+
+    Args:
+        model: What was loaded with the cut config.
+        full_config: The checkpoint's own config.
+
+    Raises:
+        ValueError: It is not.
+    """
+    cut = find_backbone(model)
+    full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
+    skeleton = _skeleton(type(model), full_config)
+    view = shallow_view(skeleton, full, cut.num_layers)
+    view.load_state_dict(model.state_dict(), assign=True)
+    with probing(model) as inputs:
+        try:
+            _require_close(view.eval()(**inputs).last_hidden_state, model(**inputs).last_hidden_state, "the two")
+            _require_same_settings(model, view, full.blocks)
+        except Exception as error:
+            raise refusal(model, f"{type(error).__name__}: {error}") from error
+
+
+def _skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
+    """A model built from its config alone; its parameters take no memory, its buffers are real."""
+    with init_empty_weights(include_buffers=False):
+        return cls(config)
+
+
+def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
+    """What loading a saved view makes: the class built from the config alone, then given the tensors."""
+    rebuilt = _skeleton(type(view), view.config)
+    rebuilt.load_state_dict(view.state_dict(), assign=True)
+    return rebuilt.to(view.device).eval()
+
+
+def _require_close(left: Tensor, right: Tensor, what: str) -> None:
+    scale = max(float(right.abs().max()), 1e-6)
+    difference = float((left - right).abs().max()) / scale
+    if not difference <= (1e-5 if right.dtype == torch.float32 else 2e-2):
+        raise ValueError(f"{what} differ by {difference:.1e} of the largest value.")
+
+
+def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) -> None:
+    """A few tokens do not show everything, for instance not a sliding window: compare the blocks' plain attributes too."""
+
+    def settings(module: nn.Module) -> dict[str, object]:
+        plain = (bool, int, float, str, type(None))
+        return {k: v for k, v in vars(module).items() if isinstance(v, plain) and not k.startswith("_") and k != "training"}
+
+    pairs = zip(cut.get_submodule(blocks or "").named_modules(), full.get_submodule(blocks or "").modules(), strict=True)
+    for (path, new), old in pairs:
+        if settings(new) != settings(old):
+            raise ValueError(f"{path} is set up as {settings(new)} in the cut, as {settings(old)} in the full model.")

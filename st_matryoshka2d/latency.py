@@ -1,0 +1,121 @@
+"""How long a model takes at each depth, on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import cycle, islice
+
+import pandas as pd
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.submodel import truncate
+
+__all__ = ["benchmark_latency"]
+
+_WARM_UP_ROUNDS = 3
+
+# From a search query to a paragraph, since padding and attention cost differently at different lengths.
+_TEXTS = [
+    "how to descale a kettle",
+    "The train to the coast leaves at a quarter past six and stops at every village on the way.",
+    "Rain expected.",
+    "Our bakery opens at seven, but the first loaves are usually gone by eight, so come early or call ahead.",
+    "What is the difference between a lease and a licence?",
+    "The study followed four hundred nurses for ten years and measured their sleep with a wrist sensor. Those on night "
+    "shifts slept an hour less than those on day shifts, and the gap did not close on days off. Neither age nor the "
+    "number of children explained it; the length of the way home did, in part.",
+    "She tuned the old piano by ear.",
+    "Version 3 reads its settings from one file; settings in the environment are no longer looked at, and a warning names "
+    "each one that would have changed something.",
+]
+
+
+def benchmark_latency(
+    model: SentenceTransformer,
+    num_layers: int | Iterable[int] | None = None,
+    texts: Sequence[str] | None = None,
+    *,
+    batch_size: int = 32,
+    rounds: int = 30,
+) -> pd.DataFrame:
+    """Time `encode` at several depths against the full model.
+
+    Only depths are timed: a narrower embedding is the full one with its end left off, which takes no time that could be
+    measured. Times are of the whole call, tokenisation included, so the gain is smaller than the layers alone would give.
+    Depths take turns, each round in another order, and the gain is taken round by round: whatever else the machine does then
+    hits all of them alike.
+
+    Args:
+        model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to be measured; it is left as it is.
+        num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
+        texts: What one call encodes, all of it; None for one batch of sentences of mixed length, in English.
+        batch_size: Texts in a batch of the model.
+        rounds: Timed calls for each depth, after a short warm-up.
+
+    Returns:
+        One row for each depth, ascending. `milliseconds`: median over the rounds, for one call; `low`, `high`: quartiles;
+        `speedup`: median over the rounds of the full model's time divided by this depth's; `theory`: N / num_layers.
+
+    Raises:
+        TypeError: `texts` is one string, or a number is not an integer.
+        ValueError: A depth is not within the model or given twice, there are no texts, or a number is below 1.
+
+    Example:
+        >>> benchmark_latency(model, num_layers=[2, 4])  # doctest: +SKIP
+    """
+    transformer_of(model)
+    _require_positive(batch_size=batch_size, rounds=rounds)
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of texts, got one string; wrap it: [text].")
+    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else list(texts)
+    if not batch:
+        raise ValueError("texts is empty; at least one text is needed.")
+    full = full_size(model)
+    depths = _depths(num_layers, full)
+    seconds = _time_in_turns({depth: truncate(model, num_layers=depth) for depth in depths}, batch, batch_size, rounds)
+    quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
+    return pd.DataFrame(
+        {
+            "num_layers": depths,
+            "milliseconds": quartiles.loc[0.5].to_numpy(),
+            "low": quartiles.loc[0.25].to_numpy(),
+            "high": quartiles.loc[0.75].to_numpy(),
+            "speedup": seconds.rdiv(seconds[full.num_layers], axis=0).median().to_numpy(),
+            "theory": [full.num_layers / depth for depth in depths],
+        }
+    )
+
+
+def _depths(num_layers: int | Iterable[int] | None, full: Size) -> list[int]:
+    if num_layers is None:
+        return list(range(1, full.num_layers + 1))
+    given = num_layers if isinstance(num_layers, Iterable) else [num_layers]
+    sizes = validate_sizes([Size(depth, full.dim) for depth in given], full, where="num_layers")
+    return sorted({full.num_layers, *(size.num_layers for size in sizes)})
+
+
+def _time_in_turns(models: dict[int, SentenceTransformer], texts: list[str], batch_size: int, rounds: int) -> pd.DataFrame:
+    """Seconds for one call: a row for each round, a column for each model."""
+    names = list(models)
+    seconds: list[dict[int, float]] = []
+    for turn in range(_WARM_UP_ROUNDS + rounds):
+        first = turn % len(names)
+        timed: dict[int, float] = {}
+        for name in names[first:] + names[:first]:
+            start = time.perf_counter()
+            # Embeddings come back as arrays, so work that a GPU was only given, and has not done yet, is waited for.
+            models[name].encode(texts, batch_size=batch_size, show_progress_bar=False)
+            timed[name] = time.perf_counter() - start
+        seconds.append(timed)
+    return pd.DataFrame(seconds[_WARM_UP_ROUNDS:], columns=names)
+
+
+def _require_positive(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"{name} must be an integer of 1 or more, got {number!r} ({type(number).__name__}).")
+        if number < 1:
+            raise ValueError(f"{name} must be 1 or more, got {number}.")

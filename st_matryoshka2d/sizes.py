@@ -1,0 +1,182 @@
+"""Sizes: which part of a model is meant. Pure Python, so that validating a size costs no import of torch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Size", "full_size", "mrl_dims", "sizes_ladder", "sizes_product", "validate_sizes"]
+
+
+def _positive_int(value: object, name: str) -> int:
+    # bool is an int in Python, and `Size(True, 128)` is always a mistake.
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer of 1 or more, got {value!r} ({type(value).__name__}).")
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, got {value}.")
+    return value
+
+
+@dataclass(frozen=True, order=True)
+class Size:
+    """One sub-model: the first `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
+
+    Args:
+        num_layers: Transformer blocks that are run, counted 1..N. The embedding output is not a layer.
+        dim: Leading coordinates kept of the pipeline's final output, 1..D.
+
+    Raises:
+        TypeError: A value is not an integer (`True` is not one here).
+        ValueError: A value is below 1.
+
+    Example:
+        >>> Size(6, 128)
+        Size(num_layers=6, dim=128)
+        >>> str(Size(6, 128)), Size.parse("6L-128d") == Size(6, 128)
+        ('6L-128d', True)
+        >>> Size(2, 256) < Size(6, 128)
+        True
+    """
+
+    num_layers: int
+    dim: int
+
+    def __post_init__(self) -> None:
+        _positive_int(self.num_layers, "num_layers")
+        _positive_int(self.dim, "dim")
+
+    def __str__(self) -> str:
+        return f"{self.num_layers}L-{self.dim}d"
+
+    @classmethod
+    def parse(cls, text: str) -> Size:
+        """Read what `str(size)` writes.
+
+        Args:
+            text: For example `"6L-128d"`; upper or lower case.
+
+        Raises:
+            ValueError: The text has another form.
+        """
+        match = re.fullmatch(r"(\d+)l-(\d+)d", text.strip().lower()) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(f"A size is written like '6L-128d' (layers, then dimensions), got {text!r}.")
+        return cls(int(match[1]), int(match[2]))
+
+
+class SupportsSize(Protocol):
+    """What a `SentenceTransformer` offers that tells its full size."""
+
+    @property
+    def config(self) -> object: ...
+
+    def get_embedding_dimension(self) -> int | None: ...
+
+
+def full_size(model: SupportsSize) -> Size:
+    """Size of the whole model: `Size(N, D)`.
+
+    Args:
+        model: A `SentenceTransformer`. If it has a `truncate_dim`, that is its D; if its first module is a
+            `TruncatedTransformer` with a default depth, that is its N.
+
+    Raises:
+        ValueError: The model has no transformer, or does not know its output dimension.
+    """
+    default_depth = getattr(next(iter(getattr(model, "_modules", {}).values()), None), "num_layers", None)
+    num_layers = default_depth or getattr(model.config, "num_hidden_layers", None)
+    if not isinstance(num_layers, int):
+        raise ValueError(
+            f"{type(model).__name__} has no transformer with a known number of layers (its config has no "
+            "`num_hidden_layers`), so there is no depth to choose. A model that starts with a Transformer module is needed."
+        )
+    dim = model.get_embedding_dimension()
+    if dim is None:
+        raise ValueError(f"{type(model).__name__}.get_embedding_dimension() is None: the output width is not known.")
+    return Size(num_layers, dim)
+
+
+def sizes_ladder(model: SupportsSize) -> list[Size]:
+    r"""Starbucks' ladder of sizes, from the smallest to the full model, for any depth and width.
+
+    For N layers and D dimensions there are :math:`m = \min(6, N, \lfloor\log_2(D-1)\rfloor + 2)` rungs; rung j has
+    :math:`\lceil Nj/m \rceil` layers and, but for the last, a power of two as its dim. Starbucks, section 3.1, gives
+    the list for 12 x 768.
+
+    Args:
+        model: A `SentenceTransformer`.
+
+    Returns:
+        Ascending sizes; the last one is the full size.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> bert_base = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=12), get_embedding_dimension=lambda: 768)
+        >>> print(*sizes_ladder(bert_base))
+        2L-32d 4L-64d 6L-128d 8L-256d 10L-512d 12L-768d
+    """
+    full = full_size(model)
+    if full.dim == 1:
+        return [full]
+    exponent = (full.dim - 1).bit_length() - 1  # floor(log2(D - 1)), exact for every D
+    rungs = min(6, full.num_layers, exponent + 2)
+    lower = [Size(math.ceil(full.num_layers * j / rungs), 2 ** (exponent - (rungs - 1 - j))) for j in range(1, rungs)]
+    return [*lower, full]
+
+
+def mrl_dims(dim: int) -> list[int]:
+    """Dims below `dim` in the geometric series 8, 16, 32, ... (2DMSE, section 3.2: base 8, ratio 2).
+
+    Example:
+        >>> mrl_dims(384)
+        [8, 16, 32, 64, 128, 256]
+    """
+    return [2**exponent for exponent in range(3, max(dim - 1, 1).bit_length())]
+
+
+def sizes_product(num_layers: Iterable[int], dims: Iterable[int]) -> list[Size]:
+    """All pairs, layer by layer.
+
+    Example:
+        >>> print(*sizes_product([2, 4], [8, 16]))
+        2L-8d 2L-16d 4L-8d 4L-16d
+    """
+    dims = list(dims)
+    return [Size(layers, dim) for layers in num_layers for dim in dims]
+
+
+def validate_sizes(sizes: Iterable[Size], full: Size, where: str = "sizes") -> list[Size]:
+    """Refuse sizes that a model cannot be cut to.
+
+    Args:
+        sizes: Sizes, or the text that `Size.parse` reads.
+        full: Size of the whole model.
+        where: How the argument is called where the user typed it.
+
+    Returns:
+        The sizes as a list, in the order given.
+
+    Raises:
+        TypeError: Something in the list is not a size.
+        ValueError: The list is empty, repeats a size, or holds one deeper or wider than the model.
+    """
+    if isinstance(sizes, (str, Size)):
+        sizes = [sizes if isinstance(sizes, Size) else Size.parse(sizes)]
+    checked: list[Size] = []
+    for given in sizes:
+        size = Size.parse(given) if isinstance(given, str) else given
+        if not isinstance(size, Size):
+            raise TypeError(f"{where} must hold Size objects such as Size(6, 128), got {given!r}.")
+        if size.num_layers > full.num_layers:
+            raise ValueError(f"{where}: {size} asks for {size.num_layers} layers, the model has {full.num_layers}.")
+        if size.dim > full.dim:
+            raise ValueError(f"{where}: {size} asks for {size.dim} dimensions, the model has {full.dim}.")
+        if size in checked:
+            raise ValueError(f"{where}: {size} is given more than once.")
+        checked.append(size)
+    if not checked:
+        raise ValueError(f"{where} is empty; at least one Size is needed, for example Size({full.num_layers}, {full.dim}).")
+    return checked

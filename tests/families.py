@@ -1,0 +1,140 @@
+"""Model families as a table: name to a tiny random model, built here and never downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import transformers as hf
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+WORDS = "the a cat dog bird sat ran flew on under over mat road house tree river quickly slowly red blue old new".split()
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = {token: index for index, token in enumerate([*SPECIAL, *WORDS])}
+TEXTS = [
+    "the cat sat on the mat",
+    "a dog",
+    "the old bird flew slowly over the red house under a blue tree",
+    "the river ran",
+    "new",
+]
+
+_TOKENS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_ENCODER = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+_DECODER = {**_ENCODER, **_TOKENS, "num_key_value_heads": 2, "head_dim": 8}
+
+CONFIGS: dict[str, Callable[[], hf.PreTrainedConfig]] = {
+    "bert": lambda: hf.BertConfig(**_ENCODER),
+    "roberta": lambda: hf.RobertaConfig(**_ENCODER),
+    "xlm-roberta": lambda: hf.XLMRobertaConfig(**_ENCODER),
+    "mpnet": lambda: hf.MPNetConfig(**_ENCODER),
+    "distilbert": lambda: hf.DistilBertConfig(
+        vocab_size=len(VOCABULARY), dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=64
+    ),
+    "electra": lambda: hf.ElectraConfig(embedding_size=16, **_ENCODER),
+    "deberta-v2": lambda: hf.DebertaV2Config(
+        **_ENCODER,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        position_buckets=8,
+        conv_kernel_size=3,
+        norm_rel_ebd="layer_norm",
+    ),
+    "modernbert": lambda: hf.ModernBertConfig(
+        **_ENCODER,
+        bos_token_id=2,
+        eos_token_id=3,
+        cls_token_id=2,
+        sep_token_id=3,
+        global_attn_every_n_layers=3,
+        local_attention=4,
+    ),
+    "nomic-bert": lambda: hf.NomicBertConfig(**_ENCODER),
+    "jina-v3": lambda: hf.JinaEmbeddingsV3Config(**_ENCODER),
+    "eurobert": lambda: hf.EuroBertConfig(**_DECODER, mask_token_id=4),
+    "t5-encoder": lambda: hf.T5Config(
+        vocab_size=len(VOCABULARY), d_model=32, d_kv=8, d_ff=48, num_layers=4, num_heads=4, is_encoder_decoder=False
+    ),
+    "qwen3": lambda: hf.Qwen3Config(**_DECODER),
+    "gemma3-text": lambda: hf.Gemma3TextConfig(**_DECODER, sliding_window=4, sliding_window_pattern=3),
+    "llama": lambda: hf.LlamaConfig(**_DECODER),
+    "mistral": lambda: hf.MistralConfig(**_DECODER, sliding_window=4),
+    "albert": lambda: hf.AlbertConfig(embedding_size=16, **_ENCODER),
+}
+
+REFUSED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
+    "albert with two groups": lambda: hf.AlbertConfig(embedding_size=16, num_hidden_groups=2, **_ENCODER),
+    "albert with a group per layer": lambda: hf.AlbertConfig(embedding_size=16, num_hidden_groups=4, **_ENCODER),
+    "encoder-decoder": lambda: hf.BartConfig(
+        vocab_size=len(VOCABULARY),
+        d_model=32,
+        encoder_layers=4,
+        decoder_layers=4,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+    ),
+    "four parallel lists": lambda: hf.XLMConfig(vocab_size=len(VOCABULARY), emb_dim=32, n_layers=4, n_heads=4),
+    "decay rates that depend on the depth": lambda: hf.MiniMaxConfig(**_DECODER, num_local_experts=2),
+    "recurrent": lambda: hf.MambaConfig(vocab_size=len(VOCABULARY), hidden_size=32, num_hidden_layers=4),
+}
+
+
+def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
+    """A random model; its norms are randomised too, so that leaving one out cannot go unseen."""
+    torch.manual_seed(seed)
+    model = hf.T5EncoderModel(config) if isinstance(config, hf.T5Config) else hf.AutoModel.from_config(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1 and name.endswith("weight"):
+                parameter.uniform_(0.5, 1.5)
+    return model.eval()
+
+
+def tokenizer() -> hf.PreTrainedTokenizerFast:
+    """One word, one token."""
+    backend = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", VOCABULARY["[CLS]"]), ("[SEP]", VOCABULARY["[SEP]"])]
+    )
+    return hf.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=48,
+    )
+
+
+def pipeline(
+    config: hf.PreTrainedConfig,
+    folder: Path,
+    pooling: str | tuple[str, ...] = ("cls", "mean", "lasttoken"),
+    dense: int | None = 24,
+    normalize: bool = True,
+) -> SentenceTransformer:
+    """A tiny model with everything after the Transformer that can go wrong in a cut."""
+    build(config).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    transformer = Transformer(str(folder))
+    modules: list[torch.nn.Module] = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)]
+    if dense is not None:
+        torch.manual_seed(1)
+        modules.append(Dense(modules[-1].get_embedding_dimension(), dense))
+    if normalize:
+        modules.append(Normalize())
+    return SentenceTransformer(modules=modules, device="cpu").eval()

@@ -1,0 +1,142 @@
+"""Depth as a call-time argument."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, sizes_ladder, truncate
+from st_matryoshka2d.losses import StarbucksLoss
+from tests import families
+from tests.families import TEXTS
+
+
+@pytest.fixture
+def elastic(tiny: SentenceTransformer) -> SentenceTransformer:
+    return SentenceTransformer(modules=[TruncatedTransformer.from_transformer(tiny[0]), tiny[1]], device="cpu")
+
+
+def blocks_run(model: SentenceTransformer, **kwargs: int) -> int:
+    """How many blocks a call computes."""
+    calls: list[int] = []
+    blocks = model[0].model.encoder.layer
+    hooks = [
+        block.output.dense.register_forward_hook(lambda *_, index=index: calls.append(index))
+        for index, block in enumerate(blocks)
+    ]
+    model.encode(TEXTS[:1], **kwargs)
+    for hook in hooks:
+        hook.remove()
+    return len(calls)
+
+
+@pytest.mark.parametrize("name", families.CONFIGS)
+def test_every_depth_equals_the_cut_in_every_family(name: str, tmp_path: Path) -> None:
+    plain = families.pipeline(families.CONFIGS[name](), tmp_path)
+    elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path)), *list(plain)[1:]], device="cpu")
+    for num_layers in range(1, 5):
+        expected = truncate(plain, num_layers, 8).encode(TEXTS)
+        assert np.abs(elastic.encode(TEXTS, num_layers=num_layers, truncate_dim=8) - expected).max() <= 1e-6
+    assert np.array_equal(elastic.encode(TEXTS), plain.encode(TEXTS))
+
+
+def test_only_the_layers_asked_for_are_computed(elastic: SentenceTransformer) -> None:
+    assert [blocks_run(elastic, num_layers=n) for n in (1, 2, 3, 4)] == [1, 2, 3, 4]
+    assert blocks_run(elastic) == 4
+    elastic[0].num_layers = 2
+    assert blocks_run(elastic) == 2
+    assert blocks_run(elastic, num_layers=3) == 3
+
+
+def test_the_default_depth_is_saved_and_loading_asks_for_trust(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    model = SentenceTransformer(
+        modules=[TruncatedTransformer.from_transformer(tiny[0], num_layers=3), tiny[1]], device="cpu"
+    )
+    model.save_pretrained(str(tmp_path))
+    assert '"st_matryoshka2d.TruncatedTransformer"' in (tmp_path / "modules.json").read_text()
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        SentenceTransformer(str(tmp_path), device="cpu")
+    again = SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
+    assert isinstance(again[0], TruncatedTransformer)
+    assert np.array_equal(again.encode(TEXTS), truncate(tiny, num_layers=3).encode(TEXTS))
+    assert np.array_equal(again.encode(TEXTS, num_layers=4), tiny.encode(TEXTS))
+    small = load(str(tmp_path), num_layers=2, dim=8, device="cpu", trust_remote_code=True)
+    assert type(small[0]) is Transformer
+    assert np.array_equal(small.encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS))
+
+
+def test_conversion_both_ways_shares_weights(
+    elastic: SentenceTransformer, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    plain = elastic[0].to_transformer(2)
+    assert type(plain) is Transformer
+    shared = {parameter.data_ptr() for parameter in tiny.parameters()}
+    assert all(parameter.data_ptr() in shared for parameter in plain.parameters())
+    model = SentenceTransformer(modules=[plain, Pooling(32, pooling_mode="mean")], device="cpu")
+    assert np.array_equal(model.encode(TEXTS), elastic.encode(TEXTS, num_layers=2))
+    model.save_pretrained(str(tmp_path))
+    assert "st_matryoshka2d" not in (tmp_path / "modules.json").read_text()
+    assert type(truncate(elastic, num_layers=2)[0]) is Transformer
+    assert np.array_equal(SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), model.encode(TEXTS))
+
+
+def test_it_trains_at_the_depth_asked_for(elastic: SentenceTransformer) -> None:
+    """Gradients reach the model's own weights, and none above the depth."""
+    features = elastic.preprocess(TEXTS)
+    elastic(features, num_layers=2)["sentence_embedding"].square().sum().backward()
+    blocks = elastic[0].model.encoder.layer
+    touched = [any(parameter.grad is not None for parameter in block.parameters()) for block in blocks]
+    assert touched == [True, True, False, False]
+
+
+@pytest.mark.parametrize("default", [None, 3])
+def test_it_trains_in_the_trainer(elastic: SentenceTransformer, default: int | None, tmp_path: Path) -> None:
+    elastic[0].num_layers = default
+    before = {name: value.clone() for name, value in elastic.state_dict().items()}
+    dataset = Dataset.from_dict({"anchor": TEXTS * 4, "positive": TEXTS[::-1] * 4})
+    loss = StarbucksLoss(elastic, MultipleNegativesRankingLoss(elastic))
+    assert sizes_ladder(elastic)[-1] == Size(default or 4, 32)
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=5,
+        report_to="none",
+        save_strategy="no",
+        learning_rate=1e-2,
+    )
+    SentenceTransformerTrainer(model=elastic, args=arguments, train_dataset=dataset, loss=loss).train()
+    moved = {name for name, value in elastic.state_dict().items() if not torch.equal(value, before[name])}
+    depths = {int(name.split(".layer.")[1].split(".")[0]) for name in moved if ".layer." in name}
+    assert depths == set(range(default or 4))
+    for size, embeddings in encode_sizes(elastic, TEXTS, sizes_ladder(elastic)).items():
+        assert np.abs(elastic.encode(TEXTS, num_layers=size.num_layers, truncate_dim=size.dim) - embeddings).max() < 1e-6
+
+
+def test_states_of_all_layers_stay_right_call_after_call(elastic: SentenceTransformer) -> None:
+    elastic[0].model.config.output_hidden_states = True
+    for _ in range(3):
+        for num_layers in (2, 3, 4):
+            features = elastic[0](elastic.preprocess(TEXTS), num_layers=num_layers)
+            assert len(features["all_layer_embeddings"]) == num_layers + 1
+
+
+@pytest.mark.parametrize(("value", "error"), [(5, ValueError), (0, ValueError), (True, TypeError), ("2", TypeError)])
+def test_depths_outside_the_model_are_refused(
+    elastic: SentenceTransformer, tiny: SentenceTransformer, value: object, error: type
+) -> None:
+    with pytest.raises(error, match="num_layers"):
+        elastic.encode(TEXTS, num_layers=value)
+    with pytest.raises(error, match="num_layers"):
+        TruncatedTransformer.from_transformer(tiny[0], num_layers=value)  # type: ignore[arg-type]
+    with pytest.raises(error, match="num_layers"):
+        elastic[0].to_transformer(value)
+    with pytest.raises(TypeError, match="Expected a Transformer module, got Pooling"):
+        TruncatedTransformer.from_transformer(tiny[1])

@@ -1,0 +1,118 @@
+"""One model, five ways to its first n layers: they must be the same, for every family and every depth."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_matryoshka2d import Size, encode_sizes, load, truncate
+from st_matryoshka2d.backbone import find_backbone, shallow_view
+from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.losses import MultiSizeLoss
+from tests import families
+from tests.families import TEXTS
+
+LARGEST_DIFFERENCE = 1e-6
+
+
+class Recorder(nn.Module):
+    """A wrapped loss that keeps what it is given."""
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
+        self.seen = [*getattr(self, "seen", []), embeddings[0].detach().numpy()]
+        return embeddings[0].sum()
+
+
+def seen_by_losses(model: SentenceTransformer, sizes: list[Size]) -> dict[Size, Any]:
+    recorder = Recorder()
+    MultiSizeLoss(model, recorder, sizes)([model.preprocess(TEXTS)])
+    return dict(zip(sizes, recorder.seen, strict=True))
+
+
+@pytest.mark.parametrize("name", families.CONFIGS)
+def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """Pooling by first token, mean and last token at once, padding in the batch, a Dense layer and Normalize behind."""
+    model = families.pipeline(families.CONFIGS[name](), tmp_path / "weights")
+    full = family_folder(name)
+    model.save_pretrained(str(full))
+    sizes = [Size(num_layers, 16) for num_layers in range(1, 5)]
+    encoded = encode_sizes(model, TEXTS, sizes)
+    trained = seen_by_losses(model, sizes)
+    for size in sizes:
+        cut = truncate(model, size.num_layers, size.dim)
+        cut.save_pretrained(str(tmp_path / str(size)))
+        ways = {
+            "losses": trained[size],
+            "truncate": cut.encode(TEXTS),
+            "saved and reloaded": SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(TEXTS),
+            "load": load(str(full), size.num_layers, size.dim, device="cpu").encode(TEXTS),
+        }
+        for way, embeddings in ways.items():
+            assert embeddings.shape == (len(TEXTS), 16), way
+            assert np.abs(embeddings - encoded[size]).max() <= LARGEST_DIFFERENCE, f"{way} at {size}"
+    depths = [encoded[size] for size in sizes]
+    assert all(np.abs(low - high).max() > 1e-3 for low, high in zip(depths, depths[1:], strict=False)), "layers must differ"
+    whole = model.encode(TEXTS)[:, :16]
+    assert np.abs(whole - encoded[sizes[-1]]).max() <= LARGEST_DIFFERENCE
+
+
+# ALBERT runs one block N times: it has no list to take blocks out of.
+@pytest.mark.parametrize("name", [name for name in families.CONFIGS if name != "albert"])
+def test_the_cut_is_the_full_model_with_blocks_taken_out_by_hand(name: str) -> None:
+    """An oracle that shares no code: the full model, every block above the cut handing on what it was given."""
+    model = families.build(families.CONFIGS[name]())
+    inputs = {
+        "input_ids": torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+    }
+    backbone = find_backbone(model)
+    assert backbone.blocks is not None
+    for num_layers in (1, 3):
+        by_hand = copy.deepcopy(model)
+        for block in list(by_hand.get_submodule(backbone.blocks))[num_layers:]:
+            block.register_forward_hook(_hand_on)
+        cut = shallow_view(model, backbone, num_layers)
+        assert torch.equal(cut(**inputs).last_hidden_state, by_hand(**inputs).last_hidden_state)
+
+
+def _hand_on(block: nn.Module, args: tuple[Tensor, ...], output: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+    return (args[0], *output[1:]) if isinstance(output, tuple) else args[0]
+
+
+@pytest.mark.parametrize("name", families.REFUSED)
+def test_a_family_that_cannot_be_cut_exactly_is_refused(name: str) -> None:
+    model = families.build(families.REFUSED[name]())
+    with pytest.raises(ValueError, match=rf"{type(model).__name__} cannot be cut in depth exactly"):
+        check_depths(model, find_backbone(model), [1, 2, 3])
+
+
+def test_a_wrapper_around_the_model_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="got Linear"):
+        find_backbone(nn.Linear(2, 2))
+
+
+def test_checking_leaves_no_trace() -> None:
+    model = families.build(families.CONFIGS["modernbert"]()).train()
+    model.layers[1].eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    config = model.config.to_dict()
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    check_depths(model, find_backbone(model), [1, 2, 3, 4])
+    assert torch.equal(torch.rand(4), expected), "random numbers were used up"
+    assert [module.training for module in model.modules()] == modes
+    assert model.config.to_dict() == config
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    inputs = {"input_ids": torch.tensor([[2, 5, 3]])}
+    states = model.eval()(**inputs, output_hidden_states=True).hidden_states
+    assert len(states) == 5, "views must not leave hooks on the model"

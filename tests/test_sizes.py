@@ -1,0 +1,104 @@
+"""Sizes without any model."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from st_matryoshka2d.sizes import Size, full_size, mrl_dims, sizes_ladder, sizes_product, validate_sizes
+
+
+def model_of(num_layers: int | None, dim: int | None) -> SimpleNamespace:
+    return SimpleNamespace(config=SimpleNamespace(num_hidden_layers=num_layers), get_embedding_dimension=lambda: dim)
+
+
+def test_ladder_is_the_papers_for_bert_base() -> None:
+    assert sizes_ladder(model_of(12, 768)) == [
+        Size(2, 32),
+        Size(4, 64),
+        Size(6, 128),
+        Size(8, 256),
+        Size(10, 512),
+        Size(12, 768),
+    ]
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3, 5, 6, 7, 12, 24, 28, 36])
+@pytest.mark.parametrize("dim", [2, 3, 8, 9, 32, 33, 64, 65, 384, 512, 768, 1000, 1024, 4096])
+def test_ladder_follows_the_formula(num_layers: int, dim: int) -> None:
+    log = math.floor(math.log2(dim - 1))
+    rungs = min(6, num_layers, log + 2)
+    expected = [
+        Size(math.ceil(num_layers * j / rungs), dim if j == rungs else 2 ** (log - (rungs - 1 - j)))
+        for j in range(1, rungs + 1)
+    ]
+    ladder = sizes_ladder(model_of(num_layers, dim))
+    assert ladder == expected
+    assert all(
+        low.num_layers < high.num_layers and low.dim < high.dim for low, high in zip(ladder, ladder[1:], strict=False)
+    )
+
+
+def test_sizes_print_parse_sort_and_hash() -> None:
+    sizes = [Size(6, 128), Size(2, 512), Size(6, 32)]
+    assert sorted(sizes) == [Size(2, 512), Size(6, 32), Size(6, 128)]
+    assert [Size.parse(str(size)) for size in sizes] == sizes
+    assert Size.parse(" 6l-128D ") in set(sizes)
+    with pytest.raises(AttributeError):
+        sizes[0].dim = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["6-128", "6L128d", "L6-128d", "6L-128", "", "6L-128d-x", "-6L-128d", None, 6])
+def test_what_is_not_a_size_is_not_parsed(text: object) -> None:
+    with pytest.raises(ValueError, match="6L-128d"):
+        Size.parse(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("num_layers", "dim"), [(0, 8), (-1, 8), (2, 0), (2, -8)])
+def test_numbers_below_one_are_refused(num_layers: int, dim: int) -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        Size(num_layers, dim)
+
+
+@pytest.mark.parametrize("value", [True, False, 2.0, "2", None])
+def test_what_is_not_an_integer_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="num_layers must be an integer"):
+        Size(value, 8)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="dim must be an integer"):
+        Size(8, value)  # type: ignore[arg-type]
+
+
+def test_dims_and_products() -> None:
+    assert mrl_dims(768) == [8, 16, 32, 64, 128, 256, 512]
+    assert mrl_dims(9) == [8]
+    assert mrl_dims(8) == []
+    assert sizes_product(range(1, 3), iter([8, 16])) == [Size(1, 8), Size(1, 16), Size(2, 8), Size(2, 16)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ([Size(5, 8)], "asks for 5 layers, the model has 4"),
+        ([Size(4, 33)], "asks for 33 dimensions, the model has 32"),
+        ([Size(1, 8), Size(1, 8)], "more than once"),
+        ([Size(1, 8), "1L-8d"], "more than once"),
+        ([], "empty"),
+    ],
+)
+def test_sizes_outside_the_model_are_refused(sizes: list[Size], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        validate_sizes(sizes, Size(4, 32))
+
+
+def test_things_that_are_not_sizes_are_refused() -> None:
+    with pytest.raises(TypeError, match="Size objects"):
+        validate_sizes([(2, 8)], Size(4, 32))  # type: ignore[list-item]
+
+
+def test_a_model_without_depth_or_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_hidden_layers"):
+        full_size(model_of(None, 8))
+    with pytest.raises(ValueError, match="get_embedding_dimension"):
+        full_size(model_of(4, None))

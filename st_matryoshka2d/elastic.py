@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar
+from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
@@ -37,8 +37,8 @@ class TruncatedTransformer(Transformer):
         >>> model.encode(texts, num_layers=4, truncate_dim=64)  # doctest: +SKIP
     """
 
-    config_keys: ClassVar[list[str]] = [*Transformer.config_keys, "num_layers"]
-    forward_kwargs: ClassVar[set[str]] = {"num_layers"}
+    config_keys: list[str] = [*Transformer.config_keys, "num_layers"]
+    forward_kwargs: set[str] = {"num_layers"}
 
     def __init__(self, model_name_or_path: str, *, num_layers: int | None = None, **kwargs: Any) -> None:
         super().__init__(model_name_or_path, **kwargs)
@@ -84,10 +84,12 @@ class TruncatedTransformer(Transformer):
         depth = self._depth(num_layers)
         backbone = self._backbone
         if depth == backbone.num_layers:
-            return super().forward(features, **kwargs)
-        shallow = copy.copy(self)
-        shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
-        return Transformer.forward(shallow, features, **kwargs)
+            shallow = self
+        else:
+            shallow = copy.copy(self)
+            shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
+        outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
+        return outputs
 
     def _set_depth(self, num_layers: int | None) -> None:
         self._backbone: Backbone = find_backbone(self.model)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-import torch
-
-from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states, probing, refusal, shallow_view
+from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states, probing, refusal, same, shallow_view
 
 __all__ = ["check_depths", "check_loaded"]
 
@@ -59,7 +58,7 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
     view.load_state_dict(model.state_dict(), assign=True)
     with probing(model) as inputs:
         try:
-            _require_close(view.eval()(**inputs).last_hidden_state, model(**inputs).last_hidden_state, "the two")
+            _require_close(view.train(False)(**inputs).last_hidden_state, model(**inputs).last_hidden_state, "the two")
             _require_same_settings(model, view, full.blocks)
         except Exception as error:
             raise refusal(model, f"{type(error).__name__}: {error}") from error
@@ -68,21 +67,22 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
 def _skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
     """A model built from its config alone; its parameters take no memory, its buffers are real."""
     with init_empty_weights(include_buffers=False):
-        return cls(config)
+        skeleton: PreTrainedModel = cls(config)
+    return skeleton
 
 
 def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
     """What loading a saved view makes: the class built from the config alone, then given the tensors."""
     rebuilt = _skeleton(type(view), view.config)
     rebuilt.load_state_dict(view.state_dict(), assign=True)
-    return rebuilt.to(view.device).eval()
+    nn.Module.to(rebuilt, view.device)
+    rebuilt.train(False)
+    return rebuilt
 
 
 def _require_close(left: Tensor, right: Tensor, what: str) -> None:
-    scale = max(float(right.abs().max()), 1e-6)
-    difference = float((left - right).abs().max()) / scale
-    if not difference <= (1e-5 if right.dtype == torch.float32 else 2e-2):
-        raise ValueError(f"{what} differ by {difference:.1e} of the largest value.")
+    if not same(left, right, tolerance=2e-2 if right.dtype in (torch.float16, torch.bfloat16) else 1e-5):
+        raise ValueError(f"{what} differ by up to {float((left - right).abs().max()):.1e}.")
 
 
 def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) -> None:

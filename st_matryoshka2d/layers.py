@@ -59,7 +59,8 @@ def transformer_of(model: SentenceTransformer) -> Transformer:
             raise ValueError(
                 "WeightedLayerPooling mixes all layers, so a model with fewer layers cannot equal a part of it."
             )
-    return first
+    transformer: Transformer = first
+    return transformer
 
 
 def layer_features(
@@ -97,7 +98,7 @@ def split_layers(
         backbone: From `find_backbone`.
         **kwargs: Call-time arguments of those modules, as `SentenceTransformer.forward` takes them.
     """
-    (_, transformer), *after = pipeline.named_children()
+    _, *after = pipeline.named_children()
     head = copy.copy(pipeline)
     head._modules = dict(after)
     states: tuple[Tensor, ...] = outputs["all_layer_embeddings"]
@@ -108,6 +109,6 @@ def split_layers(
         if num_layers == len(states) - 1:
             by_layer[num_layers] = rest
         else:
-            state = backbone.finish(transformer.model, states[num_layers])
+            state = backbone.finish(transformer_of(pipeline).model, states[num_layers])
             by_layer[num_layers] = SentenceTransformer.forward(head, {**rest, "token_embeddings": state}, **kwargs)
     return by_layer

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import load_file_path
-from sentence_transformers.base.model import ORIGINAL_TRANSFORMER_MODELS
+from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
 from transformers import AutoConfig
 
 from st_matryoshka2d.backbone import cut_config, share_memory
@@ -78,7 +77,7 @@ def load(name_or_path: str, num_layers: int | None = None, dim: int | None = Non
         >>> small = load("sentence-transformers/all-MiniLM-L6-v2", num_layers=3, dim=64)  # doctest: +SKIP
     """
     _require_one(num_layers, dim)
-    if not os.path.exists(name_or_path) and "/" not in name_or_path and name_or_path not in ORIGINAL_TRANSFORMER_MODELS:
+    if not Path(name_or_path).exists() and "/" not in name_or_path and name_or_path not in ORIGINAL_TRANSFORMER_MODELS:
         name_or_path = f"sentence-transformers/{name_or_path}"
     hub = {name: kwargs[name] for name in ("token", "revision", "local_files_only") if name in kwargs}
     first = _first_module(name_or_path, cache_folder=kwargs.get("cache_folder"), **hub)
@@ -120,14 +119,17 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pip
         num_layers: Layers to keep.
         cls: What to make.
     """
-    (name, first), *head = model.named_children()
+    first = transformer_of(model)
     plain = (
         first.to_transformer(num_layers) if isinstance(first, TruncatedTransformer) else cut_transformer(first, num_layers)
     )
+    (name, _), *head = model.named_children()
+    modules: Any = OrderedDict([(name, plain), *((path, share_memory(module)) for path, module in head)])
+    prompts: Any = dict(model.prompts)
     cut = cls(
-        modules=OrderedDict([(name, plain), *((name, share_memory(module)) for name, module in head)]),
+        modules=modules,
         device=str(model.device),
-        prompts=dict(model.prompts),
+        prompts=prompts,
         default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name,
     )
@@ -150,8 +152,7 @@ def _first_module(name_or_path: str, **files: Any) -> dict[str, str]:
     path = load_file_path(name_or_path, "modules.json", **files)
     if path is None:
         return {"type": _PLAIN_TRANSFORMERS[0], "path": ""}
-    with open(path, encoding="utf-8") as file:
-        first: dict[str, str] = json.load(file)[0]
+    first: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))[0]
     return first
 
 
@@ -161,7 +162,7 @@ def _declare_cut(config: Any, dim: int) -> None:
 
 @contextmanager
 def _upper_layers_unmentioned() -> Iterator[None]:
-    """Transformers lists every weight it leaves in the file; here they are left on purpose. Missing weights stay reported."""
+    """Transformers lists each weight it leaves in the file; here that is meant. Missing weights are still reported."""
 
     def worth_telling(record: logging.LogRecord) -> bool:
         message = record.getMessage()

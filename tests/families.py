@@ -12,7 +12,30 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-WORDS = "the a cat dog bird sat ran flew on under over mat road house tree river quickly slowly red blue old new".split()
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "bird",
+    "sat",
+    "ran",
+    "flew",
+    "on",
+    "under",
+    "over",
+    "mat",
+    "road",
+    "house",
+    "tree",
+    "river",
+    "quickly",
+    "slowly",
+    "red",
+    "blue",
+    "old",
+    "new",
+]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = {token: index for index, token in enumerate([*SPECIAL, *WORDS])}
 TEXTS = [

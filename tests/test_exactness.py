@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tm
             assert embeddings.shape == (len(TEXTS), 16), way
             assert np.abs(embeddings - encoded[size]).max() <= LARGEST_DIFFERENCE, f"{way} at {size}"
     depths = [encoded[size] for size in sizes]
-    assert all(np.abs(low - high).max() > 1e-3 for low, high in zip(depths, depths[1:], strict=False)), "layers must differ"
+    assert all(np.abs(low - high).max() > 1e-3 for low, high in pairwise(depths)), "layers must differ"
     whole = model.encode(TEXTS)[:, :16]
     assert np.abs(whole - encoded[sizes[-1]]).max() <= LARGEST_DIFFERENCE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -36,9 +37,7 @@ def test_ladder_follows_the_formula(num_layers: int, dim: int) -> None:
     ]
     ladder = sizes_ladder(model_of(num_layers, dim))
     assert ladder == expected
-    assert all(
-        low.num_layers < high.num_layers and low.dim < high.dim for low, high in zip(ladder, ladder[1:], strict=False)
-    )
+    assert all(low.num_layers < high.num_layers and low.dim < high.dim for low, high in pairwise(ladder))
 
 
 def test_sizes_print_parse_sort_and_hash() -> None:

@@ -1,0 +1,13 @@
+"""Losses for `SentenceTransformerTrainer`: size sampler x wrapped loss x terms."""
+
+from __future__ import annotations
+
+from st_matryoshka2d.losses.alignment import KLAlignment as KLAlignment
+from st_matryoshka2d.losses.multi_size import MultiSizeLoss as MultiSizeLoss
+from st_matryoshka2d.losses.recipes import StarbucksLoss as StarbucksLoss
+from st_matryoshka2d.losses.recipes import TwoDMSELoss as TwoDMSELoss
+from st_matryoshka2d.losses.sampling import FixedSizes as FixedSizes
+from st_matryoshka2d.losses.sampling import UniformSizes as UniformSizes
+from st_matryoshka2d.losses.step import Term as Term
+
+__all__ = ["FixedSizes", "KLAlignment", "MultiSizeLoss", "StarbucksLoss", "Term", "TwoDMSELoss", "UniformSizes"]

@@ -1,0 +1,175 @@
+"""Alignment: small sizes learn from large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from sentence_transformers import util
+from sentence_transformers.sentence_transformer.losses import SiameseDistanceMetric, TripletDistanceMetric
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.losses.checks import positive
+from st_matryoshka2d.losses.step import Step, Term
+from st_matryoshka2d.sizes import Size
+
+__all__ = ["KLAlignment", "kl_divergence", "matrix_similarity", "score_logits"]
+
+Similarity = Callable[[Tensor, Tensor], Tensor]
+
+# The matrix form of what a wrapped loss compares pairs with. An angle has none that a search would use: cosine.
+_MATRIX_FORM: dict[object, Similarity] = {
+    util.pairwise_cos_sim: util.cos_sim,
+    util.pairwise_dot_score: util.dot_score,
+    util.pairwise_euclidean_sim: util.euclidean_sim,
+    util.pairwise_manhattan_sim: util.manhattan_sim,
+    util.pairwise_angle_sim: util.cos_sim,
+    TripletDistanceMetric.COSINE: util.cos_sim,
+    TripletDistanceMetric.EUCLIDEAN: util.euclidean_sim,
+    TripletDistanceMetric.MANHATTAN: util.manhattan_sim,
+    SiameseDistanceMetric.COSINE_DISTANCE: util.cos_sim,
+    SiameseDistanceMetric.EUCLIDEAN: util.euclidean_sim,
+    SiameseDistanceMetric.MANHATTAN: util.manhattan_sim,
+}
+
+
+def matrix_similarity(loss: nn.Module) -> Similarity:
+    """The wrapped loss's own similarity, between all rows of two batches; cosine where it has none.
+
+    Args:
+        loss: The wrapped loss.
+
+    Raises:
+        ValueError: It compares pairs with a function of its own, whose matrix form is not known.
+    """
+    own = getattr(loss, "similarity_fct", None) or getattr(loss, "distance_metric", None)
+    if own is None or not callable(own):
+        return util.cos_sim
+    if own in _MATRIX_FORM:
+        return _MATRIX_FORM[own]
+    try:
+        if own(torch.eye(3, 4), torch.eye(2, 4)).shape == (3, 2):
+            return own  # type: ignore[no-any-return]
+    except (RuntimeError, TypeError, ValueError):
+        pass
+    if not hasattr(loss, "similarity_fct"):
+        return util.cos_sim
+    raise ValueError(
+        f"{type(loss).__name__} compares pairs with {getattr(own, '__name__', own)!r}, which does not compare all rows of "
+        "two batches. Give the loss one of sentence-transformers' similarities, or pass kl_over='embedding'."
+    )
+
+
+def score_logits(columns: list[Float[Tensor, "batch dim"]], similarity: Similarity) -> Float[Tensor, "batch candidates"]:
+    """Similarities of the first column's texts to all texts of the other columns; of a single column to its other texts.
+
+    Args:
+        columns: Embeddings of one size, a tensor per text column.
+        similarity: Matrix similarity.
+    """
+    if len(columns) > 1:
+        return _at_least_float32(similarity(columns[0], torch.cat(columns[1:])))
+    scores = _at_least_float32(similarity(columns[0], columns[0]))
+    others = ~torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    return scores[others].view(len(scores), -1)
+
+
+def kl_divergence(student: Float[Tensor, "batch n"], teacher: Float[Tensor, "batch n"], temperature: float) -> Tensor:
+    r"""KL divergence of two softmaxes, :math:`\sum t (\log t - \log s)`, mean over the rows.
+
+    Args:
+        student: Logits.
+        teacher: Logits; no gradient flows into them.
+        temperature: Divides both; no factor of its square is applied.
+    """
+    log_student = F.log_softmax(student / temperature, dim=-1)
+    log_teacher = F.log_softmax(teacher.detach() / temperature, dim=-1)
+    return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
+
+
+class KLAlignment(Term):
+    r"""Pull the score distribution of small sizes towards that of a larger one (2DMSE, Eq. 6; Starbucks, Eq. 5).
+
+    Starbucks aligns every size with (N, D) and averages over the sizes; 2DMSE aligns every shallower size with the last
+    layer at the same dim and sums. The teacher gets no gradient.
+
+    Args:
+        weight: Of the whole term.
+        temperature: Of both softmaxes.
+        over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns.
+            `"embedding"`: softmax over coordinates, times the temperature, the teacher cut to the student's dim, which is
+            what the code of the 2DMSE authors and sentence-transformers do.
+        teacher: `"full"`: the full size. `"last_layer"`: the last layer at the student's own dim.
+        reduction: `"mean"` over the sizes of the step, `"sum"` over those that have a teacher other than themselves.
+
+    Example:
+        >>> MultiSizeLoss(model, loss, sizes, terms=[KLAlignment(temperature=0.3)])  # doctest: +SKIP
+    """
+
+    name = "kl"
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        temperature: float = 0.3,
+        over: Literal["scores", "embedding"] = "scores",
+        teacher: Literal["full", "last_layer"] = "full",
+        reduction: Literal["mean", "sum"] = "mean",
+    ) -> None:
+        super().__init__()
+        for argument, value, allowed in (
+            ("over", over, ("scores", "embedding")),
+            ("teacher", teacher, ("full", "last_layer")),
+            ("reduction", reduction, ("mean", "sum")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{argument} must be one of {allowed}, got {value!r}.")
+        self.weight = positive(weight, "the weight of the KL term", zero=True)
+        self.temperature = positive(temperature, "temperature")
+        self.over = over
+        self.uses_similarity = over == "scores" and weight > 0
+        self.teacher = teacher
+        self.reduction = reduction
+
+    def sizes_needed(self, trained: Mapping[Size, float], full: Size) -> set[Size]:
+        """The teachers."""
+        return {teacher for _, teacher in self._pairs(trained, full)}
+
+    def forward(self, step: Step) -> Tensor:
+        """Weighted divergence of the step's sizes from their teachers."""
+        pairs = self._pairs(step.weights, step.full)
+        divergences = [self._divergence(step, student, teacher) for student, teacher in pairs]
+        total = torch.stack(divergences).sum() if divergences else step.embeddings(step.full)[0].new_zeros(())
+        return self.weight * (total / len(step.weights) if self.reduction == "mean" else total)
+
+    def get_config_dict(self) -> dict[str, object]:
+        """Settings, for the model card."""
+        return {
+            "kl_weight": self.weight,
+            "kl_temperature": self.temperature,
+            "kl_over": self.over,
+            "kl_teacher": self.teacher,
+        }
+
+    def _pairs(self, trained: Mapping[Size, float], full: Size) -> list[tuple[Size, Size]]:
+        if self.weight == 0:
+            return []
+        pairs = [(size, full if self.teacher == "full" else Size(full.num_layers, size.dim)) for size in trained]
+        return [(student, teacher) for student, teacher in pairs if student != teacher]
+
+    def _divergence(self, step: Step, student: Size, teacher: Size) -> Tensor:
+        students, teachers = step.embeddings(student), step.embeddings(teacher)
+        if self.over == "scores":
+            logits = score_logits(students, step.similarity), score_logits(teachers, step.similarity)
+            return kl_divergence(*logits, self.temperature)
+        logits = _at_least_float32(torch.cat(students)), _at_least_float32(prefix(torch.cat(teachers), student.dim))
+        return self.temperature * kl_divergence(*logits, self.temperature)
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    """A divergence of close distributions is lost in half precision."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

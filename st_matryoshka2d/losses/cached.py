@@ -1,0 +1,100 @@
+"""Gradient caching: the gradients of a large batch in the memory of a mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses import CachedLossMixin, RandContext, has_static_embedding_input
+from sentence_transformers.base.losses.gradcache import _create_minibatch
+from torch import Tensor, nn
+
+__all__ = ["CachedStep", "check_mini_batch_size"]
+
+
+class CachedStep(CachedLossMixin):
+    """One training step with sentence-transformers' gradient cache, several layers side by side.
+
+    The cached representation of a text is its embedding at every layer of the step. Each step is an object of its own,
+    because the backward pass embeds again, perhaps after the loss has already drawn the sizes of the next step.
+
+    Args:
+        model: The model to train, in its wrappers.
+        mini_batch_size: Texts embedded at once.
+        embed: Features of some texts to (texts, layers, full dim).
+        score: Such embeddings of each text column, and the labels, to the named parts of the loss.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        mini_batch_size: int,
+        embed: Callable[[dict[str, Any]], Float[Tensor, "texts layers full"]],
+        score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]],
+    ) -> None:
+        self.model = model
+        self.mini_batch_size = mini_batch_size
+        self.embed = embed
+        self.score = score
+        self.values: dict[str, Tensor] = {}
+
+    def parts(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        """Named parts that sum to the loss; the first of them carries the gradient of all.
+
+        Args:
+            columns: Features of each text column.
+            labels: What the wrapped loss takes.
+        """
+        total = self.forward_cached(columns, labels)
+        first, *others = self.values
+        rest = torch.stack([self.values[name] for name in others]).sum() if others else 0
+        return {first: total - rest, **{name: self.values[name] for name in others}}
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """The loss from cached embeddings; back-propagates into them when asked to."""
+        parts = self.score([torch.cat(column) for column in reps], labels)
+        total = torch.stack(list(parts.values())).sum()
+        if with_backward:
+            torch.autograd.backward(total)
+        self.values = {name: value.detach() for name, value in parts.items()}
+        return total.detach()
+
+    def embed_minibatch(
+        self,
+        sentence_feature: dict[str, Any],
+        begin: int,
+        end: int,
+        with_grad: bool,
+        copy_random_state: bool,
+        random_state: RandContext | None = None,
+    ) -> tuple[Tensor, RandContext | None]:
+        """Embed the texts from `begin` to `end` at every layer of the step."""
+        texts = _create_minibatch(sentence_feature, begin, end)
+        with random_state or nullcontext(), nullcontext() if with_grad else torch.no_grad():
+            snapshot = RandContext(*texts.values()) if copy_random_state else None
+            return self.embed(texts), snapshot
+
+
+def check_mini_batch_size(mini_batch_size: int | None, model: SentenceTransformer) -> int | None:
+    """Refuse a mini-batch size that cannot be used.
+
+    Args:
+        mini_batch_size: What the user passed.
+        model: The model to train.
+
+    Raises:
+        ValueError: Not a whole number above zero, or a model without batches.
+    """
+    if mini_batch_size is None:
+        return None
+    if isinstance(mini_batch_size, bool) or not isinstance(mini_batch_size, int) or mini_batch_size < 1:
+        raise ValueError(f"mini_batch_size must be a whole number of 1 or more, or None, got {mini_batch_size!r}.")
+    if has_static_embedding_input(model):
+        raise ValueError("A model with static embeddings has no batches to split; leave mini_batch_size at None.")
+    return mini_batch_size

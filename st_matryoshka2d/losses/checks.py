@@ -1,0 +1,139 @@
+"""What is refused before a gradient step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses import uses_gradient_cache
+from sentence_transformers.sentence_transformer import losses
+from torch import Tensor, nn
+
+from st_matryoshka2d.layers import unwrap
+
+__all__ = ["check_columns", "check_finite", "check_wrapped_loss", "finite_weights", "positive"]
+
+# Text columns that sentence-transformers' losses read, (least, most). Several of them ignore one too many in silence.
+_COLUMNS: dict[type[nn.Module], tuple[int, int | None]] = {
+    losses.AnglELoss: (2, None),
+    losses.CoSENTLoss: (2, 2),
+    losses.CosineSimilarityLoss: (2, 2),
+    losses.ContrastiveLoss: (2, 2),
+    losses.OnlineContrastiveLoss: (2, 2),
+    losses.TripletLoss: (3, 3),
+    losses.MultipleNegativesRankingLoss: (2, None),
+    losses.MarginMSELoss: (3, None),
+    losses.DistillKLDivLoss: (3, None),
+    losses.EmbedDistillLoss: (1, None),
+    losses.BatchAllTripletLoss: (1, 1),
+    losses.BatchHardTripletLoss: (1, 1),
+}
+
+
+def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
+    """Refuse a loss that cannot be computed from embeddings, or that trains another model.
+
+    Args:
+        loss: The loss to wrap.
+        model: The model that the wrapper trains.
+
+    Raises:
+        TypeError: No loss, or one without `compute_loss_from_embeddings`.
+        ValueError: Built on another model, or with a projection that fits one width only.
+    """
+    name = type(loss).__name__
+    if not isinstance(loss, nn.Module):
+        raise TypeError(
+            f"loss must be a sentence-transformers loss such as MultipleNegativesRankingLoss(model), got {loss!r}."
+        )
+    if uses_gradient_cache(loss):
+        plain = name.removeprefix("Cached")
+        raise TypeError(
+            f"{name} embeds texts by itself. Wrap {plain} and pass mini_batch_size=... here for gradient caching."
+        )
+    if not callable(getattr(loss, "compute_loss_from_embeddings", None)):
+        raise TypeError(
+            f"{name} cannot be wrapped: it has no `compute_loss_from_embeddings`, so it cannot be computed at several "
+            "sizes from one forward pass. MultipleNegativesRankingLoss, CoSENTLoss, AnglELoss and most other losses can."
+        )
+    its_model = getattr(loss, "model", None)
+    if isinstance(its_model, nn.Module) and unwrap(its_model) is not model:
+        raise ValueError(f"{name} was built on another model than the one given here. Build both on the same model object.")
+    if getattr(loss, "projection", None) is not None:
+        raise ValueError(f"{name} has a projection for the full width only. Build it without projection_dim.")
+
+
+def check_columns(loss: nn.Module, count: int) -> None:
+    """Refuse a batch with more or fewer text columns than the wrapped loss reads.
+
+    Args:
+        loss: The wrapped loss.
+        count: Text columns in the batch.
+
+    Raises:
+        ValueError: The count does not fit.
+    """
+    least, most = next((_COLUMNS[cls] for cls in type(loss).__mro__ if cls in _COLUMNS), (1, None))
+    if count < least or (most is not None and count > most):
+        expected = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{type(loss).__name__} reads {expected} text columns, the dataset has {count}.")
+
+
+def check_finite(columns: Iterable[Tensor]) -> None:
+    """Refuse embeddings with NaN or infinite values.
+
+    Args:
+        columns: Embeddings, any shape.
+
+    Raises:
+        ValueError: There are some.
+    """
+    for index, column in enumerate(columns):
+        if not bool(torch.isfinite(column).all()):
+            bad = int((~torch.isfinite(column)).flatten(1).any(1).sum())
+            raise ValueError(
+                f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}; "
+                "no gradient was taken from them. Check for empty texts, a high learning rate, or float16 weights."
+            )
+
+
+def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> list[float]:
+    """Weights as floats, 1 each where none are given.
+
+    Args:
+        weights: What the user passed.
+        count: How many are needed.
+        name: How the argument is called.
+
+    Raises:
+        ValueError: Another number of them, one that is negative or not finite, or all zero.
+    """
+    values = [1.0] * count if weights is None else [float(weight) for weight in weights]
+    if len(values) != count:
+        raise ValueError(f"{name} needs {count} values, one for each, got {len(values)}.")
+    if bad := [value for value in values if not math.isfinite(value) or value < 0]:
+        raise ValueError(f"{name} must be finite and not negative, got {bad}.")
+    if not any(values):
+        raise ValueError(f"{name} are all zero, so nothing would be trained.")
+    return values
+
+
+def positive(value: float, name: str, *, zero: bool = False) -> float:
+    """A finite number above zero (or from zero on).
+
+    Args:
+        value: What the user passed.
+        name: How the argument is called.
+        zero: Whether zero is allowed.
+
+    Raises:
+        TypeError: Not a number.
+        ValueError: Out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise ValueError(f"{name} must be {'zero or more' if zero else 'above zero'} and finite, got {value}.")
+    return float(value)

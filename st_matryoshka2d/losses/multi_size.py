@@ -1,0 +1,181 @@
+"""The engine: one forward pass, the wrapped loss at many sizes, and terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
+from sentence_transformers.util import cos_sim
+from torch import Tensor, nn
+
+from st_matryoshka2d.backbone import find_backbone
+from st_matryoshka2d.dims import declare_dims, prefix
+from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.layers import layer_features, transformer_of, unwrap
+from st_matryoshka2d.losses.alignment import matrix_similarity
+from st_matryoshka2d.losses.cached import CachedStep, check_mini_batch_size
+from st_matryoshka2d.losses.checks import check_columns, check_finite, check_wrapped_loss
+from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
+from st_matryoshka2d.losses.step import Step, Term, check_terms
+from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+
+__all__ = ["MultiSizeLoss"]
+
+
+class MultiSizeLoss(nn.Module):
+    r"""Train any sentence-transformers loss at many sizes of one model, from one forward pass per text column.
+
+    .. math:: L = \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) + \sum_i term_i
+
+    A list of sizes is averaged, as Starbucks does (its Eq. 4); a sampler draws sizes anew in each step, as 2DMSE does. The
+    published recipes are compositions of this class. What is trained at (n, d) is exactly what `truncate(model, n, d)`
+    computes: the final norm of pre-norm models is applied to every layer, and embeddings are cut without normalising again.
+
+    Args:
+        model: The model to train, which starts with a `Transformer`.
+        loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have.
+        sizes: The sizes to train, or a `SizeSampler`.
+        terms: Things to add, for example `KLAlignment()`.
+        size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
+        mini_batch_size: Texts embedded at once with gradient caching, which gives the gradients of the whole batch in the
+            memory of one mini-batch; None for no caching.
+
+    Inputs:
+        The columns and labels that the wrapped loss takes.
+
+    Raises:
+        TypeError: A wrapped loss that cannot be computed at several sizes, or no loss at all.
+        ValueError: Sizes outside the model, weights that do not fit, a loss built on another model, a model that cannot be
+            cut exactly. At the first batch that shows it: a wrong number of columns, embeddings that are not finite.
+
+    Returns:
+        Named parts that sum to the loss and that the Trainer logs: `task` (or `task_<key>` for each part of a wrapped
+        loss that has several) and one for each term.
+
+    Example:
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(2, 32), Size(6, 384)])  # doctest: +SKIP
+        >>> SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()  # doctest: +SKIP
+    """
+
+    loss: Any  # a Module with the seam that check_wrapped_loss demands
+    terms: Any  # a ModuleList of Term
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        loss: nn.Module,
+        sizes: Sequence[Size] | SizeSampler,
+        terms: Iterable[Term] = (),
+        size_weights: Sequence[float] | None = None,
+        mini_batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        transformer = transformer_of(model)
+        check_wrapped_loss(loss, model)
+        self.full = full_size(model)
+        if isinstance(sizes, SizeSampler):
+            if size_weights is not None:
+                raise ValueError("size_weights go with a list of sizes; a sampler has its own weights.")
+            self.sampler = sizes
+        else:
+            self.sampler = FixedSizes(sizes, self.full, size_weights)
+        validate_sizes(self.sampler.candidates, self.full)
+        self.model = model
+        self.loss = loss
+        self.terms = nn.ModuleList(check_terms(terms))
+        self.mini_batch_size = check_mini_batch_size(mini_batch_size, model)
+        self.similarity = matrix_similarity(loss) if any(term.uses_similarity for term in self.terms) else cos_sim
+        self.backbone = find_backbone(transformer.model)
+        check_depths(transformer.model, self.backbone, sorted({size.num_layers for size in self.sampler.candidates}))
+
+    @property
+    def uses_gradient_cache(self) -> bool:
+        """Whether texts are embedded in mini-batches; sentence-transformers asks."""
+        return self.mini_batch_size is not None
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Named parts of the loss for a batch.
+
+        Args:
+            sentence_features: Features of each text column.
+            labels: What the wrapped loss takes.
+        """
+        columns = list(sentence_features)
+        check_columns(self.loss, len(columns))
+        self._declare_trained_dims()
+        weights = self.sampler.draw()
+        needed = set(weights).union(*(term.sizes_needed(weights, self.full) for term in self.terms))
+        layers = sorted({size.num_layers for size in needed})
+        embed, score = partial(self._embed, layers=layers), partial(self._parts, layers=layers, weights=weights)
+        if self.mini_batch_size is not None:
+            return CachedStep(self.model, self.mini_batch_size, embed, score).parts(columns, labels)
+        first, *others = columns
+        return score([embed(first), *_embed_alike(others, embed)], labels)
+
+    def get_config_dict(self) -> dict[str, object]:
+        """Settings, for the model card."""
+        config: dict[str, object] = {"loss": type(self.loss).__name__, **self.sampler.get_config_dict()}
+        for term in self.terms:
+            config.update(term.get_config_dict())
+        if self.mini_batch_size is not None:
+            config["mini_batch_size"] = self.mini_batch_size
+        return config
+
+    def _embed(self, features: dict[str, Any], layers: Sequence[int]) -> Float[Tensor, "batch layers full"]:
+        """One text column at several layers, from one forward pass."""
+        by_layer = layer_features(self.model, features, layers, self.backbone)
+        return torch.stack([by_layer[num_layers]["sentence_embedding"] for num_layers in layers], dim=1)
+
+    def _parts(
+        self,
+        stacked: Sequence[Float[Tensor, "batch layers full"]],
+        labels: Tensor | None,
+        layers: Sequence[int],
+        weights: Mapping[Size, float],
+    ) -> dict[str, Tensor]:
+        check_finite(stacked)
+        columns = {layer: [column[:, index] for column in stacked] for index, layer in enumerate(layers)}
+        step = Step(columns, weights, self.full, self.similarity)
+        parts: dict[str, Tensor] = {}
+        for size, weight in weights.items():
+            if weight:
+                for name, value in self._task(step, size, labels).items():
+                    parts[name] = parts.get(name, 0) + weight * value
+        for term in self.terms:
+            parts[term.name] = parts.get(term.name, 0) + term(step)
+        return parts
+
+    def _task(self, step: Step, size: Size, labels: Tensor | None) -> dict[str, Tensor]:
+        targets: Any = labels
+        if isinstance(self.loss, EmbedDistillLoss):
+            targets = _teacher_columns(labels, len(step.columns[size.num_layers]), size.dim, self.full.dim)
+        value = self.loss.compute_loss_from_embeddings(step.embeddings(size), targets)
+        return {f"task_{key}": part for key, part in value.items()} if isinstance(value, dict) else {"task": value}
+
+    def _declare_trained_dims(self) -> None:
+        pipeline = unwrap(self.model)
+        if pipeline.training:
+            declare_dims(pipeline.config, {size.dim for size in self.sampler.candidates})
+
+
+def _embed_alike(columns: list[dict[str, Any]], embed: Callable[[dict[str, Any]], Tensor]) -> list[Tensor]:
+    """Columns of like width, such as a positive and its negatives, share one forward pass, as in sentence-transformers."""
+    merged = merge_feature_batches(columns) if len(columns) > 1 else None
+    return [embed(column) for column in columns] if merged is None else list(embed(merged).chunk(len(columns)))
+
+
+def _teacher_columns(labels: Tensor | None, count: int, dim: int, full_dim: int) -> list[Tensor]:
+    """Teacher embeddings come as labels, (batch, D) or (batch, columns, D): cut them like the student's."""
+    if labels is None or labels.ndim not in (2, 3) or labels.shape[-1] != full_dim:
+        found = None if labels is None else tuple(labels.shape)
+        raise ValueError(f"Teacher embeddings as wide as the model ({full_dim}) are needed as labels, got shape {found}.")
+    if labels.ndim == 3 and labels.shape[1] != count:
+        raise ValueError(f"Labels hold teacher embeddings for {labels.shape[1]} columns, the dataset has {count}.")
+    columns = [labels] * count if labels.ndim == 2 else list(labels.unbind(1))
+    return [prefix(column.detach(), dim) for column in columns]

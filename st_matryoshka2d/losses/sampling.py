@@ -1,0 +1,106 @@
+"""Which sizes a step trains, and with which weight."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import distributed
+
+from st_matryoshka2d.losses.checks import finite_weights
+from st_matryoshka2d.sizes import Size, validate_sizes
+
+__all__ = ["FixedSizes", "SizeSampler", "UniformSizes"]
+
+
+class SizeSampler(ABC):
+    """Says for every step which sizes are trained."""
+
+    @property
+    @abstractmethod
+    def candidates(self) -> list[Size]:
+        """Every size that can be drawn."""
+
+    @abstractmethod
+    def draw(self) -> dict[Size, float]:
+        """Sizes of the next step with the weight of the wrapped loss at each."""
+
+    @abstractmethod
+    def get_config_dict(self) -> dict[str, object]:
+        """Settings, for the model card."""
+
+
+class FixedSizes(SizeSampler):
+    r"""The same sizes in every step, averaged (Starbucks, Eq. 4).
+
+    .. math:: \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d)
+
+    Args:
+        sizes: S.
+        full: Size of the whole model.
+        weights: One per size; None for 1 each.
+    """
+
+    def __init__(self, sizes: Sequence[Size], full: Size, weights: Sequence[float] | None = None) -> None:
+        self.sizes = validate_sizes(sizes, full)
+        self.weights = finite_weights(weights, len(self.sizes), "size_weights")
+
+    @property
+    def candidates(self) -> list[Size]:
+        """The sizes themselves."""
+        return self.sizes
+
+    def draw(self) -> dict[Size, float]:
+        """All of them."""
+        return {size: weight / len(self.sizes) for size, weight in zip(self.sizes, self.weights, strict=True)}
+
+    def get_config_dict(self) -> dict[str, object]:
+        """Sizes and weights."""
+        return {"sizes": [str(size) for size in self.sizes], "size_weights": self.weights}
+
+
+class UniformSizes(SizeSampler):
+    r"""One shallower layer n and one smaller dim d per step, with the full ones (2DMSE, Eq. 2-5).
+
+    :math:`n \sim U\{1..N-1\}`, d uniform over `dims`; the step trains (N, D), (n, D), (N, d) and (n, d). Draws come from
+    torch's global CPU generator, which the Trainer saves and restores, and rank 0 decides for all processes.
+
+    Args:
+        full: Size of the whole model, (N, D).
+        dims: Dims to draw from, each below D.
+        weights: Of (N, D), (n, D), (N, d), (n, d), in the order of the paper's Eq. 2-5.
+    """
+
+    def __init__(self, full: Size, dims: Sequence[int], weights: Sequence[float] = (1, 1, 1, 1)) -> None:
+        if full.num_layers < 2:
+            raise ValueError(f"2DMSE draws a layer below the last one; the model has only {full.num_layers}.")
+        if not dims:
+            raise ValueError(f"2DMSE draws a dim below the full {full.dim}; there is none. Pass dims=[...] of your own.")
+        if too_wide := [dim for dim in dims if isinstance(dim, int) and dim >= full.dim]:
+            raise ValueError(f"dims: {too_wide} are not below the full {full.dim}, which is always trained.")
+        self.dims = [size.dim for size in validate_sizes([Size(1, dim) for dim in dims], full, where="dims")]
+        self.full = full
+        self.weights = finite_weights(weights, 4, "weights")
+
+    @property
+    def candidates(self) -> list[Size]:
+        """Every layer with every dim."""
+        layers = range(1, self.full.num_layers + 1)
+        return [Size(num_layers, dim) for num_layers in layers for dim in [*self.dims, self.full.dim]]
+
+    def draw(self) -> dict[Size, float]:
+        """Four sizes."""
+        drawn = [
+            int(torch.randint(1, self.full.num_layers, ())),
+            self.dims[int(torch.randint(len(self.dims), ()))],
+        ]
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.broadcast_object_list(drawn, src=0)
+        num_layers, dim = drawn
+        sizes = [self.full, Size(num_layers, self.full.dim), Size(self.full.num_layers, dim), Size(num_layers, dim)]
+        return dict(zip(sizes, self.weights, strict=True))
+
+    def get_config_dict(self) -> dict[str, object]:
+        """Dims and weights."""
+        return {"dims": self.dims, "weights": self.weights}

@@ -218,6 +218,11 @@ def share_memory(module: Copied) -> Copied:
     """Copy a module but not its tensors: what is done to the copy (dtype, device, mode) does not reach the original."""
     memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
     memo.update({id(b): b.detach() for b in module.buffers()})
+    # A hook that is somebody's method keeps reporting to that object, not to a copy of it.
+    hooks = [
+        hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+    ]
+    memo.update({id(hook): hook for hook in hooks})
     return copy.deepcopy(module, memo)
 
 

@@ -88,7 +88,9 @@ def encode_sizes(
         ValueError: A size is not within the model, or the keyword is one that the sizes replace.
 
     Example:
-        >>> encode_sizes(model, ["a text", "another"], [Size(2, 32), Size(6, 384)])  # doctest: +SKIP
+        >>> by_size = encode_sizes(model, ["a text", "another"], [Size(2, 32), Size(6, 384)])
+        >>> by_size[Size(2, 32)].shape
+        (2, 32)
     """
     if isinstance(texts, str):
         raise TypeError("texts must be a list of texts, got one string; wrap it: [text].")

@@ -10,7 +10,7 @@ import pandas as pd
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.layers import transformer_of
-from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.sizes import Size, full_size, positive_int, validate_sizes
 from st_matryoshka2d.submodel import truncate
 
 __all__ = ["benchmark_latency"]
@@ -64,10 +64,13 @@ def benchmark_latency(
         ValueError: A depth is not within the model or given twice, there are no texts, or a number is below 1.
 
     Example:
-        >>> benchmark_latency(model, num_layers=[2, 4])  # doctest: +SKIP
+        >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3)
+        >>> list(times["num_layers"]), list(times["theory"])
+        ([2, 4, 6], [3.0, 1.5, 1.0])
     """
     transformer_of(model)
-    _require_positive(batch_size=batch_size, rounds=rounds)
+    positive_int(batch_size, "batch_size")
+    positive_int(rounds, "rounds")
     if isinstance(texts, str):
         raise TypeError("texts must be a list of texts, got one string; wrap it: [text].")
     batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else list(texts)
@@ -111,11 +114,3 @@ def _time_in_turns(models: dict[int, SentenceTransformer], texts: list[str], bat
             timed[name] = time.perf_counter() - start
         seconds.append(timed)
     return pd.DataFrame(seconds[_WARM_UP_ROUNDS:], columns=names)
-
-
-def _require_positive(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"{name} must be an integer of 1 or more, got {number!r} ({type(number).__name__}).")
-        if number < 1:
-            raise ValueError(f"{name} must be 1 or more, got {number}.")

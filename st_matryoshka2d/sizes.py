@@ -8,10 +8,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Size", "full_size", "mrl_dims", "sizes_ladder", "sizes_product", "validate_sizes"]
+__all__ = ["Size", "full_size", "mrl_dims", "positive_int", "sizes_ladder", "sizes_product", "validate_sizes"]
 
 
-def _positive_int(value: object, name: str) -> int:
+def positive_int(value: object, name: str) -> int:
+    """Refuse what is not an integer of 1 or more.
+
+    Args:
+        value: What the user passed.
+        name: How the argument is called.
+
+    Raises:
+        TypeError: Not an integer.
+        ValueError: Below 1.
+    """
     # bool is an int in Python, and `Size(True, 128)` is always a mistake.
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer of 1 or more, got {value!r} ({type(value).__name__}).")
@@ -45,8 +55,8 @@ class Size:
     dim: int
 
     def __post_init__(self) -> None:
-        _positive_int(self.num_layers, "num_layers")
-        _positive_int(self.dim, "dim")
+        positive_int(self.num_layers, "num_layers")
+        positive_int(self.dim, "dim")
 
     def __str__(self) -> str:
         return f"{self.num_layers}L-{self.dim}d"

@@ -49,8 +49,10 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
         ValueError: Neither number is given, one is out of range, or the architecture cannot be cut exactly.
 
     Example:
-        >>> small = truncate(model, num_layers=6, dim=128)  # doctest: +SKIP
-        >>> small.save_pretrained("small")  # doctest: +SKIP
+        >>> small = truncate(model, num_layers=3, dim=64)
+        >>> small.encode(["a text", "another"]).shape
+        (2, 64)
+        >>> small.save_pretrained("small")
     """
     transformer_of(model)
     _require_one(num_layers, dim)
@@ -74,7 +76,9 @@ def load(name_or_path: str, num_layers: int | None = None, dim: int | None = Non
         ValueError: Neither number is given, one is out of range, or the architecture cannot be cut exactly.
 
     Example:
-        >>> small = load("sentence-transformers/all-MiniLM-L6-v2", num_layers=3, dim=64)  # doctest: +SKIP
+        >>> small = load(folder, num_layers=3, dim=64)  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
+        >>> small.config.num_hidden_layers
+        3
     """
     _require_one(num_layers, dim)
     if not Path(name_or_path).exists() and "/" not in name_or_path and name_or_path not in ORIGINAL_TRANSFORMER_MODELS:

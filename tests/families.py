@@ -97,6 +97,38 @@ CONFIGS: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     "albert": lambda: hf.AlbertConfig(embedding_size=16, **_ENCODER),
 }
 
+# Families that nobody looked at while the code was written: found by structure or not at all.
+UNNAMED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
+    "camembert": lambda: hf.CamembertConfig(**_ENCODER),
+    "ernie": lambda: hf.ErnieConfig(**_ENCODER),
+    "rembert": lambda: hf.RemBertConfig(**_ENCODER, input_embedding_size=16),
+    "megatron-bert, pre-norm": lambda: hf.MegatronBertConfig(**_ENCODER),
+    "roberta, pre-norm": lambda: hf.RobertaPreLayerNormConfig(**_ENCODER),
+    "xlm-roberta-xl": lambda: hf.XLMRobertaXLConfig(**_ENCODER),
+    "mt5-encoder": lambda: hf.MT5Config(
+        vocab_size=len(VOCABULARY), d_model=32, d_kv=8, d_ff=48, num_layers=4, num_heads=4, is_encoder_decoder=False
+    ),
+    "roformer": lambda: hf.RoFormerConfig(**_ENCODER),
+    "nystromformer": lambda: hf.NystromformerConfig(**_ENCODER, segment_means_seq_len=64, num_landmarks=64),
+    "gpt2": lambda: hf.GPT2Config(vocab_size=len(VOCABULARY), n_embd=32, n_layer=4, n_head=4, n_positions=64),
+    "gpt-neox": lambda: hf.GPTNeoXConfig(**_ENCODER),
+    "opt": lambda: hf.OPTConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        ffn_dim=48,
+        word_embed_proj_dim=32,
+    ),
+    "qwen2, mixed windows": lambda: hf.Qwen2Config(
+        **_DECODER, use_sliding_window=True, sliding_window=4, max_window_layers=2
+    ),
+    "gemma2": lambda: hf.Gemma2Config(**_DECODER, sliding_window=4),
+    "qwen3, mixture of experts": lambda: hf.Qwen3MoeConfig(
+        **_DECODER, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0]
+    ),
+}
+
 REFUSED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     "albert with two groups": lambda: hf.AlbertConfig(embedding_size=16, num_hidden_groups=2, **_ENCODER),
     "albert with a group per layer": lambda: hf.AlbertConfig(embedding_size=16, num_hidden_groups=4, **_ENCODER),
@@ -117,7 +149,8 @@ REFUSED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
 def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
     """A random model; its norms are randomised too, so that leaving one out cannot go unseen."""
     torch.manual_seed(seed)
-    model = hf.T5EncoderModel(config) if isinstance(config, hf.T5Config) else hf.AutoModel.from_config(config)
+    encoder = {"t5": hf.T5EncoderModel, "mt5": hf.MT5EncoderModel}.get(config.model_type)
+    model = hf.AutoModel.from_config(config) if encoder is None else encoder(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1 and name.endswith("weight"):

@@ -38,10 +38,10 @@ def seen_by_losses(model: SentenceTransformer, sizes: list[Size]) -> dict[Size, 
     return dict(zip(sizes, recorder.seen, strict=True))
 
 
-@pytest.mark.parametrize("name", families.CONFIGS)
+@pytest.mark.parametrize("name", [*families.CONFIGS, *families.UNNAMED])
 def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     """Pooling by first token, mean and last token at once, padding in the batch, a Dense layer and Normalize behind."""
-    model = families.pipeline(families.CONFIGS[name](), tmp_path / "weights")
+    model = families.pipeline((families.CONFIGS | families.UNNAMED)[name](), tmp_path / "weights")
     full = family_folder(name)
     model.save_pretrained(str(full))
     sizes = [Size(num_layers, 16) for num_layers in range(1, 5)]

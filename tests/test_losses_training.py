@@ -215,7 +215,7 @@ class TestRefusedAtConstruction:
             ({"kl_temperature": True}, TypeError, "must be a number"),
             ({"kl_over": "tokens"}, ValueError, "over must be one of"),
             ({"mini_batch_size": 0}, ValueError, "mini_batch_size"),
-            ({"mini_batch_size": True}, ValueError, "mini_batch_size"),
+            ({"mini_batch_size": True}, TypeError, "mini_batch_size"),
         ],
     )
     def test_settings(self, tiny: SentenceTransformer, settings: dict[str, Any], error: type[Exception], words: str) -> None:

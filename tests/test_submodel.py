@@ -64,6 +64,21 @@ def test_nothing_done_to_the_cut_reaches_the_full_model(tiny: SentenceTransforme
     assert_same(before, snapshot(tiny))
 
 
+def test_hooks_of_the_full_model_report_for_the_cut_too(tiny: SentenceTransformer) -> None:
+    class Counter:
+        calls = 0
+
+        def count(self, *_: object) -> None:
+            self.calls += 1
+
+    counter = Counter()
+    tiny[0].model.encoder.layer[0].register_forward_hook(counter.count)
+    cut = truncate(tiny, num_layers=1)
+    before = counter.calls
+    cut.encode(TEXTS)
+    assert counter.calls == before + 1
+
+
 def test_training_the_full_model_trains_the_cut(tiny: SentenceTransformer) -> None:
     cut = truncate(tiny, num_layers=2)
     with torch.no_grad():

@@ -107,7 +107,9 @@ class KLAlignment(Term):
         reduction: `"mean"` over the sizes of the step, `"sum"` over those that have a teacher other than themselves.
 
     Example:
-        >>> MultiSizeLoss(model, loss, sizes, terms=[KLAlignment(temperature=0.3)])  # doctest: +SKIP
+        >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+        >>> from st_matryoshka2d.losses import MultiSizeLoss
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), [Size(2, 32), Size(6, 384)], terms=[KLAlignment(temperature=0.3)])
     """
 
     name = "kl"

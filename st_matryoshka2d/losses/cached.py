@@ -13,6 +13,8 @@ from sentence_transformers.base.losses import CachedLossMixin, RandContext, has_
 from sentence_transformers.base.losses.gradcache import _create_minibatch
 from torch import Tensor, nn
 
+from st_matryoshka2d.sizes import positive_int
+
 __all__ = ["CachedStep", "check_mini_batch_size"]
 
 
@@ -89,12 +91,12 @@ def check_mini_batch_size(mini_batch_size: int | None, model: SentenceTransforme
         model: The model to train.
 
     Raises:
-        ValueError: Not a whole number above zero, or a model without batches.
+        TypeError: Not an integer.
+        ValueError: Below 1, or a model without batches.
     """
     if mini_batch_size is None:
         return None
-    if isinstance(mini_batch_size, bool) or not isinstance(mini_batch_size, int) or mini_batch_size < 1:
-        raise ValueError(f"mini_batch_size must be a whole number of 1 or more, or None, got {mini_batch_size!r}.")
+    positive_int(mini_batch_size, "mini_batch_size")
     if has_static_embedding_input(model):
         raise ValueError("A model with static embeddings has no batches to split; leave mini_batch_size at None.")
     return mini_batch_size

@@ -59,8 +59,10 @@ class MultiSizeLoss(nn.Module):
         loss that has several) and one for each term.
 
     Example:
-        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(2, 32), Size(6, 384)])  # doctest: +SKIP
-        >>> SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()  # doctest: +SKIP
+        >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(2, 32), Size(6, 384)])
+        >>> loss.get_config_dict()["sizes"]
+        ['2L-32d', '6L-384d']
     """
 
     loss: Any  # a Module with the seam that check_wrapped_loss demands

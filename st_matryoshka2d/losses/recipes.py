@@ -44,8 +44,10 @@ class StarbucksLoss(MultiSizeLoss):
         - Starbucks: Improved Training for 2D Matryoshka Embeddings, https://arxiv.org/abs/2410.13230
 
     Example:
-        >>> loss = StarbucksLoss(model, MultipleNegativesRankingLoss(model))  # doctest: +SKIP
-        >>> SentenceTransformerTrainer(model=model, train_dataset=triplets, loss=loss).train()  # doctest: +SKIP
+        >>> from sentence_transformers import SentenceTransformerTrainer
+        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> loss = StarbucksLoss(model, MultipleNegativesRankingLoss(model))
+        >>> trainer = SentenceTransformerTrainer(model=model, train_dataset=triplets, loss=loss)
     """
 
     def __init__(
@@ -110,7 +112,10 @@ class TwoDMSELoss(MultiSizeLoss):
         - 2D Matryoshka Sentence Embeddings, https://arxiv.org/abs/2402.14776v1
 
     Example:
-        >>> loss = TwoDMSELoss(model, AnglELoss(model))  # doctest: +SKIP
+        >>> from sentence_transformers.sentence_transformer.losses import AnglELoss
+        >>> loss = TwoDMSELoss(model, AnglELoss(model))
+        >>> loss.get_config_dict()["dims"]
+        [8, 16, 32, 64, 128, 256]
     """
 
     def __init__(

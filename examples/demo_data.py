@@ -1,0 +1,230 @@
+"""A small data set of our own, so that the quick start runs without a download.
+
+A scene has six parts (who, did, many, what, where, when). Every part has several meanings and every meaning several
+wordings, so two sentences can mean the same in other words, or share most words and differ in meaning. Some meanings
+and sentence patterns are kept from training, and every test sentence uses a held-out pattern.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+from mteb import TaskMetadata
+from mteb.abstasks import AbsTaskSTS
+
+__all__ = ["PARTS", "TEST_PATTERNS", "TRAIN_MEANINGS", "TRAIN_PATTERNS", "DemoSTS", "demo_task", "scored_pairs", "triplets"]
+
+# One line is one meaning, a bar separates its wordings. The last third of every list is held out from training.
+_WHO = """
+    the doctor|the physician|the medic
+    the child|the kid|the youngster
+    the policeman|the cop|the law enforcement officer
+    the teacher|the instructor|the schoolmaster
+    the thief|the robber|the burglar
+    the farmer|the grower|the man who works the land
+    the lawyer|the attorney|the legal adviser
+    the actress|the movie star|the woman who plays in films
+    the soldier|the trooper|the man in the army
+    the tourist|the traveller|the holidaymaker
+    the scientist|the researcher|the laboratory worker
+    the chef|the cook|the man in charge of the kitchen
+"""
+_DID = """
+    bought|purchased|paid for; buy|purchase|pay for
+    sold|found a buyer for|traded away; sell|find a buyer for|trade away
+    repaired|fixed|mended; repair|fix|mend
+    destroyed|wrecked|smashed up; destroy|wreck|smash up
+    lost|mislaid|could no longer find; lose|mislay|miss
+    photographed|took pictures of|shot photos of; photograph|take pictures of|shoot photos of
+    hid|concealed|put out of sight; hide|conceal|put out of sight
+    washed|cleaned|scrubbed; wash|clean|scrub
+    discovered|found|came across; discover|find|come across
+    threw away|discarded|got rid of; throw away|discard|get rid of
+    lent out|handed out on loan|let others use; lend out|hand out on loan|let others use
+    drew|sketched|made drawings of; draw|sketch|make drawings of
+"""
+_MANY = """
+    two|a couple of|a pair of
+    several|some|a handful of
+    dozens of|lots of|a great many
+    a hundred|one hundred|exactly 100
+    all the|every one of the|the whole lot of
+    half of the|fifty percent of the|one in two of the
+"""
+_WHAT = """
+    cars|automobiles|motor vehicles
+    books|novels|volumes to read
+    shoes|boots|pieces of footwear
+    bicycles|bikes|cycles
+    computers|laptops|PCs
+    paintings|canvases|works of art
+    coats|jackets|pieces of outerwear
+    knives|blades|sharp kitchen tools
+    toys|playthings|things for children to play with
+    lamps|lights|things that light up a room
+    couches|sofas|settees
+    pebbles|stones|small rocks
+    jewels|gems|gold rings and necklaces
+    phones|mobiles|telephones
+    sweets|candies|sugary treats
+"""
+_WHERE = """
+    in the forest|in the woods|among the trees
+    at school|in the classroom|in a place of learning
+    at the hospital|in the clinic|in the ward
+    by the sea|on the beach|at the shore
+    in the shop|at the store|at a retailer's
+    in the street|on the road|on the pavement
+    at the airport|in the terminal|where the planes land
+    in the church|in the chapel|in a house of prayer
+    on the farm|in the barn|out in the fields
+    in prison|in jail|behind bars
+    in the garden|in the back yard|on the lawn
+    in the mountains|up in the hills|on the slopes
+"""
+_WHEN = """
+    at dawn|at sunrise|at first light
+    in the evening|after sunset|at dusk
+    yesterday|the day before today|one day ago
+    last year|a year ago|twelve months ago
+    in winter|in the cold season|when it snowed
+    on Sunday|at the weekend|on the day of rest
+    during the war|in wartime|while the fighting went on
+    during lunch|at noon|in the midday break
+    in summer|in the hot season|on a warm July day
+"""
+
+TRAIN_PATTERNS = ("{who} {did} {many} {what} {where} {when}", "{when}, {who} {did} {many} {what} {where}")
+TEST_PATTERNS = ("{when}, {where}, {who} {did} {many} {what}", "{where}, {who} {did} {many} {what} {when}")
+
+Scene = dict[str, int]
+Meanings = list[tuple[str, ...]]
+
+
+def _read(text: str) -> Meanings:
+    return [tuple(line.split("|")) for line in map(str.strip, text.strip().splitlines())]
+
+
+def _with_negations(text: str) -> Meanings:
+    """Verb i becomes meaning 2i, its negation 2i + 1."""
+    meanings: Meanings = []
+    for line in text.strip().splitlines():
+        past, base = (tuple(half.strip().split("|")) for half in line.split(";"))
+        meanings += [past, tuple(f"{no} {verb}" for no, verb in zip(("did not", "didn't", "failed to"), base, strict=True))]
+    return meanings
+
+
+PARTS: dict[str, Meanings] = {
+    "who": _read(_WHO),
+    "did": _with_negations(_DID),
+    "many": _read(_MANY),
+    "what": _read(_WHAT),
+    "where": _read(_WHERE),
+    "when": _read(_WHEN),
+}
+TRAIN_MEANINGS = {part: len(meanings) * 2 // 3 for part, meanings in PARTS.items()}
+ALL_MEANINGS = {part: len(meanings) for part, meanings in PARTS.items()}
+
+
+def triplets(n: int = 6000, seed: int = 0) -> Dataset:
+    """Training triplets: a sentence, the same scene in other words, and a near copy that means something else.
+
+    Args:
+        n: Number of triplets; no anchor comes twice.
+        seed: The same seed gives the same triplets.
+
+    Returns:
+        Columns anchor, positive, negative.
+    """
+    rng = random.Random(seed)
+    rows: dict[str, dict[str, str]] = {}
+    while len(rows) < n:
+        scene, wording = _scene(rng, TRAIN_MEANINGS), _wording(rng)
+        anchor, positive = _say(rng, scene, wording, TRAIN_PATTERNS), _say(rng, scene, _other(rng, wording), TRAIN_PATTERNS)
+        changed = rng.sample(list(PARTS), k=rng.choice((1, 2, 3)))
+        negative = _say(rng, _change(rng, scene, changed, TRAIN_MEANINGS), wording, TRAIN_PATTERNS)
+        rows[anchor] = {"anchor": anchor, "positive": positive, "negative": negative}
+    return Dataset.from_list(list(rows.values()))
+
+
+def scored_pairs(n: int = 1000, seed: int = 1) -> Dataset:
+    """Test pairs, with a score that says how many of the six parts mean the same.
+
+    Args:
+        n: Number of pairs.
+        seed: The same seed gives the same pairs.
+
+    Returns:
+        Columns sentence1, sentence2, score (0 to 5, five sixths for each part in common) and shared (the parts in common).
+    """
+    rng = random.Random(seed)
+    rows = []
+    for index in range(n):
+        scene, wording = _scene(rng, ALL_MEANINGS), _wording(rng)
+        shared = rng.sample(list(PARTS), k=index % (len(PARTS) + 1))
+        other = _change(rng, scene, [part for part in PARTS if part not in shared], ALL_MEANINGS)
+        rows.append(
+            {
+                "sentence1": _say(rng, scene, wording, TEST_PATTERNS),
+                "sentence2": _say(rng, other, _other(rng, wording), TEST_PATTERNS),
+                "score": 5 * len(shared) / len(PARTS),
+                "shared": shared,
+            }
+        )
+    return Dataset.from_list(rows)
+
+
+class DemoSTS(AbsTaskSTS):
+    """The scored pairs as an mteb task: how well do similarities rank pairs by what they have in common?"""
+
+    metadata = TaskMetadata(
+        name="DemoSTS",
+        description="Generated sentence pairs, scored by the number of meanings they share.",
+        dataset={"path": "st_matryoshka2d/demo", "revision": "1"},
+        type="STS",
+        category="t2t",
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],
+        main_score="cosine_spearman",
+    )
+
+    def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
+        """Make the pairs; mteb asks for them through this method."""
+        self.dataset = DatasetDict({"test": scored_pairs()})
+        self.data_loaded = True
+
+
+def demo_task() -> DemoSTS:
+    """The test set, loaded."""
+    task = DemoSTS()
+    task.load_data()
+    return task
+
+
+def _scene(rng: random.Random, meanings: dict[str, int]) -> Scene:
+    return {part: rng.randrange(count) for part, count in meanings.items()}
+
+
+def _change(rng: random.Random, scene: Scene, parts: Sequence[str], meanings: dict[str, int]) -> Scene:
+    """The scene with other meanings in these parts; a verb turns into its own negation half of the time."""
+    changed = {part: (scene[part] + rng.randrange(1, meanings[part])) % meanings[part] for part in parts}
+    if "did" in changed and rng.random() < 0.5:
+        changed["did"] = scene["did"] ^ 1
+    return {**scene, **changed}
+
+
+def _wording(rng: random.Random) -> dict[str, int]:
+    return {part: rng.randrange(3) for part in PARTS}
+
+
+def _other(rng: random.Random, wording: dict[str, int]) -> dict[str, int]:
+    return {part: (index + rng.randrange(1, 3)) % 3 for part, index in wording.items()}
+
+
+def _say(rng: random.Random, scene: Scene, wording: dict[str, int], patterns: Sequence[str]) -> str:
+    words = {part: PARTS[part][meaning][wording[part]] for part, meaning in scene.items()}
+    sentence = rng.choice(patterns).format(**words)
+    return f"{sentence[0].upper()}{sentence[1:]}."

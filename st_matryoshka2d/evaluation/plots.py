@@ -1,0 +1,54 @@
+"""Figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+__all__ = ["heat_map"]
+
+_COLOURS = "viridis"
+
+
+def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str) -> Figure:
+    """Draw a table as coloured cells.
+
+    Args:
+        scores: Values by layers (rows) and dims (columns); NaN is left grey.
+        texts: What is written in each cell, same shape.
+        title: Above the map.
+        label: What the colours mean.
+    """
+    values = scores.to_numpy(dtype=float)
+    rows, columns = values.shape
+    figure = Figure(figsize=(2.2 + 0.68 * columns, 1.3 + 0.46 * rows), layout="constrained")
+    axes = figure.add_subplot(facecolor="0.95")
+    known = values[np.isfinite(values)]
+    norm = Normalize(known.min(), known.max()) if known.size else Normalize(0, 1)
+    image = axes.imshow(np.ma.masked_invalid(values), cmap=_COLOURS, norm=norm, origin="lower", aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        ink = _ink(float(norm(value))) if np.isfinite(value) else "0.4"
+        axes.text(column, row, str(texts.iat[row, column]), ha="center", va="center", color=ink, fontsize=8.5)
+    axes.set_xticks(range(columns), [str(dim) for dim in scores.columns])
+    axes.set_yticks(range(rows), [str(layers) for layers in scores.index])
+    # The lines between the cells are the grid of the minor ticks.
+    axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+    axes.set(xlabel="dimensions", ylabel="layers", title=title)
+    bar = figure.colorbar(image, ax=axes, label=label)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _ink(position: float) -> str:
+    """Black or white, whichever stands out more from a colour of the map."""
+    red, green, blue, _ = (channel**2.2 for channel in colormaps[_COLOURS](position))
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    # Contrast is (lighter + 0.05) / (darker + 0.05) in WCAG 2; black and white are equally good at 0.179.
+    return "black" if luminance > 0.179 else "white"

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+
+import demo_data
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, evaluate
+
+
+def parts_said(sentence: str) -> dict[str, tuple[int, int]]:
+    """Read a sentence back: for each part its meaning and its wording, found by trying all of them."""
+    patterns = (*demo_data.TRAIN_PATTERNS, *demo_data.TEST_PATTERNS)
+    wordings = {
+        part: "|".join(sorted((re.escape(word) for word in itertools.chain(*meanings)), key=len, reverse=True))
+        for part, meanings in demo_data.PARTS.items()
+    }
+    for pattern in patterns:
+        groups = {part: f"(?P<{part}>{words})" for part, words in wordings.items()}
+        if found := re.fullmatch(pattern.format(**groups), sentence[:-1], flags=re.IGNORECASE):
+            return {part: _index(part, found[part]) for part in demo_data.PARTS}
+    raise AssertionError(f"no pattern fits {sentence!r}")
+
+
+def _index(part: str, said: str) -> tuple[int, int]:
+    (found,) = [
+        (meaning, wording)
+        for meaning, wordings in enumerate(demo_data.PARTS[part])
+        for wording, words in enumerate(wordings)
+        if words.lower() == said.lower()
+    ]
+    return found
+
+
+def same_meanings(first: str, second: str) -> int:
+    one, two = parts_said(first), parts_said(second)
+    return sum(one[part][0] == two[part][0] for part in one)
+
+
+def test_every_wording_has_one_meaning() -> None:
+    for part, meanings in demo_data.PARTS.items():
+        assert all(len(wordings) == 3 for wordings in meanings)
+        repeated = [words for words, count in Counter(itertools.chain(*meanings)).items() if count > 1]
+        assert not repeated, f"{part}: {repeated}"
+
+
+@pytest.mark.parametrize("make", [demo_data.triplets, demo_data.scored_pairs])
+def test_the_seed_decides(make: object) -> None:
+    assert callable(make)
+    first, again, other = make(50, seed=3), make(50, seed=3), make(50, seed=4)
+    assert first.to_list() == again.to_list()
+    assert first.to_list() != other.to_list()
+
+
+def test_triplets_are_distinct_and_mean_what_they_should() -> None:
+    triplets = demo_data.triplets(3000)
+    assert len(set(triplets["anchor"])) == 3000
+    for row in triplets.select(range(300)):
+        anchor, positive, negative = row["anchor"], row["positive"], row["negative"]
+        assert same_meanings(anchor, positive) == 6
+        assert 3 <= same_meanings(anchor, negative) < 6
+        # the paraphrase shares no wording with the anchor, the negative all that it does not change
+        said = parts_said(anchor)
+        assert not any(said[part] == words for part, words in parts_said(positive).items())
+        assert sum(said[part] == words for part, words in parts_said(negative).items()) == same_meanings(anchor, negative)
+
+
+def test_negatives_contain_negations() -> None:
+    rows = demo_data.triplets(300)
+    verbs = [(parts_said(row["anchor"])["did"][0], parts_said(row["negative"])["did"][0]) for row in rows]
+    assert sum(before ^ 1 == after for before, after in verbs) > 30
+
+
+def test_scores_follow_the_shared_meanings() -> None:
+    pairs = demo_data.scored_pairs(210)
+    shared = [same_meanings(row["sentence1"], row["sentence2"]) for row in pairs]
+    assert Counter(shared) == dict.fromkeys(range(7), 30)
+    np.testing.assert_allclose(pairs["score"], np.array(shared) * 5 / 6)
+    assert [len(names) for names in pairs["shared"]] == shared
+
+
+def test_training_does_not_see_the_test() -> None:
+    triplets, pairs = demo_data.triplets(2000), demo_data.scored_pairs(300)
+    trained = set(itertools.chain(triplets["anchor"], triplets["positive"], triplets["negative"]))
+    tested = list(itertools.chain(pairs["sentence1"], pairs["sentence2"]))
+    assert not trained & set(tested)
+    # some meanings come up in the test alone
+    seen = {(part, meaning) for sentence in list(trained)[:1000] for part, (meaning, _) in parts_said(sentence).items()}
+    unseen = [any((part, meaning) not in seen for part, (meaning, _) in parts_said(sentence).items()) for sentence in tested]
+    assert np.mean(unseen) > 0.5
+    assert {meaning for part, meaning in seen if part == "who"} == set(range(demo_data.TRAIN_MEANINGS["who"]))
+
+
+def test_task_holds_the_pairs() -> None:
+    assert demo_data.demo_task().dataset["test"].to_list() == demo_data.scored_pairs().to_list()
+
+
+def test_the_full_model_does_well_and_a_shallow_cut_does_not(minilm: SentenceTransformer) -> None:
+    task = demo_data.demo_task()
+    task.dataset["test"] = task.dataset["test"].select(range(280))
+    grid = evaluate(minilm, task, sizes=[Size(1, 64), Size(6, 384)], show_progress_bar=False)
+    assert 0.6 < grid.score("6L-384d") < 0.9
+    assert grid.score("1L-64d") < grid.score("6L-384d") - 0.2

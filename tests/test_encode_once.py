@@ -1,0 +1,133 @@
+"""Each text goes through the model once, and an evaluation leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import mteb
+import pytest
+import torch
+from mteb.cache import ResultCache
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, evaluate
+from st_matryoshka2d.evaluation.encoder import EncodeOnce, _Memo
+from tests.sts_support import AsymmetricSTS, LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
+
+pytestmark = [
+    # mteb's own remarks on old names.
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
+]
+
+
+def counts(seen: Counter[str], texts: set[str], prompt: str = "") -> set[int]:
+    return {seen[prompt + text] for text in texts}
+
+
+def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> None:
+    task = LocalSTS()
+    task.load_data()
+    seen = read_along(tiny)
+    quiet(tiny, task)
+    assert counts(seen, task.texts()) == {1}
+    quiet(tiny, task)
+    assert counts(seen, task.texts()) == {2}
+    cells_of_mteb(tiny, task)
+    assert max(seen[text] for text in task.texts()) > 4  # a text that is encoded again does count again
+
+
+def test_each_text_goes_through_the_model_once_for_each_prompt(tiny: SentenceTransformer) -> None:
+    task = AsymmetricSTS()
+    task.load_data()
+    tiny.prompts = {"query": "the old ", "document": "a river "}
+    seen = read_along(tiny)
+    quiet(tiny, task, num_layers=[1, 2, 4], dims=[8, 32])
+    for column, prompt in (("sentence1", "the old "), ("sentence2", "a river ")):
+        data: Any = task.dataset
+        texts = {text for subset in data.values() for split in subset.values() for text in split[column]}
+        assert counts(seen, texts, prompt) == {1}
+    assert counts(seen, task.texts()) == {0}
+
+
+def test_embeddings_of_a_task_are_freed_before_the_next(tiny: SentenceTransformer) -> None:
+    alive: list[int] = []
+
+    class Watching(OtherSTS):
+        def load_data(self, *args: Any, **kwargs: Any) -> None:
+            alive.append(sum(type(thing) is _Memo for thing in gc.get_objects()))
+            super().load_data(*args, **kwargs)
+
+    shared = EncodeOnce(tiny, [Size(1, 8)])
+    mteb.evaluate(shared.at(Size(1, 8)), LocalSTS(), cache=None, co2_tracker=False, show_progress_bar=False)
+    assert sum(type(thing) is _Memo for thing in gc.get_objects()) == 1
+    shared.forget()
+    quiet(tiny, [LocalSTS(), Watching()], sizes=[Size(1, 8)])
+    assert alive == [0]
+
+
+def test_data_is_loaded_once_and_put_back_as_it_was(tiny: SentenceTransformer) -> None:
+    fresh, loaded = LocalSTS(), OtherSTS()
+    loaded.load_data()
+    quiet(tiny, [fresh, loaded], num_layers=[1, 2], dims=8)
+    assert (fresh.loads, fresh.data_loaded, fresh.dataset) == (1, False, None)
+    assert (loaded.loads, loaded.data_loaded) == (1, True)
+    assert loaded.dataset is not None
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_is(tiny: SentenceTransformer, training: bool) -> None:
+    tiny.train(training)
+    tiny[0].eval()
+    tiny.prompts = {"query": "the old ", "document": "a "}
+
+    def state() -> list[object]:
+        settings = (tiny.truncate_dim, tiny.max_seq_length, dict(tiny.prompts), tiny.similarity_fn_name)
+        return [cast("Any", tiny.config).to_dict(), [module.training for module in tiny.modules()], settings]
+
+    def hooks() -> list[int]:
+        return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in tiny.modules()]
+
+    before, weights = state(), {name: value.clone() for name, value in tiny.state_dict().items()}
+    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    assert state() == before
+    assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
+    # transformers adds one hook a block where hidden states are asked for the first time; more must not come
+    once = hooks()
+    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    assert hooks() == once
+
+
+def test_every_size_has_a_name_of_its_own_in_a_cache_of_results(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    sizes = [Size(2, 8), Size(2, 16), Size(4, 8)]
+    grid, shared, cache = quiet(tiny, LocalSTS(), sizes=sizes), EncodeOnce(tiny, sizes), ResultCache(tmp_path)
+    for _ in range(2):
+        for size in sizes:
+            result = mteb.evaluate(
+                shared.at(size), LocalSTS(), cache=cache, co2_tracker=False, show_progress_bar=False
+            ).task_results[0]
+            assert result.get_score() == pytest.approx(grid.score(size), abs=1e-5)
+    names = {shared.at(size).mteb_model_meta.model_name_with_experiment for size in sizes}
+    assert len(names) == len(sizes)
+
+
+def test_progress_and_remarks(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
+    quiet(tiny, LocalSTS(), sizes=[Size(1, 8), Size(4, 32)])
+    assert "STS13" not in capfd.readouterr().err
+    evaluate(tiny, LocalSTS(), sizes=[Size(1, 8), Size(4, 32)])
+    assert re.search(r"STS13 4L-32d: 100%.*2/2", capfd.readouterr().err)
+
+
+def test_mteb_says_once_that_a_task_is_superseded(
+    tiny: SentenceTransformer, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    class Old(LocalSTS):
+        metadata = metadata("STSBenchmark").model_copy(update={"superseded_by": "STSBenchmark.v2"})
+
+    quiet(tiny, Old(), num_layers=[1, 2], dims=[8, 16])
+    assert sum("superseded" in record.message for record in caplog.records) == 1
+    assert sum("superseded" in str(warning.message) for warning in recwarn) == 1

@@ -1,0 +1,106 @@
+"""The stopwatch: which depths run, in which order, and what the columns say."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import benchmark_latency
+from tests.families import TEXTS
+
+
+class Runs:
+    """The depth and the number of texts of every pass through the blocks; the checks of the model's structure come first."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        self.depths: list[int] = []
+        self.texts: list[int] = []
+        depths, texts = self.depths, self.texts
+
+        # Plain functions: copies of the model made for the timing call them too, and note into the same lists.
+        def first(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            depths.append(1)
+            texts.append(len(args[0]))
+
+        def further(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            depths[-1] += 1
+
+        for index, block in enumerate(cast("Any", model[0]).model.encoder.layer):
+            block.register_forward_pre_hook(further if index else first)
+
+
+def test_depths_take_turns_and_each_round_starts_with_another(tiny: SentenceTransformer) -> None:
+    runs = Runs(tiny)
+    benchmark_latency(tiny, [1, 3], batch_size=5, rounds=9)
+    timed = runs.depths[-27:]
+    rounds = [timed[start : start + 3] for start in range(0, 27, 3)]
+    assert all(sorted(turn) == [1, 3, 4] for turn in rounds)
+    assert [turn[0] for turn in rounds].count(1) == [turn[0] for turn in rounds].count(4) == 3
+    assert set(runs.texts[-27:]) == {5}
+
+
+def test_there_is_a_warm_up(tiny: SentenceTransformer) -> None:
+    runs = Runs(tiny)
+    benchmark_latency(tiny, 4, batch_size=7, rounds=5)
+    assert runs.texts.count(7) > 5
+
+
+def test_own_texts_are_encoded_whole(tiny: SentenceTransformer) -> None:
+    runs = Runs(tiny)
+    benchmark_latency(tiny, [4], texts=TEXTS, batch_size=3, rounds=1)
+    assert runs.texts[-2:] == [3, 2]
+
+
+def test_the_table(tiny: SentenceTransformer) -> None:
+    table = benchmark_latency(tiny, batch_size=2, rounds=11)
+    assert list(table.columns) == ["num_layers", "milliseconds", "low", "high", "speedup", "theory"]
+    assert list(table["num_layers"]) == [1, 2, 3, 4]
+    assert list(table["theory"]) == pytest.approx([4, 2, 4 / 3, 1])
+    assert (table["low"] <= table["milliseconds"]).all()
+    assert (table["milliseconds"] <= table["high"]).all()
+    assert (table["low"] > 0).all()
+    assert table["speedup"].iloc[-1] == 1
+
+
+def test_a_real_model_gets_faster_but_no_faster_than_its_layers_allow(minilm: SentenceTransformer) -> None:
+    table = benchmark_latency(minilm, [1, 3], batch_size=8, rounds=9).set_index("num_layers")
+    assert list(table.index) == [1, 3, 6]
+    assert table["milliseconds"].is_monotonic_increasing
+    assert table["speedup"].is_monotonic_decreasing
+    assert ((table["speedup"] > 1.2) | (table.index == 6)).all()
+    assert (table["speedup"] < 1.5 * table["theory"]).all()
+
+
+def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
+    tiny.train()
+    weights = {name: value.clone() for name, value in tiny.state_dict().items()}
+    benchmark_latency(tiny, [2], rounds=1)
+    assert all(module.training for module in tiny.modules())
+    assert tiny.config is not None
+    assert tiny.config.num_hidden_layers == 4
+    assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"num_layers": 5}, ValueError, "asks for 5 layers, the model has 4"),
+        ({"num_layers": [2, 2]}, ValueError, "more than once"),
+        ({"num_layers": []}, ValueError, "num_layers is empty"),
+        ({"num_layers": True}, TypeError, "num_layers must be an integer"),
+        ({"texts": "a text"}, TypeError, "got one string"),
+        ({"texts": []}, ValueError, "texts is empty"),
+        ({"batch_size": 0}, ValueError, "batch_size must be 1 or more, got 0"),
+        ({"rounds": 0}, ValueError, "rounds must be 1 or more, got 0"),
+        ({"rounds": 2.5}, TypeError, "rounds must be an integer"),
+        ({"batch_size": True}, TypeError, "batch_size must be an integer"),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(
+    tiny: SentenceTransformer, given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        benchmark_latency(tiny, **given)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+import st_matryoshka2d
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(st_matryoshka2d.__file__).parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def imported_by(statement: str) -> set[str]:
+    """Modules in memory after a statement, in an interpreter of its own."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+def requirement_names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-") for requirement in requirements}
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name.split(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+def test_one_version() -> None:
+    assert PROJECT["tool"]["hatch"]["version"]["path"] == "st_matryoshka2d/__init__.py"
+    assert importlib.metadata.version("st_matryoshka2d") == st_matryoshka2d.__version__
+    assert f"## [{st_matryoshka2d.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("statement", ["import st_matryoshka2d", "from st_matryoshka2d import Size"])
+def test_importing_costs_nothing(statement: str) -> None:
+    heavy = {"torch", "transformers", "sentence_transformers", "datasets", "mteb", "matplotlib", "pandas", "numpy"}
+    assert not heavy & imported_by(statement)
+
+
+def test_grid_results_need_neither_mteb_nor_matplotlib() -> None:
+    loaded = imported_by("from st_matryoshka2d import GridResult")
+    assert "pandas" in loaded
+    assert not {"mteb", "matplotlib", "torch"} & loaded
+
+
+def test_every_public_name_resolves() -> None:
+    for name in st_matryoshka2d.__all__:
+        assert getattr(st_matryoshka2d, name).__name__ == name
+    assert set(st_matryoshka2d.__all__) <= set(dir(st_matryoshka2d))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = st_matryoshka2d.no_such_name
+
+
+def test_every_module_imports_and_keeps_its_promises() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+        missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]
+        assert not missing, f"{module.__name__}.__all__ names {missing}"
+
+
+def test_what_is_imported_is_declared() -> None:
+    used = {name for path in PACKAGE.rglob("*.py") for name in imports_of(path)} - set(sys.stdlib_module_names)
+    distributions = importlib.metadata.packages_distributions()
+    needed = requirement_names([dist for name in used - {"st_matryoshka2d"} for dist in set(distributions[name])])
+    assert needed <= requirement_names(PROJECT["project"]["dependencies"])
+
+
+def test_constraints_pin_every_direct_requirement() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    project = PROJECT["project"]
+    direct = requirement_names([*project["dependencies"], *project["optional-dependencies"]["dev"]])
+    assert direct <= requirement_names(list(pins))
+    assert not [version for version in pins.values() if "+" in version]
+
+
+def test_wheel_holds_the_whole_package(tmp_path: Path) -> None:
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    here = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix == ".py" or path.name == "py.typed"}
+    assert "st_matryoshka2d/py.typed" in here
+    assert inside == here

@@ -12,8 +12,8 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size, evaluate
 
 
-def parts_said(sentence: str) -> dict[str, tuple[int, int]]:
-    """Read a sentence back: for each part its meaning and its wording, found by trying all of them."""
+def read_back(sentence: str) -> tuple[str, dict[str, tuple[int, int]]]:
+    """The pattern of a sentence, and for each part its meaning and its wording, found by trying all of them."""
     patterns = (*demo_data.TRAIN_PATTERNS, *demo_data.TEST_PATTERNS)
     wordings = {
         part: "|".join(sorted((re.escape(word) for word in itertools.chain(*meanings)), key=len, reverse=True))
@@ -22,7 +22,7 @@ def parts_said(sentence: str) -> dict[str, tuple[int, int]]:
     for pattern in patterns:
         groups = {part: f"(?P<{part}>{words})" for part, words in wordings.items()}
         if found := re.fullmatch(pattern.format(**groups), sentence[:-1], flags=re.IGNORECASE):
-            return {part: _index(part, found[part]) for part in demo_data.PARTS}
+            return pattern, {part: _index(part, found[part]) for part in demo_data.PARTS}
     raise AssertionError(f"no pattern fits {sentence!r}")
 
 
@@ -34,6 +34,10 @@ def _index(part: str, said: str) -> tuple[int, int]:
         if words.lower() == said.lower()
     ]
     return found
+
+
+def parts_said(sentence: str) -> dict[str, tuple[int, int]]:
+    return read_back(sentence)[1]
 
 
 def same_meanings(first: str, second: str) -> int:
@@ -88,6 +92,8 @@ def test_training_does_not_see_the_test() -> None:
     trained = set(itertools.chain(triplets["anchor"], triplets["positive"], triplets["negative"]))
     tested = list(itertools.chain(pairs["sentence1"], pairs["sentence2"]))
     assert not trained & set(tested)
+    assert {read_back(sentence)[0] for sentence in list(trained)[:1000]} == set(demo_data.TRAIN_PATTERNS)
+    assert {read_back(sentence)[0] for sentence in tested} == set(demo_data.TEST_PATTERNS)
     # some meanings come up in the test alone
     seen = {(part, meaning) for sentence in list(trained)[:1000] for part, (meaning, _) in parts_said(sentence).items()}
     unseen = [any((part, meaning) not in seen for part, (meaning, _) in parts_said(sentence).items()) for sentence in tested]

@@ -62,7 +62,8 @@ def sts_task(name: str, path: Path) -> AbsTaskSTS:
         main_score="cosine_spearman",
     )
     cls = type(f"Parquet{path.parent.name.title()}", (ParquetSTS,), {"metadata": metadata, "path": path})
-    return cls()
+    task: AbsTaskSTS = cls()
+    return task
 
 
 def train(model: SentenceTransformer, triplets: Dataset, options: argparse.Namespace) -> float:
@@ -109,15 +110,9 @@ def main() -> None:
     before = evaluate(model, tasks, dims=dims)
     seconds = train(model, triplets, options)
     after = evaluate(model, tasks, dims=dims)
-    rungs = pd.DataFrame(
-        {
-            "size": [str(s) for s in ladder],
-            "cut": [before.score(s) for s in ladder],
-            "trained": [after.score(s) for s in ladder],
-        }
-    )
-    rungs.loc[len(rungs)] = ["mean", rungs["cut"].mean(), rungs["trained"].mean()]
-    table = (rungs.set_index("size") * 100).round(1)
+    scores = {"cut": [before.score(size) for size in ladder], "trained": [after.score(size) for size in ladder]}
+    rungs = pd.DataFrame(scores, index=[str(size) for size in ladder])
+    table = pd.concat([rungs, rungs.mean().rename("mean").to_frame().T]).mul(100).round(1)
     gain = ((after.pivot() - before.pivot()) * 100).round(1)
     report = f"""{options.recipe}, {options.steps} steps of {options.batch_size}, {seconds / 60:.1f} minutes
 

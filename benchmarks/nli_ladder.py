@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,13 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from transformers import set_seed
 
 from st_matryoshka2d import evaluate, sizes_ladder
-from st_matryoshka2d.losses import StarbucksLoss, TwoDMSELoss
+from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
 
-RECIPES = {"starbucks": StarbucksLoss, "2dmse": TwoDMSELoss}
+RECIPES: dict[str, Callable[[SentenceTransformer], MultiSizeLoss]] = {
+    "starbucks": lambda model: StarbucksLoss(model, MultipleNegativesRankingLoss(model)),
+    "2dmse": lambda model: TwoDMSELoss(model, MultipleNegativesRankingLoss(model)),
+    "distill": RelationalDistillLoss,  # the triplets' texts, without what they say of each other
+}
 STS = {
     "STS12": "sts12",
     "STS13": "sts13",
@@ -81,7 +86,7 @@ def train(model: SentenceTransformer, triplets: Dataset, options: argparse.Names
         report_to="none",
         dataloader_pin_memory=False,
     )
-    loss = RECIPES[options.recipe](model, MultipleNegativesRankingLoss(model))
+    loss = RECIPES[options.recipe](model)
     start = time.perf_counter()
     SentenceTransformerTrainer(model=model, args=arguments, train_dataset=triplets, loss=loss).train()
     return time.perf_counter() - start

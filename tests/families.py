@@ -158,9 +158,9 @@ def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
     return model.eval()
 
 
-def tokenizer() -> hf.PreTrainedTokenizerFast:
+def tokenizer(vocabulary: dict[str, int] = VOCABULARY) -> hf.PreTrainedTokenizerFast:
     """One word, one token."""
-    backend = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", VOCABULARY["[CLS]"]), ("[SEP]", VOCABULARY["[SEP]"])]

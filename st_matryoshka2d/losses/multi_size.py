@@ -95,6 +95,8 @@ class MultiSizeLoss(nn.Module):
         self.similarity = matrix_similarity(loss) if any(term.uses_similarity for term in self.terms) else cos_sim
         self.backbone = find_backbone(transformer.model)
         check_depths(transformer.model, self.backbone, sorted({size.num_layers for size in self.sampler.candidates}))
+        for term in self.terms:
+            term.attach(model)
 
     @property
     def uses_gradient_cache(self) -> bool:
@@ -114,7 +116,9 @@ class MultiSizeLoss(nn.Module):
         weights = self.sampler.draw()
         needed = set(weights).union(*(term.sizes_needed(weights, self.full) for term in self.terms))
         layers = sorted({size.num_layers for size in needed})
-        embed, score = partial(self._embed, layers=layers), partial(self._parts, layers=layers, weights=weights)
+        inputs = [dict(column) for column in columns]  # the model writes what it makes into the columns
+        embed = partial(self._embed, layers=layers)
+        score = partial(self._parts, layers=layers, weights=weights, inputs=inputs)
         if self.mini_batch_size is not None:
             return CachedStep(self.model, self.mini_batch_size, embed, score).parts(columns, labels)
         first, *others = columns
@@ -140,10 +144,11 @@ class MultiSizeLoss(nn.Module):
         labels: Tensor | None,
         layers: Sequence[int],
         weights: Mapping[Size, float],
+        inputs: Sequence[Mapping[str, Any]],
     ) -> dict[str, Tensor]:
         check_finite(stacked)
         columns = {layer: [column[:, index] for column in stacked] for index, layer in enumerate(layers)}
-        step = Step(columns, weights, self.full, self.similarity)
+        step = Step(columns, weights, self.full, self.similarity, inputs, labels)
         parts: dict[str, Tensor] = {}
         for size, weight in weights.items():
             if weight:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d.dims import prefix
@@ -24,12 +26,16 @@ class Step:
         weights: The sizes trained in this step and the weight of the wrapped loss at each.
         full: Size of the whole model, (N, D).
         similarity: Matrix form of the wrapped loss's similarity: (a, d) and (b, d) to (a, b).
+        inputs: Features of each text column, as the model was given them.
+        labels: What the dataset's label column holds, if it has one.
     """
 
     columns: Mapping[int, list[Float[Tensor, "batch full"]]]
     weights: Mapping[Size, float]
     full: Size
     similarity: Callable[[Tensor, Tensor], Tensor]
+    inputs: Sequence[Mapping[str, Any]]
+    labels: Tensor | None
 
     def embeddings(self, size: Size) -> list[Float[Tensor, "batch dim"]]:
         """The text columns as the sub-model of this size embeds them."""
@@ -46,6 +52,13 @@ class Term(nn.Module, ABC):
 
     name: str
     uses_similarity: bool = False
+
+    def attach(self, model: SentenceTransformer) -> None:
+        """Get ready to train a model; called once, when the loss is built.
+
+        Args:
+            model: The model to train.
+        """
 
     def sizes_needed(self, trained: Mapping[Size, float], full: Size) -> set[Size]:
         """Sizes that must be embedded beside those that are trained anyway, for example a teacher.

@@ -1,0 +1,144 @@
+"""Relational distillation: every size learns how a teacher relates the texts of a batch to each other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.gradcache import _create_minibatch
+from sentence_transformers.util import batch_to_device, cos_sim
+from torch import Tensor, nn
+
+from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
+from st_matryoshka2d.losses.checks import positive
+from st_matryoshka2d.losses.step import Step, Term
+from st_matryoshka2d.sizes import positive_int
+
+__all__ = ["NoTask", "RelationalDistill", "frozen_copy"]
+
+
+class NoTask(nn.Module):
+    """A wrapped loss that asks for nothing, so that terms are all there is to train."""
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
+        """No parts."""
+        return {}
+
+
+def frozen_copy(model: SentenceTransformer) -> SentenceTransformer:
+    """A copy of the model as it is now, which no training changes.
+
+    Args:
+        model: The model to copy; its model card is not copied along.
+    """
+    teacher = copy.deepcopy(model, {id(model.model_card_data): model.model_card_data})
+    return teacher.eval().requires_grad_(False)
+
+
+class RelationalDistill(Term):
+    r"""Pull the similarities among a batch's texts, at every size, towards a teacher's.
+
+    .. math::
+        \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(s_i^{n,d}; t_i), \quad
+        t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
+
+    where i and j run over all texts of the batch, all columns together, and z are the teacher's full embeddings; s is the
+    same for the student cut to (n, d). A text is not compared with itself.
+
+    Args:
+        teacher: None: the model that is trained, frozen as it is when the loss is built (a copy of its weights is kept
+            while training, and never saved). A `SentenceTransformer` of any width and with any tokenizer, which is frozen
+            here. `"labels"`: the dataset's label column holds the teacher's embeddings, (batch, width) or (batch, columns,
+            width), and no model is run.
+        weight: Of the term.
+        temperature: Of both softmaxes.
+        mini_batch_size: Texts that the teacher embeds at once; None for a column at a time.
+
+    Example:
+        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> from st_matryoshka2d import sizes_ladder
+        >>> from st_matryoshka2d.losses import MultiSizeLoss
+        >>> task = MultipleNegativesRankingLoss(model)
+        >>> loss = MultiSizeLoss(model, task, sizes_ladder(model), terms=[RelationalDistill()])
+    """
+
+    name = "distill"
+
+    def __init__(
+        self,
+        teacher: SentenceTransformer | Literal["labels"] | None = None,
+        weight: float = 1.0,
+        temperature: float = 0.05,
+        mini_batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not (teacher is None or teacher == "labels" or isinstance(teacher, SentenceTransformer)):
+            raise TypeError(f"teacher must be a SentenceTransformer, 'labels' or None, got {teacher!r}.")
+        self.from_labels = teacher == "labels"
+        self.teacher = teacher if isinstance(teacher, SentenceTransformer) else None
+        self.weight = positive(weight, "weight")
+        self.temperature = positive(temperature, "temperature")
+        self.mini_batch_size = None if mini_batch_size is None else positive_int(mini_batch_size, "mini_batch_size")
+
+    def attach(self, model: SentenceTransformer) -> None:
+        """Freeze the teacher, and see whether it reads the student's tokens."""
+        if self.from_labels:
+            return
+        if self.teacher is None or self.teacher is model:
+            self.teacher = frozen_copy(model)
+        self.teacher.requires_grad_(False)
+        self.tokenizer = model.tokenizer
+        self.reads_same_tokens = _vocabulary(self.teacher) == _vocabulary(model)
+
+    def forward(self, step: Step) -> Tensor:
+        """Weighted divergence from the teacher, mean over the texts and the sizes."""
+        with torch.no_grad():
+            target = score_logits([self._teacher_embeddings(step)], cos_sim)
+        divergences = [
+            kl_divergence(score_logits([torch.cat(step.embeddings(size))], cos_sim), target, self.temperature)
+            for size in step.weights
+        ]
+        return self.weight * torch.stack(divergences).mean()
+
+    def get_config_dict(self) -> dict[str, object]:
+        """Settings, for the model card."""
+        teacher = "labels" if self.from_labels else type(self.teacher).__name__
+        return {"distill_teacher": teacher, "distill_weight": self.weight, "distill_temperature": self.temperature}
+
+    def _teacher_embeddings(self, step: Step) -> Float[Tensor, "texts width"]:
+        """All texts of the batch, column after column."""
+        if self.teacher is None:
+            return _labelled(step.labels, len(step.inputs))
+        self.teacher.eval()
+        embeddings = [self._embed(self.teacher, column) for column in step.inputs]
+        return torch.cat(embeddings).to(next(iter(step.columns.values()))[0].device)
+
+    def _embed(self, teacher: SentenceTransformer, column: Mapping[str, Any]) -> Tensor:
+        features: Any = dict(column)
+        if not self.reads_same_tokens:
+            features = teacher.preprocess(self.tokenizer.batch_decode(column["input_ids"], skip_special_tokens=True))
+        features = batch_to_device(features, teacher.device)
+        texts = len(column["input_ids"])
+        size = self.mini_batch_size or texts
+        batches = [_create_minibatch(features, start, start + size) for start in range(0, texts, size)]
+        return torch.cat([teacher(batch)["sentence_embedding"] for batch in batches])
+
+
+def _vocabulary(model: SentenceTransformer) -> tuple[dict[str, int], int | None]:
+    return model.tokenizer.get_vocab(), model.max_seq_length
+
+
+def _labelled(labels: Tensor | None, columns: int) -> Tensor:
+    if labels is None or labels.ndim not in (2, 3) or not labels.is_floating_point():
+        found = None if labels is None else tuple(labels.shape)
+        raise ValueError(
+            f"Teacher embeddings are expected as labels, (batch, width) or (batch, columns, width), got {found}."
+        )
+    by_column = labels.unsqueeze(1) if labels.ndim == 2 else labels
+    if by_column.shape[1] != columns:
+        raise ValueError(f"Labels hold teacher embeddings of {by_column.shape[1]} text columns, the dataset has {columns}.")
+    return torch.cat(list(by_column.unbind(1)))

@@ -1,0 +1,161 @@
+"""Relational distillation against a loop over its equation, and its teacher in every form."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import Tensor
+
+from st_matryoshka2d import Size, encode_sizes, sizes_ladder, truncate
+from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistill, RelationalDistillLoss
+from tests import families, oracles
+from tests.families import TEXTS
+from tests.losses_support import BATCHES, assert_gradients_close, batch, exact, gradients, physical_columns, total
+
+SIZES = [(1, 4), (3, 20), (4, 32)]
+
+
+def oracle(students: list[list[Tensor]], teacher: list[Tensor], temperature: float) -> Tensor:
+    """For each size, each text: KL of the softmaxes over its similarities to all other texts."""
+    values = []
+    for student in students:
+        for i in range(len(teacher)):
+            others = [j for j in range(len(teacher)) if j != i]
+            t = oracles.distribution([oracles.cosine(teacher[i], teacher[j]) for j in others], temperature)
+            s = oracles.distribution([oracles.cosine(student[i], student[j]) for j in others], temperature)
+            values.append(oracles.kl(s, t))
+    return torch.stack(values).mean()
+
+
+def moved(model: SentenceTransformer, seed: int = 3) -> SentenceTransformer:
+    """The model after weights have changed, as they do in training."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_it_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
+    model = exact(tiny)
+    start = copy.deepcopy(model).eval()
+    loss = RelationalDistillLoss(model, sizes=[Size(*size) for size in SIZES], temperature=0.2)
+    moved(model)
+    parts = loss(batch(model, columns))
+    assert list(parts) == ["distill"]
+    by_layer = physical_columns(model, columns)
+    students = [[text for column in oracles.at(by_layer, n, d) for text in column] for n, d in SIZES]
+    teacher = [text for texts in BATCHES[columns] for text in start.encode(texts, convert_to_tensor=True).clone()]
+    expected = oracle(students, teacher, 0.2)
+    assert parts["distill"].item() == pytest.approx(expected.item(), abs=1e-6)
+    assert expected.item() > 1e-3
+    assert_gradients_close(gradients(model, parts["distill"]), gradients(model, expected))
+
+
+def test_a_text_is_not_compared_with_itself_and_the_start_is_its_own_teacher(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    parts = RelationalDistillLoss(model, sizes=[Size(4, 32)])(batch(model, 2))
+    assert parts["distill"].item() == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("mini_batch_size", [1, 2, 64])
+def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, mini_batch_size: int) -> None:
+    model = exact(tiny)
+    plain, cached = RelationalDistillLoss(model), RelationalDistillLoss(model, mini_batch_size=mini_batch_size)
+    moved(model)
+    expected, found = plain(batch(model, 2)), cached(batch(model, 2))
+    assert found["distill"].item() == pytest.approx(expected["distill"].item(), abs=1e-8)
+    assert_gradients_close(gradients(model, total(found)), gradients(model, total(expected)), 1e-8)
+
+
+def other_teacher(tmp_path: Path) -> SentenceTransformer:
+    """Another family, another width, and a tokenizer that numbers words another way."""
+    teacher = families.pipeline(
+        families.CONFIGS["roberta"](), tmp_path / "teacher", pooling="mean", dense=24, normalize=True
+    )
+    backwards = dict(zip(families.WORDS, (families.VOCABULARY[word] for word in reversed(families.WORDS)), strict=True))
+    teacher[0].processor = families.tokenizer(families.VOCABULARY | backwards)
+    return teacher
+
+
+def test_a_teacher_with_another_tokenizer_is_given_the_texts(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """The same as its embeddings in the label column, of one text column or of all."""
+    teacher = other_teacher(tmp_path)
+    assert teacher.tokenizer("cat")["input_ids"] != tiny.tokenizer("cat")["input_ids"]
+    with_model = RelationalDistillLoss(tiny, teacher)
+    with_labels = RelationalDistillLoss(tiny, "labels")
+    for columns in (1, 2):
+        embeddings = [teacher.encode(texts, convert_to_tensor=True).clone() for texts in BATCHES[columns]]
+        labels = embeddings[0] if columns == 1 else torch.stack(embeddings, dim=1)
+        expected = with_labels(batch(tiny, columns), labels)["distill"].item()
+        assert with_model(batch(tiny, columns))["distill"].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_it_joins_a_task(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    task = MultipleNegativesRankingLoss(model)
+    loss = MultiSizeLoss(model, task, sizes_ladder(model), terms=[RelationalDistill(weight=0.5)])
+    moved(model)
+    parts = loss(batch(model, 2))
+    alone = MultiSizeLoss(model, task, sizes_ladder(model))(batch(model, 2))
+    assert list(parts) == ["task", "distill"]
+    assert parts["task"].item() == pytest.approx(alone["task"].item())
+    assert parts["distill"].item() > 0
+
+
+def test_in_the_trainer_small_sizes_come_close_and_the_teacher_stays_and_is_not_saved(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    def distance(model: SentenceTransformer, reference: Any) -> dict[Size, float]:
+        found = encode_sizes(model, TEXTS, sizes_ladder(model), normalize_embeddings=True)
+        return {size: float(np.abs(part @ part.T - reference).mean()) for size, part in found.items()}
+
+    start = tiny.encode(TEXTS, normalize_embeddings=True)
+    reference = start @ start.T
+    before = distance(tiny, reference)
+    loss = RelationalDistillLoss(tiny, temperature=0.2)
+    frozen = {name: value.clone() for name, value in loss.terms[0].teacher.state_dict().items()}
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path / "run"), max_steps=40, per_device_train_batch_size=5, learning_rate=3e-3, report_to="none"
+    )
+    dataset = Dataset.from_dict({"text": TEXTS * 4})
+    SentenceTransformerTrainer(model=tiny, args=arguments, train_dataset=dataset, loss=loss).train()
+    after = distance(tiny, reference)
+    assert all(after[size] < before[size] for size in list(before)[:-1]), (before, after)
+    assert all(torch.equal(value, frozen[name]) for name, value in loss.terms[0].teacher.state_dict().items())
+    tiny.save_pretrained(str(tmp_path / "model"))
+    assert not [path for path in (tmp_path / "model").rglob("*.safetensors") if path.name != "model.safetensors"]
+    again = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert np.array_equal(truncate(again, 2, 8).encode(TEXTS), truncate(tiny, 2, 8).encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"teacher": "label"}, TypeError, "SentenceTransformer, 'labels' or None, got 'label'"),
+        ({"teacher": 3}, TypeError, "got 3"),
+        ({"temperature": 0}, ValueError, "above zero"),
+        ({"mini_batch_size": 0}, ValueError, "mini_batch_size"),
+        ({"sizes": [Size(9, 8)]}, ValueError, "asks for 9 layers"),
+    ],
+)
+def test_settings_are_refused(
+    tiny: SentenceTransformer, settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        RelationalDistillLoss(tiny, **settings)
+
+
+@pytest.mark.parametrize("labels", [None, torch.ones(5), torch.ones(5, 4, dtype=torch.long), torch.ones(5, 3, 8)])
+def test_labels_that_are_not_embeddings_are_refused(tiny: SentenceTransformer, labels: Tensor | None) -> None:
+    with pytest.raises(ValueError, match="eacher embeddings"):
+        RelationalDistillLoss(tiny, "labels")(batch(tiny, 2), labels)

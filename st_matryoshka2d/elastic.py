@@ -9,7 +9,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
 from st_matryoshka2d.exactness import check_depths
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.sizes import positive_int
 
 __all__ = ["TruncatedTransformer"]
 
@@ -93,17 +93,17 @@ class TruncatedTransformer(Transformer):
     def _set_depth(self, num_layers: int | None) -> None:
         self._backbone: Backbone = find_backbone(self.model)
         check_depths(self.model, self._backbone, list(range(1, self._backbone.num_layers + 1)))
-        self.num_layers = num_layers
-        self._depth(num_layers)
+        self.num_layers: int | None = None
+        self.num_layers = None if num_layers is None else self._depth(num_layers)
 
     def _depth(self, num_layers: int | None) -> int:
         total = self._backbone.num_layers
         depth = num_layers if num_layers is not None else self.num_layers
         if depth is None:
             return total
-        if Size(depth, 1).num_layers > total:
+        if positive_int(depth, "num_layers") > total:
             raise ValueError(f"num_layers={depth} is deeper than the model, which has {total} layers.")
-        return depth
+        return int(depth)
 
 
 # sentence-transformers writes module path and class name into every checkpoint: this name stays when files move.

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Protocol
 
 __all__ = ["Size", "full_size", "mrl_dims", "positive_int", "sizes_ladder", "sizes_product", "validate_sizes"]
 
 
 def positive_int(value: object, name: str) -> int:
-    """Refuse what is not an integer of 1 or more.
+    """An integer of 1 or more, as Python's own; NumPy's integers are integers too.
 
     Args:
         value: What the user passed.
@@ -23,11 +24,11 @@ def positive_int(value: object, name: str) -> int:
         ValueError: Below 1.
     """
     # bool is an int in Python, and `Size(True, 128)` is always a mistake.
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer of 1 or more, got {value!r} ({type(value).__name__}).")
     if value < 1:
         raise ValueError(f"{name} must be 1 or more, got {value}.")
-    return value
+    return int(value)
 
 
 @dataclass(frozen=True, order=True)
@@ -55,8 +56,8 @@ class Size:
     dim: int
 
     def __post_init__(self) -> None:
-        positive_int(self.num_layers, "num_layers")
-        positive_int(self.dim, "dim")
+        for name in ("num_layers", "dim"):
+            object.__setattr__(self, name, positive_int(getattr(self, name), name))  # the class is frozen
 
     def __str__(self) -> str:
         return f"{self.num_layers}L-{self.dim}d"

@@ -58,7 +58,7 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     _require_one(num_layers, dim)
     size = _requested_size(num_layers, dim, full_size(model))
     cut = pipeline_at_depth(model, size.num_layers, SentenceTransformer)
-    cut.truncate_dim = dim if dim is not None else model.truncate_dim
+    cut.truncate_dim = model.truncate_dim if dim is None else size.dim
     _declare_cut(cut.config, size.dim)
     return cut
 
@@ -110,7 +110,7 @@ def load(name_or_path: str, num_layers: int | None = None, dim: int | None = Non
     full = full_size(model)
     _requested_size(None, dim or full.dim, full)
     check_loaded(transformer_of(model).model, full_config)
-    model.truncate_dim = dim if dim is not None else model.truncate_dim
+    model.truncate_dim = model.truncate_dim if dim is None else size.dim
     _declare_cut(model.config, dim or full.dim)
     return model
 

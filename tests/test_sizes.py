@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, sizes_ladder, sizes_product, validate_sizes
@@ -67,6 +68,13 @@ def test_what_is_not_an_integer_is_refused(value: object) -> None:
         Size(value, 8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="dim must be an integer"):
         Size(8, value)  # type: ignore[arg-type]
+
+
+def test_numpy_integers_become_pythons_own() -> None:
+    size = Size(np.int64(6), np.int32(128))  # type: ignore[arg-type]
+    assert (size, type(size.num_layers), type(size.dim)) == (Size(6, 128), int, int)
+    with pytest.raises(TypeError, match="must be an integer"):
+        Size(np.bool_(True), 8)  # type: ignore[arg-type]
 
 
 def test_dims_and_products() -> None:

@@ -8,6 +8,7 @@ families, nothing in post-norm ones). What is not understood is refused; what is
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 Copied = TypeVar("Copied", bound=nn.Module)
+
+_CAPTURING = "transformers.utils.output_capturing"
 
 # Lists that can be as long as the model is deep by accident; every other list of that length is one entry per layer.
 _NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id", "matryoshka_dimensions"}
@@ -102,8 +105,11 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
         if id(module) in copies or not module._modules:
             return copies.get(id(module), module)
         container = copies[id(module)] = copy.copy(module)
-        # Hooks that transformers installs through a view must not pile up on the model.
-        container._forward_hooks = module._forward_hooks.copy()
+        # Transformers installs hooks on what it is first asked the states of. They must not pile up on the model through
+        # a view, and a cut with them could not be pickled, which encoding with several processes needs.
+        hooks = {key: hook for key, hook in module._forward_hooks.items() if getattr(hook, "__module__", None) != _CAPTURING}
+        container._forward_hooks = OrderedDict(hooks)
+        container.__dict__.pop("_output_capturing_hooks_installed", None)
         if getattr(module, "config", None) is model.config:
             container.config = config  # type: ignore[assignment]
         names = list(module._modules)[: num_layers if path == backbone.blocks else None]

@@ -9,7 +9,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
 from st_matryoshka2d.exactness import check_depths
-from st_matryoshka2d.sizes import positive_int
+from st_matryoshka2d.sizes import within
 
 __all__ = ["TruncatedTransformer"]
 
@@ -24,7 +24,8 @@ class TruncatedTransformer(Transformer):
 
     Args:
         model_name_or_path: Hub id or folder, as for `Transformer`.
-        num_layers: Depth where a call names none; None for all layers.
+        num_layers: Depth where a call names none; None for all layers. It limits nothing: losses, `truncate` and
+            `evaluate` see all layers.
         **kwargs: All that `Transformer` takes.
 
     Raises:
@@ -90,6 +91,9 @@ class TruncatedTransformer(Transformer):
         outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
         return outputs
 
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Transformer(", "TruncatedTransformer(", 1)
+
     def _set_depth(self, num_layers: int | None) -> None:
         self._backbone: Backbone = find_backbone(self.model)
         check_depths(self.model, self._backbone, list(range(1, self._backbone.num_layers + 1)))
@@ -101,9 +105,7 @@ class TruncatedTransformer(Transformer):
         depth = num_layers if num_layers is not None else self.num_layers
         if depth is None:
             return total
-        if positive_int(depth, "num_layers") > total:
-            raise ValueError(f"num_layers={depth} is deeper than the model, which has {total} layers.")
-        return int(depth)
+        return within(depth, total, "num_layers")
 
 
 # sentence-transformers writes module path and class name into every checkpoint: this name stays when files move.
@@ -122,8 +124,7 @@ def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
     """
     model = module.model
     backbone = find_backbone(model)
-    if num_layers > backbone.num_layers:
-        raise ValueError(f"num_layers={num_layers} is deeper than the model, which has {backbone.num_layers} layers.")
+    within(num_layers, backbone.num_layers, "num_layers")
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ValueError(
             f"{type(model).__name__} carries a PEFT adapter that is not merged, and a saved cut would lose it. "

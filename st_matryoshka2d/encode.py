@@ -64,7 +64,7 @@ class EveryLayer(SentenceTransformer):
 def encode_sizes(
     model: SentenceTransformer,
     texts: Sequence[str],
-    sizes: Iterable[Size],
+    sizes: Iterable[Size | str],
     *,
     normalize_embeddings: bool = False,
     **kwargs: Any,
@@ -76,12 +76,12 @@ def encode_sizes(
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`.
         texts: What `encode` takes; not a single string.
-        sizes: Sizes wanted.
+        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
         normalize_embeddings: Unit length, after the dims are cut.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ...
 
     Returns:
-        For each size an array (texts, dim).
+        For each `Size` an array (texts, dim), of float32 whatever the model computes in.
 
     Raises:
         TypeError: `texts` is one string.
@@ -105,7 +105,10 @@ def encode_sizes(
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
+    transformer_of(model)
     wanted = validate_sizes(sizes, full_size(model))
+    if not len(texts):
+        return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
     embeddings = every.encode(list(texts), convert_to_tensor=True, **kwargs)
     by_size: dict[Size, Tensor] = {size: every.split(embeddings, size) for size in wanted}

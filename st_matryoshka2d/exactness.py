@@ -24,8 +24,9 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) 
     """
     with probing(model) as inputs:
         try:
-            with hidden_states(model.config):
-                states = model(**inputs).hidden_states
+            whole = shallow_view(model, backbone, backbone.num_layers)  # so that the model itself is not given hooks
+            with hidden_states(whole.config):
+                states = whole(**inputs).hidden_states
             pristine = _skeleton(type(model), model.config)
             for depth in depths:
                 view = shallow_view(model, backbone, depth)

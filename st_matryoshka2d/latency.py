@@ -8,9 +8,10 @@ from itertools import cycle, islice
 
 import pandas as pd
 from sentence_transformers import SentenceTransformer
+from tqdm.auto import trange
 
 from st_matryoshka2d.layers import transformer_of
-from st_matryoshka2d.sizes import Size, full_size, positive_int, validate_sizes
+from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
 from st_matryoshka2d.submodel import truncate
 
 __all__ = ["benchmark_latency"]
@@ -40,6 +41,7 @@ def benchmark_latency(
     *,
     batch_size: int = 32,
     rounds: int = 30,
+    show_progress_bar: bool = True,
 ) -> pd.DataFrame:
     """Time `encode` at several depths against the full model.
 
@@ -54,6 +56,7 @@ def benchmark_latency(
         texts: What one call encodes, all of it; None for one batch of sentences of mixed length, in English.
         batch_size: Texts in a batch of the model.
         rounds: Timed calls for each depth, after a short warm-up.
+        show_progress_bar: Show one step for each round.
 
     Returns:
         One row for each depth, ascending. `milliseconds`: median over the rounds, for one call; `low`, `high`: quartiles;
@@ -64,7 +67,7 @@ def benchmark_latency(
         ValueError: A depth is not within the model or given twice, there are no texts, or a number is below 1.
 
     Example:
-        >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3)
+        >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
         >>> list(times["num_layers"]), list(times["theory"])
         ([2, 4, 6], [3.0, 1.5, 1.0])
     """
@@ -78,7 +81,9 @@ def benchmark_latency(
         raise ValueError("texts is empty; at least one text is needed.")
     full = full_size(model)
     depths = _depths(num_layers, full)
-    seconds = _time_in_turns({depth: truncate(model, num_layers=depth) for depth in depths}, batch, batch_size, rounds)
+    seconds = _time_in_turns(
+        {depth: truncate(model, num_layers=depth) for depth in depths}, batch, batch_size, rounds, show_progress_bar
+    )
     quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
     return pd.DataFrame(
         {
@@ -95,16 +100,16 @@ def benchmark_latency(
 def _depths(num_layers: int | Iterable[int] | None, full: Size) -> list[int]:
     if num_layers is None:
         return list(range(1, full.num_layers + 1))
-    given = num_layers if isinstance(num_layers, Iterable) else [num_layers]
-    sizes = validate_sizes([Size(depth, full.dim) for depth in given], full, where="num_layers")
-    return sorted({full.num_layers, *(size.num_layers for size in sizes)})
+    return sorted({full.num_layers, *all_within(num_layers, full.num_layers, "num_layers")})
 
 
-def _time_in_turns(models: dict[int, SentenceTransformer], texts: list[str], batch_size: int, rounds: int) -> pd.DataFrame:
+def _time_in_turns(
+    models: dict[int, SentenceTransformer], texts: list[str], batch_size: int, rounds: int, show_progress_bar: bool
+) -> pd.DataFrame:
     """Seconds for one call: a row for each round, a column for each model."""
     names = list(models)
     seconds: list[dict[int, float]] = []
-    for turn in range(_WARM_UP_ROUNDS + rounds):
+    for turn in trange(_WARM_UP_ROUNDS + rounds, desc="Rounds", disable=not show_progress_bar):
         first = turn % len(names)
         timed: dict[int, float] = {}
         for name in names[first:] + names[:first]:

@@ -81,8 +81,10 @@ def layer_features(
         `attention_mask`, ...
     """
     pipeline = unwrap(model)
+    # A module that takes its depth per call runs no deeper than it must, and no less deep than its default.
+    kwargs = {"num_layers": max(layers)} if "num_layers" in pipeline.get_model_kwargs() else {}
     with hidden_states(transformer_of(pipeline).model.config):
-        outputs = model(features)
+        outputs = model(features, **kwargs)
     return split_layers(pipeline, outputs, layers, backbone)
 
 

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Protocol
 
-__all__ = ["Size", "full_size", "mrl_dims", "positive_int", "sizes_ladder", "sizes_product", "validate_sizes"]
+__all__ = [
+    "Size",
+    "all_within",
+    "full_size",
+    "mrl_dims",
+    "positive_int",
+    "sizes_ladder",
+    "sizes_product",
+    "validate_sizes",
+    "within",
+]
 
 
 def positive_int(value: object, name: str) -> int:
@@ -29,6 +39,46 @@ def positive_int(value: object, name: str) -> int:
     if value < 1:
         raise ValueError(f"{name} must be 1 or more, got {value}.")
     return int(value)
+
+
+def within(value: object, limit: int, name: str) -> int:
+    """An integer from 1 to what the model has.
+
+    Args:
+        value: What the user passed.
+        limit: Layers or dimensions of the model.
+        name: `"num_layers"` or `"dim"`.
+
+    Raises:
+        TypeError: Not an integer.
+        ValueError: Below 1 or above the limit.
+    """
+    number = positive_int(value, name)
+    if number > limit:
+        raise ValueError(f"{name}={number}: the model has {limit} {'layers' if name == 'num_layers' else 'dimensions'}.")
+    return number
+
+
+def all_within(values: object, limit: int, name: str) -> list[int]:
+    """Several integers from 1 to what the model has, each once.
+
+    Args:
+        values: What the user passed: a list, range or array, or one integer.
+        limit: Layers or dimensions of the model.
+        name: `"num_layers"` or `"dim"`.
+
+    Raises:
+        TypeError: Neither an integer nor a list of integers.
+        ValueError: One is out of range or there twice, or there is none.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        return [within(values, limit, name)]
+    numbers = [within(value, limit, name) for value in values]
+    if twice := {number for number in numbers if numbers.count(number) > 1}:
+        raise ValueError(f"{name}: {', '.join(map(str, sorted(twice)))} is given more than once.")
+    if not numbers:
+        raise ValueError(f"{name} is empty; at least one number from 1 to {limit} is needed.")
+    return numbers
 
 
 @dataclass(frozen=True, order=True)
@@ -91,14 +141,13 @@ def full_size(model: SupportsSize) -> Size:
     """Size of the whole model: `Size(N, D)`.
 
     Args:
-        model: A `SentenceTransformer`. If it has a `truncate_dim`, that is its D; if its first module is a
-            `TruncatedTransformer` with a default depth, that is its N.
+        model: A `SentenceTransformer`. If it has a `truncate_dim`, that is its D. A `TruncatedTransformer` has all its
+            layers, whatever its default depth.
 
     Raises:
         ValueError: The model has no transformer, or does not know its output dimension.
     """
-    default_depth = getattr(next(iter(getattr(model, "_modules", {}).values()), None), "num_layers", None)
-    num_layers = default_depth or getattr(model.config, "num_hidden_layers", None)
+    num_layers = getattr(model.config, "num_hidden_layers", None)
     if not isinstance(num_layers, int):
         raise ValueError(
             f"{type(model).__name__} has no transformer with a known number of layers (its config has no "
@@ -159,7 +208,7 @@ def sizes_product(num_layers: Iterable[int], dims: Iterable[int]) -> list[Size]:
     return [Size(layers, dim) for layers in num_layers for dim in dims]
 
 
-def validate_sizes(sizes: Iterable[Size], full: Size, where: str = "sizes") -> list[Size]:
+def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes") -> list[Size]:
     """Refuse sizes that a model cannot be cut to.
 
     Args:
@@ -175,7 +224,9 @@ def validate_sizes(sizes: Iterable[Size], full: Size, where: str = "sizes") -> l
         ValueError: The list is empty, repeats a size, or holds one deeper or wider than the model.
     """
     if isinstance(sizes, (str, Size)):
-        sizes = [sizes if isinstance(sizes, Size) else Size.parse(sizes)]
+        sizes = [sizes]
+    if not isinstance(sizes, Iterable):
+        raise TypeError(f"{where} must be a list of sizes such as [Size(6, 128)], got {sizes!r}.")
     checked: list[Size] = []
     for given in sizes:
         size = Size.parse(given) if isinstance(given, str) else given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
 from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.layers import transformer_of
-from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.sizes import full_size, positive_int, within
 
 __all__ = ["load", "pipeline_at_depth", "truncate"]
 
@@ -36,7 +37,8 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     """Cut a model to a size.
 
     The cut is a plain `SentenceTransformer`: save it with `save_pretrained` or `push_to_hub`, and it loads anywhere without
-    this package. It uses the full model's memory until one of the two is trained or moved; the full model is left as it is.
+    this package. Cutting changes nothing in the full model. The two share their weights' memory, so training one of them
+    trains the other; moving or casting one does not. For a cut that stays as it is, take `copy.deepcopy` of it or `load` it.
     Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again.
 
     Args:
@@ -56,24 +58,31 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     """
     transformer_of(model)
     _require_one(num_layers, dim)
-    size = _requested_size(num_layers, dim, full_size(model))
-    cut = pipeline_at_depth(model, size.num_layers, SentenceTransformer)
-    cut.truncate_dim = model.truncate_dim if dim is None else size.dim
-    _declare_cut(cut.config, size.dim)
-    return cut
+    full = full_size(model)
+    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    if dim is not None:
+        within(dim, full.dim, "dim")
+    cut = pipeline_at_depth(model, depth, SentenceTransformer)
+    cut.truncate_dim = model.truncate_dim
+    return _narrow(cut, dim)
 
 
-def load(name_or_path: str, num_layers: int | None = None, dim: int | None = None, **kwargs: Any) -> SentenceTransformer:
+def load(
+    name_or_path: str | os.PathLike[str], num_layers: int | None = None, dim: int | None = None, **kwargs: Any
+) -> SentenceTransformer:
     """Load a model cut to a size, without reading the weights of the layers above.
 
     Args:
-        name_or_path: Hub id or folder of a model that sentence-transformers can load.
+        name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
+            `TruncatedTransformer` is read whole and then cut.
         num_layers: Transformer layers to keep, 1..N; None for all.
         dim: Dimensions to keep, 1..D; None for all.
         **kwargs: Keywords of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
 
     Raises:
+        TypeError: A number is not an integer.
         ValueError: Neither number is given, one is out of range, or the architecture cannot be cut exactly.
+        FileNotFoundError: A path to no folder.
 
     Example:
         >>> small = load(folder, num_layers=3, dim=64)  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
@@ -81,8 +90,7 @@ def load(name_or_path: str, num_layers: int | None = None, dim: int | None = Non
         3
     """
     _require_one(num_layers, dim)
-    if not Path(name_or_path).exists() and "/" not in name_or_path and name_or_path not in ORIGINAL_TRANSFORMER_MODELS:
-        name_or_path = f"sentence-transformers/{name_or_path}"
+    name_or_path = _resolved(name_or_path)
     hub = {name: kwargs[name] for name in ("token", "revision", "local_files_only") if name in kwargs}
     first = _first_module(name_or_path, cache_folder=kwargs.get("cache_folder"), **hub)
     if first["type"] not in _PLAIN_TRANSFORMERS:
@@ -101,18 +109,15 @@ def load(name_or_path: str, num_layers: int | None = None, dim: int | None = Non
         raise ValueError(
             f"{name_or_path}: {type(full_config).__name__} has no `num_hidden_layers`, so it has no depth to choose."
         )
-    # The width is known only once the modules after the Transformer are there; until then any positive one will do.
-    size = _requested_size(num_layers, dim, Size(depth, dim or 1))
-    cut = cut_config(full_config, size.num_layers)
+    keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
+    if dim is not None:
+        positive_int(dim, "dim")  # how wide the model is shows only when the modules after the Transformer are there
+    cut = cut_config(full_config, keep)
     overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
     with _upper_layers_unmentioned():
         model = SentenceTransformer(name_or_path, config_kwargs={**config_kwargs, **overrides}, **kwargs)
-    full = full_size(model)
-    _requested_size(None, dim or full.dim, full)
     check_loaded(transformer_of(model).model, full_config)
-    model.truncate_dim = model.truncate_dim if dim is None else size.dim
-    _declare_cut(model.config, dim or full.dim)
-    return model
+    return _narrow(model, dim)
 
 
 def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pipeline]) -> Pipeline:
@@ -146,9 +151,24 @@ def _require_one(num_layers: int | None, dim: int | None) -> None:
         raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
 
 
-def _requested_size(num_layers: int | None, dim: int | None, full: Size) -> Size:
-    wanted = Size(full.num_layers if num_layers is None else num_layers, full.dim if dim is None else dim)
-    return validate_sizes([wanted], full, where="the size asked for")[0]
+def _narrow(model: SentenceTransformer, dim: int | None) -> SentenceTransformer:
+    """Set the width in place, and tell servers (in the config) the dims that the model may be asked for."""
+    full = full_size(model).dim
+    kept = full if dim is None else within(dim, full, "dim")
+    if dim is not None:
+        model.truncate_dim = kept
+    declare_dims(model.config, [*(trained for trained in declared_dims(model.config) if trained < kept), kept])
+    return model
+
+
+def _resolved(name_or_path: str | os.PathLike[str]) -> str:
+    """A folder, or a Hub id in full: sentence-transformers lets its own organisation be left out."""
+    name = os.fspath(name_or_path)
+    if Path(name).exists():
+        return name
+    if name.startswith((".", "~")) or Path(name).is_absolute():
+        raise FileNotFoundError(f"There is no folder {name}.")
+    return name if "/" in name or name in ORIGINAL_TRANSFORMER_MODELS else f"sentence-transformers/{name}"
 
 
 def _first_module(name_or_path: str, **files: Any) -> dict[str, str]:
@@ -158,10 +178,6 @@ def _first_module(name_or_path: str, **files: Any) -> dict[str, str]:
         return {"type": _PLAIN_TRANSFORMERS[0], "path": ""}
     first: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))[0]
     return first
-
-
-def _declare_cut(config: Any, dim: int) -> None:
-    declare_dims(config, [*(trained for trained in declared_dims(config) if trained < dim), dim])
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, sizes_ladder, truncate
-from st_matryoshka2d.losses import StarbucksLoss
+from st_matryoshka2d.losses import MultiSizeLoss, StarbucksLoss
 from tests import families
 from tests.families import TEXTS
 
@@ -103,7 +103,7 @@ def test_it_trains_in_the_trainer(elastic: SentenceTransformer, default: int | N
     before = {name: value.clone() for name, value in elastic.state_dict().items()}
     dataset = Dataset.from_dict({"anchor": TEXTS * 4, "positive": TEXTS[::-1] * 4})
     loss = StarbucksLoss(elastic, MultipleNegativesRankingLoss(elastic))
-    assert sizes_ladder(elastic)[-1] == Size(default or 4, 32)
+    assert sizes_ladder(elastic)[-1] == Size(4, 32), "a default depth limits nothing"
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(tmp_path),
         max_steps=2,
@@ -115,9 +115,22 @@ def test_it_trains_in_the_trainer(elastic: SentenceTransformer, default: int | N
     SentenceTransformerTrainer(model=elastic, args=arguments, train_dataset=dataset, loss=loss).train()
     moved = {name for name, value in elastic.state_dict().items() if not torch.equal(value, before[name])}
     depths = {int(name.split(".layer.")[1].split(".")[0]) for name in moved if ".layer." in name}
-    assert depths == set(range(default or 4))
+    assert depths == {0, 1, 2, 3}
     for size, embeddings in encode_sizes(elastic, TEXTS, sizes_ladder(elastic)).items():
         assert np.abs(elastic.encode(TEXTS, num_layers=size.num_layers, truncate_dim=size.dim) - embeddings).max() < 1e-6
+
+
+def test_losses_run_no_layer_that_no_size_needs(elastic: SentenceTransformer) -> None:
+    loss = MultiSizeLoss(elastic, MultipleNegativesRankingLoss(elastic), [Size(1, 8), Size(2, 16)])
+    features = [elastic.preprocess(TEXTS), elastic.preprocess(TEXTS[::-1])]
+    loss(features)["task"].backward()
+    blocks = elastic[0].model.encoder.layer
+    assert [block.output.dense.weight.grad is not None for block in blocks] == [True, True, False, False]
+
+
+def test_its_name_is_seen(elastic: SentenceTransformer) -> None:
+    assert "TruncatedTransformer(" in repr(elastic)
+    assert "Truncated" not in repr(truncate(elastic, num_layers=2))
 
 
 def test_states_of_all_layers_stay_right_call_after_call(elastic: SentenceTransformer) -> None:

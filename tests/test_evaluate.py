@@ -7,12 +7,14 @@ from typing import Any
 
 import mteb
 import numpy as np
+import pandas as pd
 import pytest
+from datasets import Dataset
 from mteb.benchmarks.benchmark import Benchmark
 from mteb.mocks.mock_tasks import MockClassificationTask, MockMultilingualSTSTask
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import GridResult, Size, TruncatedTransformer, sizes_ladder, truncate
+from st_matryoshka2d import GridResult, Size, TruncatedTransformer, evaluate, sizes_ladder, truncate
 from tests import families
 from tests.sts_support import AsymmetricSTS, ConstantSTS, LocalSTS, OtherSTS, cells, cells_of_mteb, quiet, read_along
 
@@ -162,13 +164,13 @@ def test_a_wrong_task_is_found_before_any_data_is_loaded(tiny: SentenceTransform
         ({"sizes": [Size(2, 8)], "num_layers": 2}, ValueError, "both were given"),
         ({"sizes": [Size(2, 8)], "dims": [8]}, ValueError, "both were given"),
         ({"sizes": []}, ValueError, "sizes is empty"),
-        ({"num_layers": []}, ValueError, "num_layers x dims is empty"),
-        ({"num_layers": 5}, ValueError, "asks for 5 layers, the model has 4"),
+        ({"num_layers": []}, ValueError, "num_layers is empty"),
+        ({"num_layers": 5}, ValueError, "num_layers=5: the model has 4 layers"),
         ({"num_layers": range(5)}, ValueError, "num_layers must be 1 or more, got 0"),
         ({"num_layers": True}, TypeError, "num_layers must be an integer"),
         ({"num_layers": "2"}, TypeError, "num_layers must be an integer"),
         ({"num_layers": 2.0}, TypeError, "num_layers must be an integer"),
-        ({"dims": [8, 33]}, ValueError, "asks for 33 dimensions, the model has 32"),
+        ({"dims": [8, 33]}, ValueError, "dim=33: the model has 32 dimensions"),
         ({"dims": [8, 8]}, ValueError, "more than once"),
     ],
 )
@@ -184,3 +186,9 @@ def test_sizes_that_cannot_be_scored(
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(TypeError, match="Expected a SentenceTransformer, got str"):
         quiet("all-MiniLM-L6-v2", LocalSTS())
+
+
+@pytest.mark.parametrize("pairs", [pd.DataFrame({"sentence1": ["a"]}), Dataset.from_dict({"sentence1": ["a"]})])
+def test_a_table_of_pairs_is_told_what_a_task_is(tiny: SentenceTransformer, pairs: Any) -> None:
+    with pytest.raises(TypeError, match="subclass mteb's AbsTaskSTS"):
+        evaluate(tiny, pairs)

@@ -87,7 +87,7 @@ def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"num_layers": 5}, ValueError, "asks for 5 layers, the model has 4"),
+        ({"num_layers": 5}, ValueError, "num_layers=5: the model has 4 layers"),
         ({"num_layers": [2, 2]}, ValueError, "more than once"),
         ({"num_layers": []}, ValueError, "num_layers is empty"),
         ({"num_layers": True}, TypeError, "num_layers must be an integer"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,11 @@ class EncodeOnce:
 
     def __init__(self, model: SentenceTransformer, sizes: Iterable[Size]) -> None:
         self.pipeline = EveryLayer.of(model, (size.num_layers for size in sizes))
-        self._wrapper = SentenceTransformerEncoderWrapper(self.pipeline)
+        with warnings.catch_warnings():
+            # mteb asks for the model's width by a name that sentence-transformers has since changed
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            self._wrapper = SentenceTransformerEncoderWrapper(self.pipeline)
         self.meta = self._wrapper.mteb_model_meta.model_copy(update=_identity(model))
         self._memos: dict[tuple[str, PromptType | None], _Memo] = {}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import mteb
 import pandas as pd
+from datasets import Dataset, DatasetDict
 from mteb.abstasks.abstask import AbsTask
 from mteb.abstasks.sts import AbsTaskSTS
 from mteb.benchmarks.benchmark import Benchmark
@@ -21,7 +22,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d.evaluation.encoder import EncodeOnce
 from st_matryoshka2d.evaluation.result import COLUMNS, GridResult
 from st_matryoshka2d.layers import transformer_of
-from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
+from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 __all__ = ["evaluate"]
 
@@ -34,7 +35,7 @@ def evaluate(
     tasks: AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark],
     num_layers: int | Iterable[int] | None = None,
     dims: int | Iterable[int] | None = None,
-    sizes: Iterable[Size] | None = None,
+    sizes: Iterable[Size | str] | None = None,
     *,
     batch_size: int = 32,
     show_progress_bar: bool = True,
@@ -46,7 +47,8 @@ def evaluate(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
-        tasks: One or several mteb tasks, task names or benchmarks. Tasks of type STS (texts) are scored.
+        tasks: One or several mteb tasks, task names or benchmarks. Tasks of type STS (texts) are scored. Pairs of your own
+            are a subclass of mteb's `AbsTaskSTS`; `examples/demo_data.py` has one.
         num_layers: Depths, each 1..N; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
@@ -87,24 +89,24 @@ def evaluate(
 
 
 def _wanted_sizes(
-    full: Size, num_layers: int | Iterable[int] | None, dims: int | Iterable[int] | None, sizes: Iterable[Size] | None
+    full: Size, num_layers: int | Iterable[int] | None, dims: int | Iterable[int] | None, sizes: Iterable[Size | str] | None
 ) -> list[Size]:
     if sizes is not None:
         if num_layers is not None or dims is not None:
             raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
         return validate_sizes(sizes, full)
 
-    def several(value: int | Iterable[int] | None, default: list[int]) -> list[int]:
-        if value is None:
-            return default
-        return list(value) if isinstance(value, Iterable) else [value]
-
-    layers = several(num_layers, list(range(1, full.num_layers + 1)))
-    widths = several(dims, [*mrl_dims(full.dim), full.dim])
-    return validate_sizes(sizes_product(layers, widths), full, where="num_layers x dims")
+    layers = range(1, full.num_layers + 1) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
+    widths = [*mrl_dims(full.dim), full.dim] if dims is None else all_within(dims, full.dim, "dim")
+    return sizes_product(layers, widths)
 
 
 def _chosen_tasks(tasks: AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]) -> list[AbsTaskSTS]:
+    if isinstance(tasks, (pd.DataFrame, Dataset, DatasetDict)):
+        raise TypeError(
+            f"A {type(tasks).__name__} is not a task. To score pairs of your own, subclass mteb's AbsTaskSTS with a "
+            "`load_data` that sets `self.dataset`, as examples/demo_data.py does, and pass an instance."
+        )
     given = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
     flat = [task for entry in given for task in (entry if isinstance(entry, Benchmark) else [entry])]
     chosen: list[AbsTaskSTS] = []

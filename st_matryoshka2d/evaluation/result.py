@@ -98,6 +98,8 @@ class GridResult:
             ValueError: There is no such task, or the size was not scored.
         """
         wanted = Size.parse(size) if isinstance(size, str) else size
+        if not isinstance(wanted, Size):
+            raise TypeError(f"size must be a Size or text such as '6L-128d', got {size!r}.")
         if wanted not in self.sizes:
             raise ValueError(f"{wanted} was not scored; there are {', '.join(map(str, self.sizes))}.")
         return float(self.pivot(task)[wanted.dim][wanted.num_layers])

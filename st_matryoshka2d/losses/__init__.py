@@ -9,7 +9,9 @@ from st_matryoshka2d.losses.recipes import RelationalDistillLoss as RelationalDi
 from st_matryoshka2d.losses.recipes import StarbucksLoss as StarbucksLoss
 from st_matryoshka2d.losses.recipes import TwoDMSELoss as TwoDMSELoss
 from st_matryoshka2d.losses.sampling import FixedSizes as FixedSizes
+from st_matryoshka2d.losses.sampling import SizeSampler as SizeSampler
 from st_matryoshka2d.losses.sampling import UniformSizes as UniformSizes
+from st_matryoshka2d.losses.step import Step as Step
 from st_matryoshka2d.losses.step import Term as Term
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "MultiSizeLoss",
     "RelationalDistill",
     "RelationalDistillLoss",
+    "SizeSampler",
     "StarbucksLoss",
+    "Step",
     "Term",
     "TwoDMSELoss",
     "UniformSizes",

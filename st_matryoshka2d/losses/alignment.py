@@ -100,7 +100,8 @@ class KLAlignment(Term):
     Args:
         weight: Of the whole term.
         temperature: Of both softmaxes.
-        over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns.
+        over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns; of a
+            single column's texts to each other.
             `"embedding"`: softmax over coordinates, times the temperature, the teacher cut to the student's dim, which is
             what the code of the 2DMSE authors and sentence-transformers do.
         teacher: `"full"`: the full size. `"last_layer"`: the last layer at the student's own dim.

@@ -15,20 +15,21 @@ from st_matryoshka2d.layers import unwrap
 
 __all__ = ["check_columns", "check_finite", "check_wrapped_loss", "finite_weights", "positive"]
 
-# Text columns that sentence-transformers' losses read, (least, most). Several of them ignore one too many in silence.
-_COLUMNS: dict[type[nn.Module], tuple[int, int | None]] = {
-    losses.AnglELoss: (2, None),
-    losses.CoSENTLoss: (2, 2),
-    losses.CosineSimilarityLoss: (2, 2),
-    losses.ContrastiveLoss: (2, 2),
-    losses.OnlineContrastiveLoss: (2, 2),
-    losses.TripletLoss: (3, 3),
-    losses.MultipleNegativesRankingLoss: (2, None),
-    losses.MarginMSELoss: (3, None),
-    losses.DistillKLDivLoss: (3, None),
-    losses.EmbedDistillLoss: (1, None),
-    losses.BatchAllTripletLoss: (1, 1),
-    losses.BatchHardTripletLoss: (1, 1),
+# What sentence-transformers' losses read: text columns (least, most), and whether labels. Several of them ignore a column
+# too many in silence, and a missing label only as an error on None.
+_READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
+    losses.AnglELoss: (2, None, False),
+    losses.CoSENTLoss: (2, 2, True),
+    losses.CosineSimilarityLoss: (2, 2, True),
+    losses.ContrastiveLoss: (2, 2, True),
+    losses.OnlineContrastiveLoss: (2, 2, True),
+    losses.TripletLoss: (3, 3, False),
+    losses.MultipleNegativesRankingLoss: (2, None, False),
+    losses.MarginMSELoss: (3, None, True),
+    losses.DistillKLDivLoss: (3, None, True),
+    losses.EmbedDistillLoss: (1, None, True),
+    losses.BatchAllTripletLoss: (1, 1, True),
+    losses.BatchHardTripletLoss: (1, 1, True),
 }
 
 
@@ -48,7 +49,7 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
         raise TypeError(
             f"loss must be a sentence-transformers loss such as MultipleNegativesRankingLoss(model), got {loss!r}."
         )
-    if uses_gradient_cache(loss):
+    if uses_gradient_cache(loss) and name.startswith("Cached"):
         plain = name.removeprefix("Cached")
         raise TypeError(
             f"{name} embeds texts by itself. Wrap {plain} and pass mini_batch_size=... here for gradient caching."
@@ -65,17 +66,20 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
         raise ValueError(f"{name} has a projection for the full width only. Build it without projection_dim.")
 
 
-def check_columns(loss: nn.Module, count: int) -> None:
-    """Refuse a batch with more or fewer text columns than the wrapped loss reads.
+def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:
+    """Refuse a batch with more or fewer text columns than the wrapped loss reads, or without the labels it needs.
 
     Args:
         loss: The wrapped loss.
         count: Text columns in the batch.
+        labels: The label column, if the dataset has one.
 
     Raises:
-        ValueError: The count does not fit.
+        ValueError: The dataset does not fit the loss.
     """
-    least, most = next((_COLUMNS[cls] for cls in type(loss).__mro__ if cls in _COLUMNS), (1, None))
+    least, most, labelled = next((_READS[cls] for cls in type(loss).__mro__ if cls in _READS), (1, None, False))
+    if labelled and labels is None:
+        raise ValueError(f"{type(loss).__name__} needs labels, but the dataset has no column named label, labels or score.")
     if count < least or (most is not None and count > most):
         expected = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
         raise ValueError(f"{type(loss).__name__} reads {expected} text columns, the dataset has {count}.")

@@ -111,7 +111,7 @@ class MultiSizeLoss(nn.Module):
             labels: What the wrapped loss takes.
         """
         columns = list(sentence_features)
-        check_columns(self.loss, len(columns))
+        check_columns(self.loss, len(columns), labels)
         self._declare_trained_dims()
         weights = self.sampler.draw()
         needed = set(weights).union(*(term.sizes_needed(weights, self.full) for term in self.terms))

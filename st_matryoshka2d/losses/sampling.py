@@ -9,7 +9,7 @@ import torch
 from torch import distributed
 
 from st_matryoshka2d.losses.checks import finite_weights
-from st_matryoshka2d.sizes import Size, validate_sizes
+from st_matryoshka2d.sizes import Size, all_within, validate_sizes
 
 __all__ = ["FixedSizes", "SizeSampler", "UniformSizes"]
 
@@ -75,11 +75,11 @@ class UniformSizes(SizeSampler):
     def __init__(self, full: Size, dims: Sequence[int], weights: Sequence[float] = (1, 1, 1, 1)) -> None:
         if full.num_layers < 2:
             raise ValueError(f"2DMSE draws a layer below the last one; the model has only {full.num_layers}.")
-        if not dims:
+        if isinstance(dims, Sequence) and not dims:
             raise ValueError(f"2DMSE draws a dim below the full {full.dim}; there is none. Pass dims=[...] of your own.")
-        if too_wide := [dim for dim in dims if isinstance(dim, int) and dim >= full.dim]:
-            raise ValueError(f"dims: {too_wide} are not below the full {full.dim}, which is always trained.")
-        self.dims = [size.dim for size in validate_sizes([Size(1, dim) for dim in dims], full, where="dims")]
+        self.dims = all_within(dims, full.dim, "dim")
+        if full.dim in self.dims:
+            raise ValueError(f"dim={full.dim} is not below the full {full.dim}, which is always trained.")
         self.full = full
         self.weights = finite_weights(weights, 4, "weights")
 

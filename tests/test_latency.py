@@ -65,13 +65,31 @@ def test_the_table(tiny: SentenceTransformer) -> None:
     assert table["speedup"].iloc[-1] == 1
 
 
-def test_a_real_model_gets_faster_but_no_faster_than_its_layers_allow(minilm: SentenceTransformer) -> None:
-    table = benchmark_latency(minilm, [1, 3], batch_size=8, rounds=9).set_index("num_layers")
-    assert list(table.index) == [1, 3, 6]
-    assert table["milliseconds"].is_monotonic_increasing
-    assert table["speedup"].is_monotonic_decreasing
-    assert ((table["speedup"] > 1.2) | (table.index == 6)).all()
-    assert (table["speedup"] < 1.5 * table["theory"]).all()
+def test_medians_and_ratios_on_a_clock_of_our_own(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block takes a second and a call half a second more; every other full call takes twice as long."""
+    clock = {"now": 0.0, "calls": 0}
+
+    def first(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        clock["now"] += 1.5
+
+    def further(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        clock["now"] += 1.0
+
+    def last(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        clock["calls"] += 1
+        clock["now"] += 1.0 if clock["calls"] % 2 else 5.5
+
+    blocks = list(cast("Any", tiny[0]).model.encoder.layer)
+    for block, hook in zip(blocks, (first, further, further, last), strict=True):
+        block.register_forward_pre_hook(hook)
+    monkeypatch.setattr("st_matryoshka2d.latency.time.perf_counter", lambda: clock["now"])
+    table = benchmark_latency(tiny, [1, 2], batch_size=3, rounds=5, show_progress_bar=False).set_index("num_layers")
+    slow = [clock_time for clock_time in (4.5, 9.0) if table["milliseconds"][4] == 1000 * clock_time]
+    assert len(slow) == 1, "the median of five rounds is one of the two times"
+    assert list(table["milliseconds"])[:2] == [1500, 2500]
+    assert (table["low"][4], table["high"][4]) == (4500, 9000)
+    assert list(table["speedup"])[:2] == pytest.approx([slow[0] / 1.5, slow[0] / 2.5])
+    assert list(table["theory"]) == [4, 2, 1]
 
 
 def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:

@@ -111,7 +111,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
         container._forward_hooks = OrderedDict(hooks)
         container.__dict__.pop("_output_capturing_hooks_installed", None)
         if getattr(module, "config", None) is model.config:
-            container.config = config  # type: ignore[assignment]
+            vars(container)["config"] = config
         names = list(module._modules)[: num_layers if path == backbone.blocks else None]
         container._modules = {
             name: None if (child := module._modules[name]) is None else copy_container(child, f"{path}.{name}".lstrip("."))

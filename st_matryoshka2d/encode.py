@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,12 @@ class EveryLayer(SentenceTransformer):
         """
         wanted = sorted(set(depths))
         transformer = transformer_of(model)
-        check_depths(transformer.model, find_backbone(transformer.model), wanted)
-        every = pipeline_at_depth(model, wanted[-1], cls)
+        backbone = find_backbone(transformer.model)
+        every = pipeline_at_depth(model, wanted[-1], cls)  # which proves that depth
+        if len(wanted) > 1:
+            check_depths(transformer.model, backbone, wanted[:-1])
         every.depths = wanted
-        every.backbone = find_backbone(transformer_of(every).model)
+        every.backbone = replace(backbone, num_layers=wanted[-1])
         return every
 
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

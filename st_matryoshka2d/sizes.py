@@ -132,9 +132,11 @@ class SupportsSize(Protocol):
     """What a `SentenceTransformer` offers that tells its full size."""
 
     @property
-    def config(self) -> object: ...
+    def config(self) -> object:
+        """Config of its transformer, which knows `num_hidden_layers`."""
 
-    def get_embedding_dimension(self) -> int | None: ...
+    def get_embedding_dimension(self) -> int | None:
+        """Width of what `encode` returns."""
 
 
 def full_size(model: SupportsSize) -> Size:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from sentence_transformers import (
     InputExample,
     SentenceTransformer,
@@ -135,6 +136,19 @@ def test_prompts_and_prompt_masking_train_what_the_cut_computes(tiny: SentenceTr
     after = encode_sizes(tiny, TEXTS, [Size(1, 4)], prompt="red ")[Size(1, 4)]
     assert np.array_equal(after, truncate(tiny, 1, 4).encode(TEXTS, prompt="red "))
     assert not np.allclose(before, after)
+
+
+@pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss])
+def test_an_adapter_that_is_not_merged_is_trained_and_nothing_else(
+    tiny: SentenceTransformer, recipe: Any, tmp_path: Path
+) -> None:
+    tiny.add_adapter(LoraConfig(r=2, target_modules=["query", "value"]))
+    before = {name: value.clone() for name, value in tiny.state_dict().items()}
+    train(tiny, recipe(tiny, st.MultipleNegativesRankingLoss(tiny)), tmp_path, steps=3)
+    moved = {name for name, value in tiny.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved
+    assert all("lora_" in name for name in moved)
+    assert any(".layer.0." in name for name in moved)
 
 
 def test_bfloat16_steps_are_finite(tiny: SentenceTransformer, tmp_path: Path) -> None:

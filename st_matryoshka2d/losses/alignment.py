@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -46,14 +46,15 @@ def matrix_similarity(loss: nn.Module) -> Similarity:
     Raises:
         ValueError: It compares pairs with a function of its own, whose matrix form is not known.
     """
-    own = getattr(loss, "similarity_fct", None) or getattr(loss, "distance_metric", None)
-    if own is None or not callable(own):
+    own: Any = getattr(loss, "similarity_fct", None) or getattr(loss, "distance_metric", None)
+    if not callable(own):
         return util.cos_sim
     if own in _MATRIX_FORM:
         return _MATRIX_FORM[own]
     try:
         if own(torch.eye(3, 4), torch.eye(2, 4)).shape == (3, 2):
-            return own  # type: ignore[no-any-return]
+            matrix: Similarity = own
+            return matrix
     except (RuntimeError, TypeError, ValueError):
         pass
     if not hasattr(loss, "similarity_fct"):

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import Backbone, hidden_states
 
-__all__ = ["layer_features", "split_layers", "transformer_of", "unwrap"]
+__all__ = ["Route", "layer_features", "routes_of", "split_layers", "transformer_of", "unwrap"]
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way of a text through a pipeline.
+
+    Attributes:
+        transformer: The first module, whose depth can be chosen.
+        head: The modules after it, by name, in order.
+    """
+
+    transformer: Transformer
+    head: Mapping[str, nn.Module]
+
+    def without_normalize(self) -> Route:
+        """The route up to where the length of the embedding is lost."""
+        kept = list(self.head.items())
+        while kept and isinstance(last := kept[-1][1], Normalize) and last.module_input_name == "sentence_embedding":
+            kept.pop()
+        return Route(self.transformer, dict(kept))
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
@@ -43,6 +64,112 @@ def transformer_of(model: SentenceTransformer) -> Transformer:
     if not isinstance(model, SentenceTransformer):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     first, *head = model.children()
+    return _checked(first, head)
+
+
+def routes_of(model: SentenceTransformer) -> dict[str, Route]:
+    """The ways through a pipeline: those of a `Router` in front, by name, or else the only one, under an empty name.
+
+    Raises:
+        TypeError: Not a `SentenceTransformer`.
+        ValueError: A route does not start with a `Transformer` whose depth can be chosen, or the routes differ in depth.
+    """
+    if not isinstance(model, SentenceTransformer):
+        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+    (_, first), *after = model.named_children()
+    if not isinstance(first, Router):
+        return {"": Route(transformer_of(model), dict(after))}
+    routes: dict[str, Route] = {}
+    for name, modules in first.sub_modules.items():
+        start, *rest = modules.children()
+        head = {**{f"{name}.{index}": module for index, module in enumerate(rest, 1)}, **dict(after)}
+        routes[name] = Route(_checked(start, head.values()), head)
+    depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
+    if len(set(depths.values())) > 1:
+        raise ValueError(f"The routes of the Router differ in depth, {depths}: no number of layers means the same in all.")
+    return routes
+
+
+def layer_features(
+    model: nn.Module,
+    features: dict[str, Any],
+    layers: Sequence[int],
+    backbones: Mapping[str, Backbone],
+    *,
+    normalize: bool = True,
+) -> dict[int, dict[str, Any]]:
+    """Run a batch once and return what the pipeline cut at each depth would return.
+
+    The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
+
+    Args:
+        model: The pipeline, or `DistributedDataParallel` or `torch.compile` around it.
+        features: What `model.preprocess` makes of a batch of texts.
+        layers: Depths wanted, each 1..N.
+        backbones: From `find_backbone`, for each of the `routes_of` the model.
+        normalize: Whether `Normalize` modules at the end of the pipeline are run.
+
+    Returns:
+        For each depth the output features: `sentence_embedding` (batch, dim), `token_embeddings` (batch, tokens, hidden),
+        `attention_mask`, ...
+    """
+    pipeline = unwrap(model)
+    name = _route_taken(pipeline, features)
+    # A module that takes its depth per call runs no deeper than it must, and no less deep than its default.
+    kwargs = {"num_layers": max(layers)} if "num_layers" in pipeline.get_model_kwargs() else {}
+    with hidden_states(routes_of(pipeline)[name].transformer.model.config):
+        outputs = model(features, **kwargs)
+    return split_layers(pipeline, outputs, layers, backbones[name], route=name, normalize=normalize)
+
+
+def split_layers(
+    pipeline: SentenceTransformer,
+    outputs: dict[str, Any],
+    layers: Sequence[int],
+    backbone: Backbone,
+    *,
+    route: str = "",
+    normalize: bool = True,
+    **kwargs: Any,
+) -> dict[int, dict[str, Any]]:
+    """Run the modules after the Transformer once for each depth.
+
+    Args:
+        pipeline: The model, without wrappers.
+        outputs: Its output features, with `all_layer_embeddings`.
+        layers: Depths wanted.
+        backbone: From `find_backbone`.
+        route: The way that the batch took, one of `routes_of`.
+        normalize: Whether `Normalize` modules at the end are run.
+        **kwargs: Call-time arguments of those modules, as `SentenceTransformer.forward` takes them.
+    """
+    whole = routes_of(pipeline)[route]
+    taken = whole if normalize else whole.without_normalize()
+    head = copy.copy(pipeline)
+    head._modules = dict(taken.head)
+    states: tuple[Tensor, ...] = outputs["all_layer_embeddings"]
+    # A module that reads all layers would read deeper ones than a cut has.
+    rest = {name: value for name, value in outputs.items() if name != "all_layer_embeddings"}
+    by_layer: dict[int, dict[str, Any]] = {}
+    for num_layers in layers:
+        last = num_layers == len(states) - 1
+        if last and len(taken.head) == len(whole.head):
+            by_layer[num_layers] = rest
+        else:
+            model = whole.transformer.model
+            state = rest["token_embeddings"] if last else backbone.finish(model, states[num_layers])
+            by_layer[num_layers] = SentenceTransformer.forward(head, {**rest, "token_embeddings": state}, **kwargs)
+    return by_layer
+
+
+def _route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
+    first = next(pipeline.children())
+    if not isinstance(first, Router):
+        return ""
+    return str(first._resolve_route(task=features.get("task"), modality=features.get("modality")))
+
+
+def _checked(first: nn.Module, head: Iterable[nn.Module]) -> Transformer:
     if not isinstance(first, Transformer):
         raise ValueError(
             f"The model starts with {type(first).__name__}, which has no layers to choose from; "
@@ -61,56 +188,3 @@ def transformer_of(model: SentenceTransformer) -> Transformer:
             )
     transformer: Transformer = first
     return transformer
-
-
-def layer_features(
-    model: nn.Module, features: dict[str, Any], layers: Sequence[int], backbone: Backbone
-) -> dict[int, dict[str, Any]]:
-    """Run a batch once and return what the pipeline cut at each depth would return.
-
-    The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
-
-    Args:
-        model: The pipeline, or `DistributedDataParallel` or `torch.compile` around it.
-        features: What `model.preprocess` makes of a batch of texts.
-        layers: Depths wanted, each 1..N.
-        backbone: From `find_backbone`.
-
-    Returns:
-        For each depth the output features: `sentence_embedding` (batch, dim), `token_embeddings` (batch, tokens, hidden),
-        `attention_mask`, ...
-    """
-    pipeline = unwrap(model)
-    # A module that takes its depth per call runs no deeper than it must, and no less deep than its default.
-    kwargs = {"num_layers": max(layers)} if "num_layers" in pipeline.get_model_kwargs() else {}
-    with hidden_states(transformer_of(pipeline).model.config):
-        outputs = model(features, **kwargs)
-    return split_layers(pipeline, outputs, layers, backbone)
-
-
-def split_layers(
-    pipeline: SentenceTransformer, outputs: dict[str, Any], layers: Sequence[int], backbone: Backbone, **kwargs: Any
-) -> dict[int, dict[str, Any]]:
-    """Run the modules after the Transformer once for each depth.
-
-    Args:
-        pipeline: The model, without wrappers.
-        outputs: Its output features, with `all_layer_embeddings`.
-        layers: Depths wanted.
-        backbone: From `find_backbone`.
-        **kwargs: Call-time arguments of those modules, as `SentenceTransformer.forward` takes them.
-    """
-    _, *after = pipeline.named_children()
-    head = copy.copy(pipeline)
-    head._modules = dict(after)
-    states: tuple[Tensor, ...] = outputs["all_layer_embeddings"]
-    # A module that reads all layers would read deeper ones than a cut has.
-    rest = {name: value for name, value in outputs.items() if name != "all_layer_embeddings"}
-    by_layer: dict[int, dict[str, Any]] = {}
-    for num_layers in layers:
-        if num_layers == len(states) - 1:
-            by_layer[num_layers] = rest
-        else:
-            state = backbone.finish(transformer_of(pipeline).model, states[num_layers])
-            by_layer[num_layers] = SentenceTransformer.forward(head, {**rest, "token_embeddings": state}, **kwargs)
-    return by_layer

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.losses.checks import positive
+from st_matryoshka2d.losses.checks import one_of, positive
+from st_matryoshka2d.losses.distributed import gather, rows_before
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["KLAlignment", "kl_divergence", "matrix_similarity", "score_logits"]
+__all__ = ["KLAlignment", "at_least_float32", "kl_divergence", "matrix_similarity", "score_logits"]
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
@@ -65,18 +66,25 @@ def matrix_similarity(loss: nn.Module) -> Similarity:
     )
 
 
-def score_logits(columns: list[Float[Tensor, "batch dim"]], similarity: Similarity) -> Float[Tensor, "batch candidates"]:
+def score_logits(
+    columns: list[Float[Tensor, "batch dim"]], similarity: Similarity, gathered: bool = False
+) -> Float[Tensor, "batch candidates"]:
     """Similarities of the first column's texts to all texts of the other columns; of a single column to its other texts.
 
     Args:
         columns: Embeddings of one size, a tensor per text column.
         similarity: Matrix similarity.
+        gathered: Whether the texts of all processes are candidates.
     """
-    if len(columns) > 1:
-        return _at_least_float32(similarity(columns[0], torch.cat(columns[1:])))
-    scores = _at_least_float32(similarity(columns[0], columns[0]))
-    others = ~torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-    return scores[others].view(len(scores), -1)
+    texts, *others = columns
+    candidates = [gather(column) if gathered else column for column in others or [texts]]
+    scores = at_least_float32(similarity(texts, torch.cat(candidates)))
+    if others:
+        return scores
+    rows = torch.arange(len(texts), device=scores.device)
+    is_other = torch.ones_like(scores, dtype=torch.bool)
+    is_other[rows, rows + (rows_before(len(texts)) if gathered else 0)] = False
+    return scores[is_other].view(len(texts), -1)
 
 
 def kl_divergence(student: Float[Tensor, "batch n"], teacher: Float[Tensor, "batch n"], temperature: float) -> Tensor:
@@ -102,7 +110,7 @@ class KLAlignment(Term):
         weight: Of the whole term.
         temperature: Of both softmaxes.
         over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns; of a
-            single column's texts to each other.
+            single column's texts to each other. Texts of all processes, if the wrapped loss gathers them.
             `"embedding"`: softmax over coordinates, times the temperature, the teacher cut to the student's dim, which is
             what the code of the 2DMSE authors and sentence-transformers do.
         teacher: `"full"`: the full size. `"last_layer"`: the last layer at the student's own dim.
@@ -114,8 +122,6 @@ class KLAlignment(Term):
         >>> loss = MultiSizeLoss(model, CoSENTLoss(model), [Size(2, 32), Size(6, 384)], terms=[KLAlignment(temperature=0.3)])
     """
 
-    name = "kl"
-
     def __init__(
         self,
         weight: float = 1.0,
@@ -125,30 +131,23 @@ class KLAlignment(Term):
         reduction: Literal["mean", "sum"] = "mean",
     ) -> None:
         super().__init__()
-        for argument, value, allowed in (
-            ("over", over, ("scores", "embedding")),
-            ("teacher", teacher, ("full", "last_layer")),
-            ("reduction", reduction, ("mean", "sum")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{argument} must be one of {allowed}, got {value!r}.")
         self.weight = positive(weight, "the weight of the KL term", zero=True)
         self.temperature = positive(temperature, "temperature")
-        self.over = over
+        self.over = one_of(over, "over", ("scores", "embedding"))
         self.uses_similarity = over == "scores" and weight > 0
-        self.teacher = teacher
-        self.reduction = reduction
+        self.teacher = one_of(teacher, "teacher", ("full", "last_layer"))
+        self.reduction = one_of(reduction, "reduction", ("mean", "sum"))
 
     def sizes_needed(self, trained: Mapping[Size, float], full: Size) -> set[Size]:
         """The teachers."""
         return {teacher for _, teacher in self._pairs(trained, full)}
 
-    def forward(self, step: Step) -> Tensor:
-        """Weighted divergence of the step's sizes from their teachers."""
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Weighted divergence of the step's sizes from their teachers: `kl`."""
         pairs = self._pairs(step.weights, step.full)
         divergences = [self._divergence(step, student, teacher) for student, teacher in pairs]
         total = torch.stack(divergences).sum() if divergences else step.embeddings(step.full)[0].new_zeros(())
-        return self.weight * (total / len(step.weights) if self.reduction == "mean" else total)
+        return {"kl": self.weight * (total / len(step.weights) if self.reduction == "mean" else total)}
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
@@ -168,12 +167,12 @@ class KLAlignment(Term):
     def _divergence(self, step: Step, student: Size, teacher: Size) -> Tensor:
         students, teachers = step.embeddings(student), step.embeddings(teacher)
         if self.over == "scores":
-            logits = score_logits(students, step.similarity), score_logits(teachers, step.similarity)
-            return kl_divergence(*logits, self.temperature)
-        logits = _at_least_float32(torch.cat(students)), _at_least_float32(prefix(torch.cat(teachers), student.dim))
-        return self.temperature * kl_divergence(*logits, self.temperature)
+            small, large = (score_logits(texts, step.similarity, step.gather) for texts in (students, teachers))
+            return kl_divergence(small, large, self.temperature)
+        small, large = (prefix(at_least_float32(torch.cat(texts)), student.dim) for texts in (students, teachers))
+        return self.temperature * kl_divergence(small, large, self.temperature)
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
     """A divergence of close distributions is lost in half precision."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

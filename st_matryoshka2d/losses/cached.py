@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,28 +21,32 @@ __all__ = ["CachedStep", "check_mini_batch_size"]
 class CachedStep(CachedLossMixin):
     """One training step with sentence-transformers' gradient cache, several layers side by side.
 
-    The cached representation of a text is its embedding at every layer of the step. Each step is an object of its own,
-    because the backward pass embeds again, perhaps after the loss has already drawn the sizes of the next step.
+    What is cached of a text is its `Representation`. Each step is an object of its own, because the backward pass embeds
+    again, perhaps after the loss has already drawn the sizes of the next step.
 
     Args:
         model: The model to train, in its wrappers.
         mini_batch_size: Texts embedded at once.
-        embed: Features of some texts to (texts, layers, full dim).
-        score: Such embeddings of each text column, and the labels, to the named parts of the loss.
+        embed: Features of some texts to (texts, values).
+        score: Such values of each text column, and the labels, to the named parts of the loss.
+        parameters: What the loss trains besides the model.
     """
 
     def __init__(
         self,
         model: nn.Module,
         mini_batch_size: int,
-        embed: Callable[[dict[str, Any]], Float[Tensor, "texts layers full"]],
+        embed: Callable[[dict[str, Any]], Float[Tensor, "texts values"]],
         score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]],
+        parameters: Iterable[nn.Parameter] = (),
     ) -> None:
         self.model = model
         self.mini_batch_size = mini_batch_size
         self.embed = embed
         self.score = score
+        self.parameters = list(parameters)
         self.values: dict[str, Tensor] = {}
+        self.steps: list[Tensor] = []
 
     def parts(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         """Named parts that sum to the loss; the first of them carries the gradient of all.
@@ -54,7 +58,9 @@ class CachedStep(CachedLossMixin):
         total = self.forward_cached(columns, labels)
         first, *others = self.values
         rest = torch.stack([self.values[name] for name in others]).sum() if others else 0
-        return {first: total - rest, **{name: self.values[name] for name in others}}
+        # Zero, with the gradients of the loss's own parameters: so they come when the backward pass does, and scaled by it.
+        steps = sum((step - step.detach() for step in self.steps), start=total.new_zeros(()))
+        return {first: total - rest + steps, **{name: self.values[name] for name in others}}
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
@@ -63,7 +69,12 @@ class CachedStep(CachedLossMixin):
         parts = self.score([torch.cat(column) for column in reps], labels)
         total = torch.stack(list(parts.values())).sum()
         if with_backward:
-            torch.autograd.backward(total)
+            cached = [values for column in reps for values in column]
+            gradients = torch.autograd.grad(total, [*cached, *self.parameters], allow_unused=True)
+            for values, gradient in zip(cached, gradients, strict=False):
+                values.grad = gradient
+            own = zip(self.parameters, gradients[len(cached) :], strict=True)
+            self.steps = [(parameter * gradient).sum() for parameter, gradient in own if gradient is not None]
         self.values = {name: value.detach() for name, value in parts.items()}
         return total.detach()
 

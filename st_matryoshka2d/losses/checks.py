@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 
 from st_matryoshka2d.layers import unwrap
 
-__all__ = ["check_columns", "check_finite", "check_wrapped_loss", "finite_weights", "positive"]
+__all__ = ["check_columns", "check_finite", "check_wrapped_loss", "finite_weights", "one_of", "positive"]
+
+Choice = TypeVar("Choice", bound=str)
 
 # What sentence-transformers' losses read: text columns (least, most), and whether labels. Several of them ignore a column
 # too many in silence, and a missing label only as an error on None.
@@ -141,3 +144,19 @@ def positive(value: float, name: str, *, zero: bool = False) -> float:
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{name} must be {'zero or more' if zero else 'above zero'} and finite, got {value}.")
     return float(value)
+
+
+def one_of(value: Choice, name: str, allowed: tuple[str, ...]) -> Choice:
+    """A word from a short list.
+
+    Args:
+        value: What the user passed.
+        name: How the argument is called.
+        allowed: The list.
+
+    Raises:
+        ValueError: Another word.
+    """
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
+    return value

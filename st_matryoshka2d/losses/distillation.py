@@ -22,7 +22,15 @@ __all__ = ["NoTask", "RelationalDistill", "frozen_copy"]
 
 
 class NoTask(nn.Module):
-    """A wrapped loss that asks for nothing, so that terms are all there is to train."""
+    """A wrapped loss that asks for nothing, so that terms are all there is to train.
+
+    Args:
+        gather_across_devices: Whether the terms compare texts with those of all processes.
+    """
+
+    def __init__(self, gather_across_devices: bool = False) -> None:
+        super().__init__()
+        self.gather_across_devices = gather_across_devices
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
         """No parts."""
@@ -47,7 +55,8 @@ class RelationalDistill(Term):
         t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
 
     where i and j run over all texts of the batch, all columns together, and z are the teacher's full embeddings; s is the
-    same for the student cut to (n, d). A text is not compared with itself.
+    same for the student cut to (n, d). A text is not compared with itself. Where the wrapped loss gathers the texts of all
+    processes, so does this.
 
     Args:
         teacher: None: the model that is trained, frozen as it is when the loss is built (a copy of its weights is kept
@@ -65,8 +74,6 @@ class RelationalDistill(Term):
         >>> task = MultipleNegativesRankingLoss(model)
         >>> loss = MultiSizeLoss(model, task, sizes_ladder(model), terms=[RelationalDistill()])
     """
-
-    name = "distill"
 
     def __init__(
         self,
@@ -94,15 +101,13 @@ class RelationalDistill(Term):
         self.tokenizer = model.tokenizer
         self.reads_same_tokens = _vocabulary(self.teacher) == _vocabulary(model)
 
-    def forward(self, step: Step) -> Tensor:
-        """Weighted divergence from the teacher, mean over the texts and the sizes."""
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Weighted divergence from the teacher, mean over the texts and the sizes: `distill`."""
         with torch.no_grad():
-            target = score_logits([self._teacher_embeddings(step)], cos_sim)
-        divergences = [
-            kl_divergence(score_logits([torch.cat(step.embeddings(size))], cos_sim), target, self.temperature)
-            for size in step.weights
-        ]
-        return self.weight * torch.stack(divergences).mean()
+            target = score_logits([self._teacher_embeddings(step)], cos_sim, step.gather)
+        students = [score_logits([torch.cat(step.embeddings(size))], cos_sim, step.gather) for size in step.weights]
+        divergences = [kl_divergence(student, target, self.temperature) for student in students]
+        return {"distill": self.weight * torch.stack(divergences).mean()}
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""

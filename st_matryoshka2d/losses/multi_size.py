@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
@@ -17,10 +15,12 @@ from torch import Tensor, nn
 from st_matryoshka2d.backbone import find_backbone
 from st_matryoshka2d.dims import declare_dims, prefix
 from st_matryoshka2d.exactness import check_depths
-from st_matryoshka2d.layers import layer_features, transformer_of, unwrap
+from st_matryoshka2d.layers import routes_of, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
 from st_matryoshka2d.losses.cached import CachedStep, check_mini_batch_size
 from st_matryoshka2d.losses.checks import check_columns, check_finite, check_wrapped_loss
+from st_matryoshka2d.losses.distributed import average_gradient, own_parameters
+from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.step import Step, Term, check_terms
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
@@ -38,8 +38,9 @@ class MultiSizeLoss(nn.Module):
     computes: the final norm of pre-norm models is applied to every layer, and embeddings are cut without normalising again.
 
     Args:
-        model: The model to train, which starts with a `Transformer`.
-        loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have.
+        model: The model to train, which starts with a `Transformer`, or a `Router` over several of one depth.
+        loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have. With
+            `gather_across_devices=True` it, and the terms, compare texts with those of all processes.
         sizes: The sizes to train, or a `SizeSampler`.
         terms: Things to add, for example `KLAlignment()`.
         size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
@@ -56,17 +57,27 @@ class MultiSizeLoss(nn.Module):
 
     Returns:
         Named parts that sum to the loss and that the Trainer logs: `task` (or `task_<key>` for each part of a wrapped
-        loss that has several) and one for each term.
+        loss that has several) and those of each term.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
         >>> loss = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(2, 32), Size(6, 384)])
         >>> loss.get_config_dict()["sizes"]
         ['2L-32d', '6L-384d']
+
+        Matryoshka learning of the width alone (MRL) and one size alone are sizes too; MIPIC's token relations are a term:
+
+        >>> from st_matryoshka2d import sizes_ladder
+        >>> from st_matryoshka2d.losses import SIA, KLAlignment
+        >>> mrl = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(6, 64), Size(6, 128), Size(6, 384)])
+        >>> one = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(3, 128)])
+        >>> both = MultiSizeLoss(model, CoSENTLoss(model), sizes_ladder(model), terms=[KLAlignment(), SIA()])
     """
 
     loss: Any  # a Module with the seam that check_wrapped_loss demands
     terms: Any  # a ModuleList of Term
+    task_name = "task"
+    state_is_saved = False  # set by LossStateCallback
 
     def __init__(
         self,
@@ -78,7 +89,7 @@ class MultiSizeLoss(nn.Module):
         mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        transformer = transformer_of(model)
+        routes = routes_of(model)
         check_wrapped_loss(loss, model)
         self.full = full_size(model)
         if isinstance(sizes, SizeSampler):
@@ -93,10 +104,16 @@ class MultiSizeLoss(nn.Module):
         self.terms = nn.ModuleList(check_terms(terms))
         self.mini_batch_size = check_mini_batch_size(mini_batch_size, model)
         self.similarity = matrix_similarity(loss) if any(term.uses_similarity for term in self.terms) else cos_sim
-        self.backbone = find_backbone(transformer.model)
-        check_depths(transformer.model, self.backbone, sorted({size.num_layers for size in self.sampler.candidates}))
         for term in self.terms:
             term.attach(model)
+        self.own = own_parameters(self)
+        for parameter in self.own.values():
+            parameter.register_hook(average_gradient)
+        self.raw = any(term.uses_raw for term in self.terms)
+        self.backbones = {name: find_backbone(route.transformer.model) for name, route in routes.items()}
+        depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
+        for name, route in routes.items():
+            check_depths(route.transformer.model, self.backbones[name], depths)
 
     @property
     def uses_gradient_cache(self) -> bool:
@@ -112,17 +129,17 @@ class MultiSizeLoss(nn.Module):
         """
         columns = list(sentence_features)
         check_columns(self.loss, len(columns), labels)
-        self._declare_trained_dims()
+        if unwrap(self.model).training:
+            self._declare_trained_dims()
+            self._warn_of_unsaved()
         weights = self.sampler.draw()
-        needed = set(weights).union(*(term.sizes_needed(weights, self.full) for term in self.terms))
-        layers = sorted({size.num_layers for size in needed})
+        plan = Representation(self._layers(weights), [term for term in self.terms if term.observes], self.raw)
         inputs = [dict(column) for column in columns]  # the model writes what it makes into the columns
-        embed = partial(self._embed, layers=layers)
-        score = partial(self._parts, layers=layers, weights=weights, inputs=inputs)
+        embed = partial(plan.embed, self.model, backbones=self.backbones)
+        score = partial(self._parts, plan=plan, weights=weights, inputs=inputs)
         if self.mini_batch_size is not None:
-            return CachedStep(self.model, self.mini_batch_size, embed, score).parts(columns, labels)
-        first, *others = columns
-        return score([embed(first), *_embed_alike(others, embed)], labels)
+            return CachedStep(self.model, self.mini_batch_size, embed, score, self.own.values()).parts(columns, labels)
+        return score(embed_alike(columns, embed), labels)
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
@@ -133,48 +150,63 @@ class MultiSizeLoss(nn.Module):
             config["mini_batch_size"] = self.mini_batch_size
         return config
 
-    def _embed(self, features: dict[str, Any], layers: Sequence[int]) -> Float[Tensor, "batch layers full"]:
-        """One text column at several layers, from one forward pass."""
-        by_layer = layer_features(self.model, features, layers, self.backbone)
-        return torch.stack([by_layer[num_layers]["sentence_embedding"] for num_layers in layers], dim=1)
+    def _layers(self, weights: Mapping[Size, float]) -> list[int]:
+        """Every depth that a step with these sizes reads."""
+        needed = set(weights).union(*(term.sizes_needed(weights, self.full) for term in self.terms))
+        return sorted({size.num_layers for size in needed}.union(*(term.layers_observed() for term in self.terms)))
 
     def _parts(
         self,
-        stacked: Sequence[Float[Tensor, "batch layers full"]],
+        texts: Sequence[Tensor],
         labels: Tensor | None,
-        layers: Sequence[int],
+        plan: Representation,
         weights: Mapping[Size, float],
         inputs: Sequence[Mapping[str, Any]],
     ) -> dict[str, Tensor]:
-        check_finite(stacked)
-        columns = {layer: [column[:, index] for column in stacked] for index, layer in enumerate(layers)}
-        step = Step(columns, weights, self.full, self.similarity, inputs, labels)
+        check_finite(texts)
+        split = [plan.split(column) for column in texts]
+        raw = {layer: [embeddings[layer] for embeddings, _ in split] for layer in plan.layers}
+        step = Step(
+            columns={layer: [plan.finish(self.model, column) for column in raw[layer]] for layer in plan.layers},
+            raw=raw,
+            observed={term: [observed[term] for _, observed in split] for term in plan.observers},
+            weights=weights,
+            full=self.full,
+            similarity=self.similarity,
+            gather=bool(getattr(self.loss, "gather_across_devices", False)),
+            inputs=inputs,
+            labels=labels,
+        )
         parts: dict[str, Tensor] = {}
         for size, weight in weights.items():
-            if weight:
-                for name, value in self._task(step, size, labels).items():
-                    parts[name] = parts.get(name, 0) + weight * value
+            for name, value in self._task(step, size).items() if weight else ():
+                parts[name] = parts.get(name, 0) + weight * value
         for term in self.terms:
-            parts[term.name] = parts.get(term.name, 0) + term(step)
+            for name, value in term(step).items():
+                parts[name] = parts.get(name, 0) + value
         return parts
 
-    def _task(self, step: Step, size: Size, labels: Tensor | None) -> dict[str, Tensor]:
-        targets: Any = labels
+    def _task(self, step: Step, size: Size) -> dict[str, Tensor]:
+        targets: Any = step.labels
         if isinstance(self.loss, EmbedDistillLoss):
-            targets = _teacher_columns(labels, len(step.columns[size.num_layers]), size.dim, self.full.dim)
+            targets = _teacher_columns(step.labels, len(step.inputs), size.dim, self.full.dim)
         value = self.loss.compute_loss_from_embeddings(step.embeddings(size), targets)
-        return {f"task_{key}": part for key, part in value.items()} if isinstance(value, dict) else {"task": value}
+        if isinstance(value, dict):
+            return {f"{self.task_name}_{key}": part for key, part in value.items()}
+        return {self.task_name: value}
 
     def _declare_trained_dims(self) -> None:
-        pipeline = unwrap(self.model)
-        if pipeline.training:
-            declare_dims(pipeline.config, {size.dim for size in self.sampler.candidates})
+        declare_dims(unwrap(self.model).config, {size.dim for size in self.sampler.candidates})
 
-
-def _embed_alike(columns: list[dict[str, Any]], embed: Callable[[dict[str, Any]], Tensor]) -> list[Tensor]:
-    """Columns of like width, such as a positive and its negatives, share one forward pass, as in sentence-transformers."""
-    merged = merge_feature_batches(columns) if len(columns) > 1 else None
-    return [embed(column) for column in columns] if merged is None else list(embed(merged).chunk(len(columns)))
+    def _warn_of_unsaved(self) -> None:
+        if self.own and not self.state_is_saved:
+            self.state_is_saved = True  # said once
+            warnings.warn(
+                f"{type(self).__name__} trains {len(self.own)} tensors of its own (as {next(iter(self.own))}), which a "
+                "Trainer's checkpoint does not hold: a resumed training would start them anew. "
+                "Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
+                stacklevel=3,
+            )
 
 
 def _teacher_columns(labels: Tensor | None, count: int, dim: int, full_dim: int) -> list[Tensor]:

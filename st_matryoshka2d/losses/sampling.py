@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import distributed
 
-from st_matryoshka2d.losses.checks import finite_weights
+from st_matryoshka2d.losses.checks import finite_weights, one_of
+from st_matryoshka2d.losses.distributed import is_distributed
 from st_matryoshka2d.sizes import Size, all_within, validate_sizes
 
 __all__ = ["FixedSizes", "SizeSampler", "UniformSizes"]
@@ -32,19 +34,27 @@ class SizeSampler(ABC):
 
 
 class FixedSizes(SizeSampler):
-    r"""The same sizes in every step, averaged (Starbucks, Eq. 4).
+    r"""The same sizes in every step, averaged (Starbucks, Eq. 4) or summed (MRL: MIPIC, Eq. 1).
 
-    .. math:: \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d)
+    .. math:: \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) \quad or \quad \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d)
 
     Args:
         sizes: S.
         full: Size of the whole model.
         weights: One per size; None for 1 each.
+        reduction: `"mean"`: the weighted losses are divided by the number of sizes. `"sum"`: they are not.
     """
 
-    def __init__(self, sizes: Sequence[Size], full: Size, weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[Size],
+        full: Size,
+        weights: Sequence[float] | None = None,
+        reduction: Literal["mean", "sum"] = "mean",
+    ) -> None:
         self.sizes = validate_sizes(sizes, full)
         self.weights = finite_weights(weights, len(self.sizes), "size_weights")
+        self.reduction = one_of(reduction, "reduction", ("mean", "sum"))
 
     @property
     def candidates(self) -> list[Size]:
@@ -53,11 +63,13 @@ class FixedSizes(SizeSampler):
 
     def draw(self) -> dict[Size, float]:
         """All of them."""
-        return {size: weight / len(self.sizes) for size, weight in zip(self.sizes, self.weights, strict=True)}
+        share = 1 / len(self.sizes) if self.reduction == "mean" else 1.0
+        return {size: weight * share for size, weight in zip(self.sizes, self.weights, strict=True)}
 
     def get_config_dict(self) -> dict[str, object]:
-        """Sizes and weights."""
-        return {"sizes": [str(size) for size in self.sizes], "size_weights": self.weights}
+        """Sizes, weights and how they are put together."""
+        sizes = [str(size) for size in self.sizes]
+        return {"sizes": sizes, "size_weights": self.weights, "size_reduction": self.reduction}
 
 
 class UniformSizes(SizeSampler):
@@ -95,7 +107,7 @@ class UniformSizes(SizeSampler):
             int(torch.randint(1, self.full.num_layers, ())),
             self.dims[int(torch.randint(len(self.dims), ()))],
         ]
-        if distributed.is_available() and distributed.is_initialized():
+        if is_distributed():
             distributed.broadcast_object_list(drawn, src=0)
         num_layers, dim = drawn
         sizes = [self.full, Size(num_layers, self.full.dim), Size(self.full.num_layers, dim), Size(num_layers, dim)]

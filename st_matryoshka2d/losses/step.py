@@ -7,14 +7,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["Step", "Term", "check_terms"]
+__all__ = ["Step", "Term", "Tokens", "check_terms"]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Some texts at one layer, while their token states are in memory.
+
+    Attributes:
+        states: What the model cut at this layer returns for each token, so after the final norm of pre-norm models.
+        mask: Which tokens are the text's, and not padding.
+        pooled: The embedding before it is normalised: the state of CLS, or the mean, as the model pools.
+    """
+
+    states: Float[Tensor, "batch tokens hidden"]
+    mask: Bool[Tensor, "batch tokens"]
+    pooled: Float[Tensor, "batch full"]
 
 
 @dataclass(frozen=True)
@@ -23,17 +38,23 @@ class Step:
 
     Attributes:
         columns: For each layer one tensor (batch, D) per text column of the dataset.
+        raw: The same before the pipeline's `Normalize`, where it has one.
+        observed: What each term computed from token states: one tensor (batch, `term.observes`) per text column.
         weights: The sizes trained in this step and the weight of the wrapped loss at each.
-        full: Size of the whole model, (N, D).
+        full: Size of the whole model.
         similarity: Matrix form of the wrapped loss's similarity: (a, d) and (b, d) to (a, b).
+        gather: Whether texts are compared with those of all processes.
         inputs: Features of each text column, as the model was given them.
         labels: What the dataset's label column holds, if it has one.
     """
 
     columns: Mapping[int, list[Float[Tensor, "batch full"]]]
+    raw: Mapping[int, list[Float[Tensor, "batch full"]]]
+    observed: Mapping[Term, list[Float[Tensor, "batch observed"]]]
     weights: Mapping[Size, float]
     full: Size
     similarity: Callable[[Tensor, Tensor], Tensor]
+    gather: bool
     inputs: Sequence[Mapping[str, Any]]
     labels: Tensor | None
 
@@ -41,17 +62,27 @@ class Step:
         """The text columns as the sub-model of this size embeds them."""
         return [prefix(column, size.dim) for column in self.columns[size.num_layers]]
 
+    def raw_embeddings(self, size: Size) -> list[Float[Tensor, "batch dim"]]:
+        """The text columns at this size, before `Normalize`: with their lengths."""
+        return [prefix(column, size.dim) for column in self.raw[size.num_layers]]
+
 
 class Term(nn.Module, ABC):
     """Something added to the wrapped loss, for example an alignment of small sizes with the full one.
 
+    A term that reads embeddings needs `forward` alone. One that reads token states says of which layers in
+    `layers_observed`, and makes a few numbers of each text in `observe`, while the states are in memory; with gradient
+    caching these numbers are cached as embeddings are.
+
     Attributes:
-        name: Key of its value among the named parts of the loss.
         uses_similarity: Whether it compares texts with the wrapped loss's similarity.
+        uses_raw: Whether it reads embeddings before `Normalize`.
+        observes: How many numbers `observe` makes of a text.
     """
 
-    name: str
     uses_similarity: bool = False
+    uses_raw: bool = False
+    observes: int = 0
 
     def attach(self, model: SentenceTransformer) -> None:
         """Get ready to train a model; called once, when the loss is built.
@@ -69,9 +100,21 @@ class Term(nn.Module, ABC):
         """
         return set()
 
+    def layers_observed(self) -> set[int]:
+        """Layers whose token states `observe` reads."""
+        return set()
+
+    def observe(self, tokens: Mapping[int, Tokens]) -> Float[Tensor, "batch observed"]:
+        """Numbers of each text, from its token states.
+
+        Args:
+            tokens: The texts at each of `layers_observed`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} observes {self.observes} numbers per text but has no `observe`.")
+
     @abstractmethod
-    def forward(self, step: Step) -> Tensor:
-        """Value of the term for a batch, already weighted: a scalar."""
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Named parts of the loss for a batch, already weighted: scalars."""
 
     @abstractmethod
     def get_config_dict(self) -> dict[str, object]:

@@ -1,0 +1,113 @@
+"""PIC: shallow narrow embeddings foretell deeper wider ones (MIPIC, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import cos_sim
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from st_matryoshka2d.losses.checks import positive
+from st_matryoshka2d.losses.distributed import gather, rows_before
+from st_matryoshka2d.losses.step import Step, Term
+from st_matryoshka2d.sizes import Size, full_size, sizes_ladder, validate_sizes
+
+__all__ = ["PIC"]
+
+
+class PIC(Term):
+    r"""Progressive information chaining (MIPIC, Eq. 15-17).
+
+    .. math::
+        L = \sum_{i=1}^{n-1} -\frac{1}{B} \sum_{b} \log
+            \frac{\exp(\cos(\phi_i(z_i^b), z_{i+1}^b) / \tau)}{\sum_{b'} \exp(\cos(\phi_i(z_i^b), z_{i+1}^{b'}) / \tau)}
+
+    along checkpoints :math:`(l_i, d_i)`, each text column by itself, averaged over the columns. Both sides of a link are
+    trained. z is the pooled vector before any normalising: the state of CLS for models that pool so, as in the paper,
+    otherwise the mean or the last token. Where the wrapped loss gathers the texts of all processes, so does this.
+
+    Args:
+        checkpoints: At least two sizes, each deeper than the one before and not narrower; None for `sizes_ladder(model)`.
+            The same dim everywhere is Table 4's "all dim equal".
+        weight: Of the term.
+        temperature: Tau; 0.05 in Table 7.
+        detach_target: Whether :math:`z_{i+1}` gets no gradient; the paper does not say so, and it does by default.
+
+    Attributes:
+        phi: The projectors :math:`\phi_i`, two linear layers with a GELU between; needed in training only.
+
+    Example:
+        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> from st_matryoshka2d.losses import MultiSizeLoss
+        >>> chain = PIC([Size(2, 32), Size(4, 128), Size(6, 384)])
+        >>> loss = MultiSizeLoss(model, MultipleNegativesRankingLoss(model), [Size(6, 384)], terms=[chain])
+        >>> len(chain.phi)
+        2
+    """
+
+    uses_raw = True
+
+    def __init__(
+        self,
+        checkpoints: Sequence[Size] | None = None,
+        weight: float = 1.0,
+        temperature: float = 0.05,
+        detach_target: bool = False,
+    ) -> None:
+        super().__init__()
+        self.asked = checkpoints
+        self.weight = positive(weight, "weight", zero=True)
+        self.temperature = positive(temperature, "temperature")
+        self.detach_target = detach_target
+
+    def attach(self, model: SentenceTransformer) -> None:
+        """Check the checkpoints against the model, and make the projectors."""
+        asked = sizes_ladder(model) if self.asked is None else self.asked
+        self.checkpoints = validate_sizes(asked, full_size(model), "checkpoints")
+        links = list(pairwise(self.checkpoints))
+        if not links or any(low.num_layers >= high.num_layers or low.dim > high.dim for low, high in links):
+            raise ValueError(
+                "checkpoints must be at least two sizes, each deeper than the one before and not narrower, got "
+                f"{[str(size) for size in self.checkpoints]}."
+            )
+        self.phi = nn.ModuleList(_projector(low.dim, high.dim) for low, high in links).to(model.device)
+
+    def sizes_needed(self, trained: object, full: Size) -> set[Size]:
+        """The checkpoints."""
+        return set(self.checkpoints)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Weighted sum over the links, mean over the columns: `pic`."""
+        links = zip(self.phi, pairwise(self.checkpoints), strict=True)
+        losses = [
+            self._link(phi, low, high, step.gather)
+            for phi, (shallow, deep) in links
+            for low, high in zip(step.raw_embeddings(shallow), step.raw_embeddings(deep), strict=True)
+        ]
+        return {"pic": self.weight * torch.stack(losses).sum() / len(step.inputs)}
+
+    def get_config_dict(self) -> dict[str, object]:
+        """Settings, for the model card."""
+        return {
+            "pic_checkpoints": [str(size) for size in self.checkpoints],
+            "pic_weight": self.weight,
+            "pic_temperature": self.temperature,
+            "pic_detach_target": self.detach_target,
+        }
+
+    def _link(self, phi: nn.Module, low: Tensor, high: Tensor, gathered: bool) -> Tensor:
+        """InfoNCE of one step of the chain, for one text column (Eq. 16)."""
+        with torch.autocast(low.device.type, enabled=False):
+            foretold = phi(low.to(next(phi.parameters()).dtype))
+            targets = (high.detach() if self.detach_target else high).to(foretold.dtype)
+            scores = cos_sim(foretold, gather(targets) if gathered else targets)
+            own = torch.arange(len(low), device=low.device) + (rows_before(len(low)) if gathered else 0)
+            return F.cross_entropy(scores / self.temperature, own)
+
+
+def _projector(low: int, high: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(low, high), nn.GELU(), nn.Linear(high, high))

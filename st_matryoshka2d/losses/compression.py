@@ -1,0 +1,89 @@
+"""Learning to compress: the first coordinates learn the principal components of all (Espresso)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.losses.alignment import at_least_float32, kl_divergence
+from st_matryoshka2d.losses.checks import positive
+from st_matryoshka2d.losses.distributed import gather
+from st_matryoshka2d.losses.step import Step, Term
+from st_matryoshka2d.sizes import Size
+
+__all__ = ["PCACompression", "pca_targets"]
+
+
+def pca_targets(
+    embeddings: Float[Tensor, "batch full"], seen: Float[Tensor, "texts full"], dim: int
+) -> Float[Tensor, "batch dim"]:
+    r"""Compress embeddings along the principal directions of how their coordinates attend to each other.
+
+    .. math:: E U_k S_k, \quad A = U S V^\top = softmax(E^\top E / \sqrt{D})
+
+    U and S come from the eigenvectors of :math:`A A^\top`, in double precision: the same as an exact singular value
+    decomposition in half the time. Each column of U is signed so that its entry of largest magnitude is positive, without
+    which the target would turn round from step to step.
+
+    Args:
+        embeddings: What is compressed.
+        seen: The texts that E stands for in A: those of all processes, if they are gathered.
+        dim: k.
+    """
+    with torch.no_grad():
+        texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)  # Apple's GPUs have no double
+        attention = torch.softmax(texts.T @ texts / texts.shape[1] ** 0.5, dim=-1)
+        squares, vectors = torch.linalg.eigh(attention @ attention.T)  # ascending
+        vectors = vectors[:, -dim:].flip(1)
+        signs = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True)).sign()
+        strengths = squares[-dim:].flip(0).clamp(min=0).sqrt()
+        compress: Tensor = (vectors * signs * strengths).to(embeddings.device, embeddings.dtype)
+        return embeddings @ compress
+
+
+class PCACompression(Term):
+    r"""Pull the first coordinates of each trained size towards a PCA compression of the whole embedding (Espresso).
+
+    .. math:: \sum_{(n,d) \in S,\, d < D} w_{n,d}\, [MSE(E_n[:, :d], T) + KLDiv(E_n[:, :d]; T)], \quad T = E_n U_d S_d
+
+    with the weights of the step's sizes, E the embeddings of one text column before any normalising, KLDiv over their
+    coordinates, and the mean over the columns. T gets no gradient. The authors' code takes a random low-rank decomposition.
+
+    Args:
+        weight: Of the whole term.
+
+    Example:
+        >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+        >>> from st_matryoshka2d.losses import MultiSizeLoss
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), [Size(3, 64), Size(6, 384)], terms=[PCACompression()])
+    """
+
+    uses_raw = True
+
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = positive(weight, "weight", zero=True)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Weighted sum over the sizes, mean over the columns: `compress`."""
+        total = next(iter(step.raw.values()))[0].new_zeros(())
+        for size, weight in step.weights.items():
+            if size.dim < step.full.dim and self.weight * weight:
+                whole = step.raw_embeddings(Size(size.num_layers, step.full.dim))
+                losses = [self._column(column, size.dim, step.gather) for column in whole]
+                total = total + weight * torch.stack(losses).mean()
+        return {"compress": self.weight * total}
+
+    def get_config_dict(self) -> dict[str, object]:
+        """Settings, for the model card."""
+        return {"compress_weight": self.weight}
+
+    def _column(self, column: Tensor, dim: int, gathered: bool) -> Tensor:
+        with torch.autocast(column.device.type, enabled=False):
+            embeddings = at_least_float32(column)
+            seen = gather(embeddings.detach()) if gathered else embeddings
+            target, student = pca_targets(embeddings, seen, dim), prefix(embeddings, dim)
+            return F.mse_loss(student, target) + kl_divergence(student, target, temperature=1.0)

@@ -1,0 +1,83 @@
+"""Starbucks Representation Learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.losses.alignment import KLAlignment
+from st_matryoshka2d.losses.multi_size import MultiSizeLoss
+from st_matryoshka2d.sizes import Size, sizes_ladder
+
+__all__ = ["StarbucksLoss"]
+
+
+class StarbucksLoss(MultiSizeLoss):
+    r"""Starbucks Representation Learning: a fixed ladder of sizes, each trained in every step (Starbucks, Eq. 4 and 5).
+
+    .. math::
+        L = \frac{1}{|S|} \sum_{(n,d) \in S} loss(v_n^d) + \frac{\lambda}{|S|} \sum_{(n,d) \in S} KLDiv(s_n^d; s_N^D)
+
+    The usual choice when the sizes to be shipped are known. In the paper it matches separately trained models at every
+    size. Trained with Table 5's settings there: learning rate 5e-5, batch 128, one epoch, linear schedule, warm-up 0.1.
+
+    Args:
+        model: The model to train.
+        loss: The wrapped loss, built on the same model; the paper uses MultipleNegativesRankingLoss.
+        sizes: S; None for `sizes_ladder(model)`, the paper's list for any depth and width.
+        size_weights: One factor per size; None for 1 each.
+        kl_weight: Lambda; the paper has 1. Zero leaves the alignment out.
+        kl_temperature: Of both softmaxes; 0.3 in Table 5.
+        kl_over: `"scores"`: over similarities to the batch's candidates, the paper; `"embedding"`: over coordinates.
+        mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
+
+    Inputs:
+        The columns and labels that the wrapped loss takes.
+
+    References:
+        - Starbucks: Improved Training for 2D Matryoshka Embeddings, https://arxiv.org/abs/2410.13230
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformerTrainer
+        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> loss = StarbucksLoss(model, MultipleNegativesRankingLoss(model))
+        >>> trainer = SentenceTransformerTrainer(model=model, train_dataset=triplets, loss=loss)
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        loss: nn.Module,
+        sizes: Sequence[Size] | None = None,
+        size_weights: Sequence[float] | None = None,
+        kl_weight: float = 1.0,
+        kl_temperature: float = 0.3,
+        kl_over: Literal["scores", "embedding"] = "scores",
+        mini_batch_size: int | None = None,
+    ) -> None:
+        routes_of(model)
+        super().__init__(
+            model,
+            loss,
+            sizes=sizes_ladder(model) if sizes is None else sizes,
+            terms=[KLAlignment(kl_weight, kl_temperature, kl_over, teacher="full", reduction="mean")],
+            size_weights=size_weights,
+            mini_batch_size=mini_batch_size,
+        )
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper."""
+        return """
+@misc{zhuang2024starbucks,
+    title={Starbucks: Improved Training for 2D Matryoshka Embeddings},
+    author={Shengyao Zhuang and Shuai Wang and Bevan Koopman and Guido Zuccon},
+    year={2024},
+    eprint={2410.13230},
+    archivePrefix={arXiv}
+}
+"""

@@ -1,0 +1,86 @@
+"""2D Matryoshka Sentence Embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.losses.alignment import KLAlignment
+from st_matryoshka2d.losses.checks import finite_weights
+from st_matryoshka2d.losses.multi_size import MultiSizeLoss
+from st_matryoshka2d.losses.sampling import UniformSizes
+from st_matryoshka2d.sizes import full_size, mrl_dims
+
+__all__ = ["TwoDMSELoss"]
+
+
+class TwoDMSELoss(MultiSizeLoss):
+    r"""2D Matryoshka Sentence Embeddings: a random shallower layer and a random smaller dim per step (2DMSE, Eq. 2-7).
+
+    .. math::
+        L = \lambda_1 L_N^D + \lambda_2 L_n^D + \lambda_3 L_N^d + \lambda_4 L_n^d
+            + \lambda_5 [KLDiv(n, D; N, D) + KLDiv(n, d; N, d)]
+
+    with n uniform over 1..N-1 and d uniform over 8, 16, 32, ... below D. Every (layer, dim) is trained, each only now and
+    then: the choice when the size is not known yet.
+
+    Args:
+        model: The model to train; more than one layer.
+        loss: The wrapped loss, built on the same model; the paper uses AnglELoss.
+        dims: Dims to draw d from; None for 8, 16, 32, ... below D (section 3.2).
+        weights: The five lambdas. `(1, 1, 1, 1, 0)` is Table 2's ablation without alignment, `(0, 1, 1, 1, 1)` the one
+            without the last layer.
+        kl_temperature: Of both softmaxes.
+        kl_over: `"scores"`: over similarities to the batch's candidates; `"embedding"`: over coordinates, the authors' code.
+        mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
+
+    Inputs:
+        The columns and labels that the wrapped loss takes.
+
+    References:
+        - 2D Matryoshka Sentence Embeddings, https://arxiv.org/abs/2402.14776v1
+
+    Example:
+        >>> from sentence_transformers.sentence_transformer.losses import AnglELoss
+        >>> loss = TwoDMSELoss(model, AnglELoss(model))
+        >>> loss.get_config_dict()["dims"]
+        [8, 16, 32, 64, 128, 256]
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        loss: nn.Module,
+        dims: Sequence[int] | None = None,
+        weights: Sequence[float] = (1, 1, 1, 1, 1),
+        kl_temperature: float = 0.3,
+        kl_over: Literal["scores", "embedding"] = "scores",
+        mini_batch_size: int | None = None,
+    ) -> None:
+        routes_of(model)
+        full = full_size(model)
+        *task_weights, kl_weight = finite_weights(weights, 5, "weights")
+        super().__init__(
+            model,
+            loss,
+            sizes=UniformSizes(full, mrl_dims(full.dim) if dims is None else dims, task_weights),
+            terms=[KLAlignment(kl_weight, kl_temperature, kl_over, teacher="last_layer", reduction="sum")],
+            mini_batch_size=mini_batch_size,
+        )
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper."""
+        return """
+@misc{li20242d,
+    title={2D Matryoshka Sentence Embeddings},
+    author={Xianming Li and Zongxi Li and Jing Li and Haoran Xie and Qing Li},
+    year={2024},
+    eprint={2402.14776},
+    archivePrefix={arXiv}
+}
+"""

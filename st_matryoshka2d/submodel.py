@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -12,14 +13,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
 from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
+from torch import nn
 from transformers import AutoConfig
 
 from st_matryoshka2d.backbone import cut_config, share_memory
 from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
 from st_matryoshka2d.exactness import check_loaded
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of, transformer_of
 from st_matryoshka2d.sizes import full_size, positive_int, within
 
 __all__ = ["load", "pipeline_at_depth", "truncate"]
@@ -42,7 +45,7 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
         num_layers: Transformer layers to keep, 1..N; None for all.
         dim: Dimensions to keep, 1..D; None for all.
 
@@ -56,7 +59,7 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
         (2, 64)
         >>> small.save_pretrained("small")
     """
-    transformer_of(model)
+    routes_of(model)
     _require_one(num_layers, dim)
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
@@ -128,12 +131,9 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pip
         num_layers: Layers to keep.
         cls: What to make.
     """
-    first = transformer_of(model)
-    plain = (
-        first.to_transformer(num_layers) if isinstance(first, TruncatedTransformer) else cut_transformer(first, num_layers)
-    )
-    (name, _), *head = model.named_children()
-    modules: Any = OrderedDict([(name, plain), *((path, share_memory(module)) for path, module in head)])
+    (name, first), *head = model.named_children()
+    start = _first_at_depth(first, num_layers)
+    modules: Any = OrderedDict([(name, start), *((path, share_memory(module)) for path, module in head)])
     prompts: Any = dict(model.prompts)
     cut = cls(
         modules=modules,
@@ -144,6 +144,22 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pip
     )
     cut.module_kwargs = model.module_kwargs
     return cut.train(model.training)
+
+
+def _first_at_depth(first: Any, num_layers: int) -> nn.Module:
+    if isinstance(first, TruncatedTransformer):
+        return first.to_transformer(num_layers)
+    if not isinstance(first, Router):
+        return cut_transformer(first, num_layers)
+    cuts: dict[nn.Module, nn.Module] = {}  # a Transformer that routes share stays shared
+    routes = nn.ModuleDict()
+    for name, (start, *rest) in first.sub_modules.items():
+        if start not in cuts:
+            cuts[start] = _first_at_depth(start, num_layers)
+        routes[name] = nn.Sequential(cuts[start], *(share_memory(module) for module in rest))
+    router = copy.copy(first)
+    router._modules = {"sub_modules": routes}
+    return router
 
 
 def _require_one(num_layers: int | None, dim: int | None) -> None:

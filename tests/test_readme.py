@@ -16,24 +16,40 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.losses import MultiSizeLoss
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
-def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    hub_model = "sentence-transformers/all-MiniLM-L6-v2"
-    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: demo_data.triplets(n=16))
-    monkeypatch.setattr(mteb, "get_task", lambda name: demo_data.demo_task())
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+def run_blocks(page: Path) -> dict[str, Any]:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block.replace(hub_model, str(get_model_path())), "README.md", "exec"), names)
+        local = block.replace("sentence-transformers/all-MiniLM-L6-v2", str(get_model_path()))
+        exec(compile(local, page.name, "exec"), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def _without_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: demo_data.triplets(n=16))
+    monkeypatch.setattr(mteb, "get_task", lambda name: demo_data.demo_task())
+
+
+def test_every_block_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_blocks(README)
     printed = capsys.readouterr().out
     assert printed.startswith("(1, 64)")
     assert "| layers / dim |    32 |    64 |   384 |" in printed
     assert np.array_equal(SentenceTransformer("small").encode(["x"]).shape, (1, 64))
     assert isinstance(names["loss"], MultiSizeLoss)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_every_block_of_the_docs_runs(page: Path) -> None:
+    run_blocks(page)
 
 
 def test_the_first_screen_holds_a_program_and_its_output() -> None:

@@ -210,7 +210,7 @@ def test_models_without_layers_are_refused(tiny: SentenceTransformer) -> None:
         modules=[Router({"query": [tiny[0], tiny[1]], "document": [tiny[0], tiny[1]]}, default_route="query")]
     )
     with pytest.raises(ValueError, match="starts with Router"):
-        truncate(router, num_layers=1)
+        encode_sizes(router, TEXTS, [Size(1, 4)])
     mixing = SentenceTransformer(modules=[tiny[0], WeightedLayerPooling(32, num_hidden_layers=4), Pooling(32)], device="cpu")
     with pytest.raises(ValueError, match="WeightedLayerPooling mixes all layers"):
         truncate(mixing, num_layers=1)

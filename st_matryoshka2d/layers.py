@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import Backbone, hidden_states
 
-__all__ = ["Route", "layer_features", "routes_of", "split_layers", "transformer_of", "unwrap"]
+__all__ = ["Route", "layer_features", "routes_of", "split_layers", "trailing_normalize", "transformer_of", "unwrap"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,22 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
     if len(set(depths.values())) > 1:
         raise ValueError(f"The routes of the Router differ in depth, {depths}: no number of layers means the same in all.")
     return routes
+
+
+def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
+    """The `Normalize` modules at the end of a pipeline, in whichever way a text takes.
+
+    Raises:
+        ValueError: One route of a `Router` ends with one, another does not.
+    """
+    routes = routes_of(model)
+    ends = {name: list(route.head.values())[len(route.without_normalize().head) :] for name, route in routes.items()}
+    if len({bool(end) for end in ends.values()}) > 1:
+        without = [name for name, end in ends.items() if not end]
+        raise ValueError(
+            f"Routes {without} of the Router lack the Normalize of the others. Put one Normalize after the Router."
+        )
+    return next(iter(ends.values()))
 
 
 def layer_features(

@@ -153,7 +153,8 @@ def _first_at_depth(first: Any, num_layers: int) -> nn.Module:
         return cut_transformer(first, num_layers)
     cuts: dict[nn.Module, nn.Module] = {}  # a Transformer that routes share stays shared
     routes = nn.ModuleDict()
-    for name, (start, *rest) in first.sub_modules.items():
+    for name, way in first.sub_modules.items():
+        start, *rest = list[nn.Module](way.children())
         if start not in cuts:
             cuts[start] = _first_at_depth(start, num_layers)
         routes[name] = nn.Sequential(cuts[start], *(share_memory(module) for module in rest))

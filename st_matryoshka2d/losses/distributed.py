@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from jaxtyping import Float
 from sentence_transformers.util import all_gather_with_grad
 from torch import Tensor, distributed, nn
 
-__all__ = ["average_gradient", "gather", "is_distributed", "own_parameters", "rows_before"]
+__all__ = ["average_gradient", "gather", "is_distributed", "own_parameters", "rows_before", "start_alike"]
 
 
 def is_distributed() -> bool:
@@ -34,6 +36,12 @@ def average_gradient(gradient: Tensor) -> Tensor:
     mean = gradient.contiguous() / distributed.get_world_size()
     distributed.all_reduce(mean)
     return mean
+
+
+def start_alike(parameters: Iterable[nn.Parameter]) -> None:
+    """Give all processes the values of the first one, as `DistributedDataParallel` does for the model."""
+    for parameter in parameters:
+        distributed.broadcast(parameter.data, src=0)
 
 
 def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from st_matryoshka2d.backbone import find_backbone
 from st_matryoshka2d.dims import declare_dims, prefix
 from st_matryoshka2d.exactness import check_depths
-from st_matryoshka2d.layers import routes_of, unwrap
+from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
 from st_matryoshka2d.losses.cached import CachedStep, check_mini_batch_size
 from st_matryoshka2d.losses.checks import check_columns, check_finite, check_wrapped_loss
-from st_matryoshka2d.losses.distributed import average_gradient, own_parameters
+from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, own_parameters, start_alike
 from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.step import Step, Term, check_terms
@@ -78,6 +78,7 @@ class MultiSizeLoss(nn.Module):
     terms: Any  # a ModuleList of Term
     task_name = "task"
     state_is_saved = False  # set by LossStateCallback
+    started_alike = False
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class MultiSizeLoss(nn.Module):
         self.own = own_parameters(self)
         for parameter in self.own.values():
             parameter.register_hook(average_gradient)
-        self.raw = any(term.uses_raw for term in self.terms)
+        self.raw = any(term.uses_raw for term in self.terms) and bool(trailing_normalize(model))
         self.backbones = {name: find_backbone(route.transformer.model) for name, route in routes.items()}
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         for name, route in routes.items():
@@ -132,6 +133,9 @@ class MultiSizeLoss(nn.Module):
         if unwrap(self.model).training:
             self._declare_trained_dims()
             self._warn_of_unsaved()
+            if is_distributed() and not self.started_alike:  # each process has drawn projections of its own
+                start_alike(self.own.values())
+                self.started_alike = True
         weights = self.sampler.draw()
         plan = Representation(self._layers(weights), [term for term in self.terms if term.observes], self.raw)
         inputs = [dict(column) for column in columns]  # the model writes what it makes into the columns

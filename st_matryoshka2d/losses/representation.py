@@ -12,7 +12,7 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import Backbone
-from st_matryoshka2d.layers import layer_features, routes_of, unwrap
+from st_matryoshka2d.layers import layer_features, trailing_normalize, unwrap
 from st_matryoshka2d.losses.step import Term, Tokens
 
 __all__ = ["Representation", "embed_alike"]
@@ -61,9 +61,8 @@ class Representation:
         """The embedding as the pipeline returns it."""
         if not self.raw:
             return embedding
-        route = next(iter(routes_of(unwrap(model)).values()))
         features = {"sentence_embedding": embedding}
-        for module in list(route.head.values())[len(route.without_normalize().head) :]:
+        for module in trailing_normalize(unwrap(model)):
             features = module(features)
         return features["sentence_embedding"]
 

@@ -105,10 +105,10 @@ class MIPICLoss(MultiSizeLoss):
         if gammas is None and dims == default["dims"]:
             gammas = default["gammas"]
         terms: list[Term] = []
-        if sia:
+        if sia and alpha < 1:
             layers = default["layers"] if layers is None else layers
             terms.append(SIA(layers, dims, gammas, 1 - alpha, attention_temperature))
-        if pic:
+        if pic and alpha < 1:
             terms.append(PIC(default["checkpoints"] if checkpoints is None else checkpoints, 1 - alpha, temperature))
         sizes = [Size(full.num_layers, dim) for dim in dims]
         mrl = FixedSizes(sizes, full, [alpha] * len(sizes), reduction="sum")

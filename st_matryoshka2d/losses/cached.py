@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import CachedLossMixin, RandContext, has_static_embedding_input
-from sentence_transformers.base.losses.gradcache import _create_minibatch
+from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size
 from torch import Tensor, nn
 
 from st_matryoshka2d.sizes import positive_int
@@ -22,7 +22,8 @@ class CachedStep(CachedLossMixin):
     """One training step with sentence-transformers' gradient cache, several layers side by side.
 
     What is cached of a text is its `Representation`. Each step is an object of its own, because the backward pass embeds
-    again, perhaps after the loss has already drawn the sizes of the next step.
+    again, perhaps after the loss has already drawn the sizes of the next step. The longest texts are embedded first: side
+    by side they need little padding, and what they leave in memory the shorter ones fit into.
 
     Args:
         model: The model to train, in its wrappers.
@@ -45,6 +46,7 @@ class CachedStep(CachedLossMixin):
         self.embed = embed
         self.score = score
         self.parameters = list(parameters)
+        self.places: list[Tensor] = []
         self.values: dict[str, Tensor] = {}
         self.steps: list[Tensor] = []
 
@@ -55,7 +57,9 @@ class CachedStep(CachedLossMixin):
             columns: Features of each text column.
             labels: What the wrapped loss takes.
         """
-        total = self.forward_cached(columns, labels)
+        ordered = [self._longest_first(column) for column in columns]
+        self.places = [places for _, places in ordered]
+        total = self.forward_cached([column for column, _ in ordered], labels)
         first, *others = self.values
         rest = torch.stack([self.values[name] for name in others]).sum() if others else 0
         # Zero, with the gradients of the loss's own parameters: so they come when the backward pass does, and scaled by it.
@@ -66,7 +70,8 @@ class CachedStep(CachedLossMixin):
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
         """The loss from cached embeddings; back-propagates into them when asked to."""
-        parts = self.score([torch.cat(column) for column in reps], labels)
+        texts = [torch.cat(column)[places] for column, places in zip(reps, self.places, strict=True)]
+        parts = self.score(texts, labels)
         total = torch.stack(list(parts.values())).sum()
         if with_backward:
             cached = [values for column in reps for values in column]
@@ -92,6 +97,17 @@ class CachedStep(CachedLossMixin):
         with random_state or nullcontext(), nullcontext() if with_grad else torch.no_grad():
             snapshot = RandContext(*texts.values()) if copy_random_state else None
             return self.embed(texts), snapshot
+
+    def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
+        """A column sorted by length, and where each of its texts has gone."""
+        mask = column.get("attention_mask")
+        if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= self.mini_batch_size:
+            return column, torch.arange(_get_batch_size(column))
+        order = mask.sum(dim=1).argsort(descending=True, stable=True)
+        rows = {
+            name: value for name, value in column.items() if isinstance(value, Tensor) and value.shape[:1] == mask.shape[:1]
+        }
+        return {**column, **{name: value[order] for name, value in rows.items()}}, order.argsort()
 
 
 def check_mini_batch_size(mini_batch_size: int | None, model: SentenceTransformer) -> int | None:

@@ -10,10 +10,30 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["attention_divergence", "cka_loss", "tokens_kept"]
+__all__ = ["attention_divergence", "centred", "cka_loss", "tokens_kept"]
 
 # A text whose states vary by less than this share of their size is one of equal tokens, up to rounding.
 _CONSTANT = 1e-6
+
+
+def centred(
+    states: Float[Tensor, "batch tokens hidden"], mask: Bool[Tensor, "batch tokens"]
+) -> tuple[Float[Tensor, "batch tokens hidden"], Float[Tensor, "batch 1 1"]]:
+    """Token states less their mean over the text, and how large they were before: the root of their mean square.
+
+    Neither attention nor CKA notices a shift of all tokens. But states share a large part, in which the differences that
+    matter would be rounded away.
+
+    Args:
+        states: Token states h.
+        mask: Which tokens are the text's.
+    """
+    with torch.no_grad():
+        inside = states * mask.unsqueeze(-1)
+        count = mask.sum(dim=1).clamp(min=1).view(-1, 1, 1)
+        mean = inside.sum(dim=1, keepdim=True) / count
+        size = (inside.square().sum(dim=(1, 2), keepdim=True) / (count * states.shape[-1])).sqrt()
+    return states - mean, size.clamp(min=torch.finfo(states.dtype).tiny)
 
 
 def attention_divergence(
@@ -31,7 +51,7 @@ def attention_divergence(
     another order, for a fraction of the work: :math:`(P_i h_{cls}) \cdot h_j[:d_i]`.
 
     Args:
-        states: Token states h.
+        states: Token states h, centred.
         mask: Which tokens are the text's.
         query: :math:`h_{cls}`, without gradient.
         projections: P_i of each prefix.
@@ -60,11 +80,13 @@ def tokens_kept(lengths: Sequence[int], gammas: Sequence[float]) -> list[list[in
         >>> tokens_kept([5, 20], gammas=[0.2, 0.7])
         [[5, 8], [5, 14]]
     """
-    return [[min(length, max(8, math.ceil(gamma * length))) for length in lengths] for gamma in gammas]
+    # 0.56 x 25 is 14, but a little more than that in binary.
+    return [[min(length, max(8, math.ceil(round(gamma * length, 9)))) for length in lengths] for gamma in gammas]
 
 
 def cka_loss(
     states: Float[Tensor, "batch tokens hidden"],
+    size: Float[Tensor, "batch 1 1"],
     scores: Float[Tensor, "batch tokens"],
     dims: Sequence[int],
     kept: Sequence[Sequence[int]],
@@ -77,7 +99,8 @@ def cka_loss(
     matrices of k x k; and the Gram matrix of a prefix is that of the prefix before it plus what the new coordinates add.
 
     Args:
-        states: Token states h.
+        states: Token states h, centred.
+        size: How large they were before.
         scores: The teacher's, by which tokens are chosen; padding last.
         dims: Ascending, the last is the whole width.
         kept: Of each prefix and text, how many tokens are kept.
@@ -90,10 +113,10 @@ def cka_loss(
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :most]
     chosen = states.gather(1, order.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
     is_kept = torch.arange(most, device=states.device) < counts.unsqueeze(-1)  # (prefixes, batch, most)
-    chosen = _comparable(chosen, is_kept[-1].unsqueeze(-1))
+    chosen = chosen * (is_kept[-1].unsqueeze(-1) / size)
     blocks = chosen.tensor_split(list(dims[:-1]), dim=-1)
     grams = torch.stack([block @ block.transpose(1, 2) for block in blocks]).cumsum(dim=0)
-    student, teacher = _centred(grams[:-1], is_kept), _centred(grams[-1:].detach(), is_kept)
+    student, teacher = _centred_gram(grams[:-1], is_kept), _centred_gram(grams[-1:].detach(), is_kept)
     student_square, teacher_square = student.square().sum(dim=(2, 3)), teacher.square().sum(dim=(2, 3))
     rounding = torch.tensor(dims[:-1], device=states.device).unsqueeze(-1) * counts * _CONSTANT**2
     has_geometry = torch.minimum(student_square, teacher_square) > rounding.square()
@@ -102,18 +125,7 @@ def cka_loss(
     return torch.where(has_geometry, 1 - cka, 0.0).sum(dim=0)
 
 
-def _comparable(
-    states: Float[Tensor, "batch kept hidden"], kept: Bool[Tensor, "batch kept 1"]
-) -> Float[Tensor, "batch kept hidden"]:
-    """Shift and scale the tokens of a text, which CKA does not notice, so that nothing is lost to rounding or overflow."""
-    with torch.no_grad():
-        count = kept.sum(dim=1, keepdim=True).clamp(min=1)
-        mean = (states * kept).sum(dim=1, keepdim=True) / count
-        scale = (states * kept).square().mean(dim=(1, 2), keepdim=True).sqrt().clamp(min=torch.finfo(states.dtype).tiny)
-    return (states - mean) * (kept / scale)
-
-
-def _centred(
+def _centred_gram(
     gram: Float[Tensor, "#prefixes batch kept kept"], kept: Bool[Tensor, "prefixes batch kept"]
 ) -> Float[Tensor, "prefixes batch kept kept"]:
     """Gram matrices of what is left when each prefix drops tokens and subtracts the mean of the others (Eq. 8)."""

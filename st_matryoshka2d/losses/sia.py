@@ -17,7 +17,7 @@ from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.losses.alignment import at_least_float32
 from st_matryoshka2d.losses.checks import positive
-from st_matryoshka2d.losses.relations import attention_divergence, cka_loss, tokens_kept
+from st_matryoshka2d.losses.relations import attention_divergence, centred, cka_loss, tokens_kept
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
 
@@ -102,12 +102,12 @@ class SIA(Term):
         by_layer: list[Tensor] = []
         with torch.autocast(mask.device.type, enabled=False):  # relations of close states are lost in half precision
             for layer in tokens.values():
-                states, query = (
-                    at_least_float32(prefix(values, self.dims[-1])) for values in (layer.states, layer.pooled.detach())
+                query = at_least_float32(prefix(layer.pooled.detach(), self.dims[-1]))
+                states, size = centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
+                attention, scores = attention_divergence(
+                    states, mask, query, list(self.P.values()), self.attention_temperature
                 )
-                projections = list(self.P.values())
-                attention, scores = attention_divergence(states, mask, query, projections, self.attention_temperature)
-                by_layer.append(torch.stack([attention, cka_loss(states, scores, self.dims, kept)], dim=1))
+                by_layer.append(torch.stack([attention, cka_loss(states, size, scores, self.dims, kept)], dim=1))
         return torch.stack(by_layer).sum(dim=0)
 
     def forward(self, step: Step) -> dict[str, Tensor]:

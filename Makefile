@@ -13,7 +13,7 @@ demo: $(READY)  ## Train a small model for all sizes, score it before and after,
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)  ## Run the tests and the examples in the docstrings
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## Check style, formatting and types
 	$(BIN)/ruff check

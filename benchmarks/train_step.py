@@ -37,7 +37,7 @@ from tqdm import tqdm
 
 from st_matryoshka2d import losses as ours
 
-PAIRS = [  # timed back to back: a loss, its peer, and the ratio that is aimed at on a CPU and on CUDA
+PAIRS = [  # timed in one round: a loss, its peer, and the ratio that is aimed at on a CPU and on CUDA
     ("starbucks", "mnrl", 1.05, nan),
     ("2dmse", "mnrl", 1.05, nan),
     ("starbucks", "st-2d", 1.00, nan),
@@ -132,7 +132,7 @@ def time_in_turns(names: list[str], folder: str, triplets: pd.DataFrame, options
     trainings = {name: Training(name, folder, options) for name in names}
     batches = [trainings[names[0]].tokenise(triplets[start::ROTATION][: options.batch_size]) for start in range(ROTATION)]
     rounds = []
-    for turn in range(WARM_UP + options.pairs):
+    for turn in tqdm(range(WARM_UP + options.pairs), "rounds"):
         gc.collect()  # here, since it is not to happen within a step
         order = names[:: 1 if turn % 2 else -1]
         rounds.append({name: trainings[name].step(batches[turn % ROTATION]) for name in order})
@@ -140,10 +140,12 @@ def time_in_turns(names: list[str], folder: str, triplets: pd.DataFrame, options
 
 
 def time_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Time: median ratio of the pairs, with its 95 % interval from order statistics."""
+    """Time: median ratio of the pairs, one a round, with its 95 % interval from order statistics."""
+    pairs = [pair for pair in PAIRS if pair[0] in options.losses]
+    names = list(dict.fromkeys(name for pair in pairs for name in pair[:2]))
+    seconds = time_in_turns(names, folder, triplets, options)
     rows = []
-    for loss, peer, cpu, cuda in tqdm([pair for pair in PAIRS if pair[0] in options.losses], "pairs"):
-        seconds = time_in_turns([loss, peer], folder, triplets, options)
+    for loss, peer, cpu, cuda in pairs:
         ratios = seconds[loss] / seconds[peer]
         low, high = stats.quantile_test(ratios, p=0.5).confidence_interval(0.95)
         target = cuda if options.device == "cuda" else cpu

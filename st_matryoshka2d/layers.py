@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import Backbone, hidden_states
 
-__all__ = ["Route", "layer_features", "routes_of", "split_layers", "trailing_normalize", "transformer_of", "unwrap"]
+__all__ = [
+    "Route",
+    "layer_features",
+    "route_taken",
+    "routes_of",
+    "split_layers",
+    "trailing_normalize",
+    "transformer_of",
+    "unwrap",
+]
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,8 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
 
     Raises:
         TypeError: Not a `SentenceTransformer`.
-        ValueError: A route does not start with a `Transformer` whose depth can be chosen, or the routes differ in depth.
+        ValueError: A route does not start with a `Transformer` whose depth can be chosen, or the routes differ in depth or
+            in width.
     """
     if not isinstance(model, SentenceTransformer):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
@@ -80,14 +90,31 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
     if not isinstance(first, Router):
         return {"": Route(transformer_of(model), dict(after))}
     routes: dict[str, Route] = {}
+    widths: dict[str, int] = {}
     for name, modules in first.sub_modules.items():
         start, *rest = modules.children()
         head = {**{f"{name}.{index}": module for index, module in enumerate(rest, 1)}, **dict(after)}
-        routes[name] = Route(_checked(start, head.values()), head)
+        routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
+        widths[name] = _width(modules.children())
     depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
         raise ValueError(f"The routes of the Router differ in depth, {depths}: no number of layers means the same in all.")
+    if len(set(widths.values())) > 1:
+        raise ValueError(f"The routes of the Router differ in width, {widths}: their embeddings cannot be compared.")
     return routes
+
+
+def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
+    """Which of the `routes_of` a model a batch takes.
+
+    Args:
+        pipeline: The model, without wrappers.
+        features: What its `preprocess` has made of the batch.
+    """
+    first = next(pipeline.children())
+    if not isinstance(first, Router):
+        return ""
+    return str(first._resolve_route(task=features.get("task"), modality=features.get("modality")))
 
 
 def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
@@ -130,7 +157,7 @@ def layer_features(
         `attention_mask`, ...
     """
     pipeline = unwrap(model)
-    name = _route_taken(pipeline, features)
+    name = route_taken(pipeline, features)
     # A module that takes its depth per call runs no deeper than it must, and no less deep than its default.
     kwargs = {"num_layers": max(layers)} if "num_layers" in pipeline.get_model_kwargs() else {}
     with hidden_states(routes_of(pipeline)[name].transformer.model.config):
@@ -178,17 +205,16 @@ def split_layers(
     return by_layer
 
 
-def _route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
-    first = next(pipeline.children())
-    if not isinstance(first, Router):
-        return ""
-    return str(first._resolve_route(task=features.get("task"), modality=features.get("modality")))
+def _width(modules: Iterable[nn.Module]) -> int:
+    """Of what a route returns: of its last module that knows."""
+    known: list[Any] = [module for module in modules if hasattr(module, "get_embedding_dimension")]
+    return int(known[-1].get_embedding_dimension())
 
 
-def _checked(first: nn.Module, head: Iterable[nn.Module]) -> Transformer:
+def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:
     if not isinstance(first, Transformer):
         raise ValueError(
-            f"The model starts with {type(first).__name__}, which has no layers to choose from; "
+            f"{what} starts with {type(first).__name__}, which has no layers to choose from; "
             "a model that starts with a sentence_transformers Transformer module is needed."
         )
     text = first.modality_config.get("text", {})

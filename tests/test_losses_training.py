@@ -89,6 +89,12 @@ def test_trained_dims_reach_the_saved_config(tiny: SentenceTransformer, tmp_path
     assert truncate(again, num_layers=2, dim=8).config.matryoshka_dimensions == [4, 8]
 
 
+def test_the_dims_of_several_losses_are_all_declared(tiny: SentenceTransformer) -> None:
+    for sizes in ([Size(1, 4), Size(4, 32)], [Size(2, 8), Size(4, 16)]):
+        StarbucksLoss(tiny.train(), st.MultipleNegativesRankingLoss(tiny), sizes)(batch(tiny, 2))
+    assert tiny.config.matryoshka_dimensions == [4, 8, 16, 32]
+
+
 def test_the_older_fit_takes_the_losses(tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # it writes checkpoints where it stands
     examples = [InputExample(texts=[text, f"old {text}"]) for text in TEXTS]

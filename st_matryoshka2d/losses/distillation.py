@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.gradcache import _create_minibatch
+from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size
+from sentence_transformers.base.modules import Router
 from sentence_transformers.util import batch_to_device, cos_sim
 from torch import Tensor, nn
 
+from st_matryoshka2d.layers import route_taken
 from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.step import Step, Term
@@ -98,8 +101,11 @@ class RelationalDistill(Term):
         if self.teacher is None or self.teacher is model:
             self.teacher = frozen_copy(model)
         self.teacher.requires_grad_(False)
-        self.tokenizer = model.tokenizer
-        self.reads_same_tokens = _vocabulary(self.teacher) == _vocabulary(model)
+        theirs = {name: _vocabulary(module) for name, module in _readers(self.teacher).items()}
+        ours = {name: _vocabulary(module) for name, module in _readers(model).items()}
+        self.read_alike = {name for name in ours if theirs.get(name, theirs.get("")) == ours[name]}
+        self.tokenizers = {name: module.tokenizer for name, module in _readers(model).items()}
+        self.route_of = partial(route_taken, model)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Weighted divergence from the teacher, mean over the texts and the sizes: `distill`."""
@@ -123,18 +129,34 @@ class RelationalDistill(Term):
         return torch.cat(embeddings).to(next(iter(step.columns.values()))[0].device)
 
     def _embed(self, teacher: SentenceTransformer, column: Mapping[str, Any]) -> Tensor:
-        features: Any = dict(column)
-        if not self.reads_same_tokens:
-            features = teacher.preprocess(self.tokenizer.batch_decode(column["input_ids"], skip_special_tokens=True))
-        features = batch_to_device(features, teacher.device)
-        texts = len(column["input_ids"])
+        route, texts = self.route_of(column), _get_batch_size(dict(column))
         size = self.mini_batch_size or texts
-        batches = [_create_minibatch(features, start, start + size) for start in range(0, texts, size)]
-        return torch.cat([teacher(batch)["sentence_embedding"] for batch in batches])
+        embeddings: list[Tensor] = []
+        for start in range(0, texts, size):
+            features: Any = _create_minibatch(dict(column), start, start + size)
+            if route not in self.read_alike:
+                features = teacher.preprocess(_texts(features, self.tokenizers[route]), task=column.get("task"))
+            embeddings.append(teacher(batch_to_device(features, teacher.device))["sentence_embedding"])
+        return torch.cat(embeddings)
 
 
-def _vocabulary(model: SentenceTransformer) -> tuple[dict[str, int], int | None]:
-    return model.tokenizer.get_vocab(), model.max_seq_length
+def _readers(model: SentenceTransformer) -> dict[str, Any]:
+    """What makes tokens of texts, by route; under an empty name where there are none."""
+    first = next(model.children())
+    if isinstance(first, Router):
+        return {name: next(modules.children()) for name, modules in first.sub_modules.items()}
+    return {"": first}
+
+
+def _texts(features: dict[str, Any], tokenizer: Any) -> list[str]:
+    """What was tokenized, prompts included; one text after another, because a batch without padding is one long row."""
+    rows = [_create_minibatch(features, row, row + 1)["input_ids"].flatten() for row in range(_get_batch_size(features))]
+    texts: list[str] = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    return texts
+
+
+def _vocabulary(module: Any) -> tuple[dict[str, int], int | None]:
+    return module.tokenizer.get_vocab(), getattr(module, "max_seq_length", None)
 
 
 def _labelled(labels: Tensor | None, columns: int) -> Tensor:

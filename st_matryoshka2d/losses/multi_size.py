@@ -13,7 +13,7 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import find_backbone
-from st_matryoshka2d.dims import declare_dims, prefix
+from st_matryoshka2d.dims import declare_dims, declared_dims, prefix
 from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
@@ -113,6 +113,8 @@ class MultiSizeLoss(nn.Module):
         self.raw = any(term.uses_raw for term in self.terms) and bool(trailing_normalize(model))
         self.backbones = {name: find_backbone(route.transformer.model) for name, route in routes.items()}
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
+        if not set(depths) <= set(range(1, self.full.num_layers + 1)):
+            raise ValueError(f"The terms read layers {depths}, the model has layers 1 to {self.full.num_layers}.")
         for name, route in routes.items():
             check_depths(route.transformer.model, self.backbones[name], depths)
 
@@ -200,7 +202,9 @@ class MultiSizeLoss(nn.Module):
         return {self.task_name: value}
 
     def _declare_trained_dims(self) -> None:
-        declare_dims(unwrap(self.model).config, {size.dim for size in self.sampler.candidates})
+        for route in routes_of(unwrap(self.model)).values():
+            config = route.transformer.model.config  # other losses may train other dims of the same model
+            declare_dims(config, {*declared_dims(config), *(size.dim for size in self.sampler.candidates)})
 
     def _warn_of_unsaved(self) -> None:
         if self.own and not self.state_is_saved:

@@ -46,7 +46,13 @@ class Representation:
         by_layer = layer_features(model, features, self.layers, backbones, normalize=not self.raw)
         values = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.layers]
         for term in self.observers:
-            values.append(term.observe({layer: _tokens(by_layer[layer], mask) for layer in term.layers_observed()}))
+            seen = term.observe({layer: _tokens(by_layer[layer], mask) for layer in term.layers_observed()})
+            if seen.shape != (len(values[0]), term.observes):
+                raise ValueError(
+                    f"{type(term).__name__}.observe must return {term.observes} numbers for each of {len(values[0])} texts, "
+                    f"got {tuple(seen.shape)}."
+                )
+            values.append(seen)
         return torch.cat(values, dim=1)
 
     def split(self, column: Column) -> tuple[dict[int, Column], dict[Term, Column]]:

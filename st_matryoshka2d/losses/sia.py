@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -84,7 +84,7 @@ class SIA(Term):
         full, ladder = full_size(model), sizes_ladder(model)
         layers, dims, gammas = self.asked
         layers = [size.num_layers for size in ladder] if layers is None else layers
-        self.layers = all_within(layers, full.num_layers, "layer")
+        self.layers = all_within(layers, full.num_layers, "num_layers")
         self.dims = ascending_dims([size.dim for size in ladder] if dims is None else dims, full.dim)
         gammas = np.linspace(0.2, 0.7, len(self.dims) - 1).tolist() if gammas is None else gammas
         self.gammas = _checked_gammas(gammas, self.dims)
@@ -143,7 +143,9 @@ def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
 
 
 def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
-    checked = [positive(float(gamma), "each of gammas") for gamma in gammas]
+    if isinstance(gammas, str) or not isinstance(gammas, Iterable):
+        raise TypeError(f"gammas must be a list of shares of the tokens, one for each dim below {dims[-1]}, got {gammas!r}.")
+    checked = [positive(float(gamma) if isinstance(gamma, np.floating) else gamma, "each of gammas") for gamma in gammas]
     if len(checked) != len(dims) - 1:
         raise ValueError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")
     if checked != sorted(checked) or checked[-1] > 1:

@@ -128,7 +128,7 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
         terms: What the user passed.
 
     Raises:
-        TypeError: Something else is among them.
+        TypeError: Something else is among them, or a term that says that it observes tokens and does not.
     """
     if isinstance(terms, nn.Module) and not isinstance(terms, nn.ModuleList):
         raise TypeError(f"terms must be a list of Term objects, got one {type(terms).__name__}; wrap it: [term].")
@@ -136,4 +136,6 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
     for term in checked:
         if not isinstance(term, Term):
             raise TypeError(f"terms must be Term objects such as KLAlignment(), got {type(term).__name__}.")
+        if term.observes and type(term).observe is Term.observe:
+            raise TypeError(f"{type(term).__name__} observes {term.observes} numbers per text, but has no `observe` method.")
     return checked

@@ -8,6 +8,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.compression import PCACompression
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.sampling import FixedSizes
@@ -68,7 +69,7 @@ class EspressoLoss(MultiSizeLoss):
             model,
             loss,
             sizes=FixedSizes(list(weights), full, list(weights.values()), reduction="sum"),
-            terms=[PCACompression(compress_weight)],
+            terms=[PCACompression(positive(compress_weight, "compress_weight", zero=True))],
             mini_batch_size=mini_batch_size,
         )
 

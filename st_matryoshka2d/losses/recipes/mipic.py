@@ -124,7 +124,7 @@ class MIPICLoss(MultiSizeLoss):
         Raises:
             ValueError: Another name.
         """
-        if name.lower() not in _PRESETS:
+        if str(name).lower() not in _PRESETS:
             raise ValueError(f"There are presets for {', '.join(_PRESETS)}, not for {name!r}.")
         layers, narrow, full, alpha = _PRESETS[name.lower()]
         return {

@@ -87,15 +87,18 @@ def main(folder: Path) -> None:
     for recipe in RECIPES if rank == 0 else ():
         for gathered, batches in (False, halves), (True, [whole]):
             result["expected"][recipe, gathered] = _alone(losses[recipe, None], batches)
+        result["expected"][recipe, "uneven"] = _alone(losses[recipe, None], [halves[0][:2], halves[1]])
 
     distributed.init_process_group("gloo")
     for (recipe, size), loss in losses.items():
         _spread(loss, rank)
-        for gathered in (False, True, False):  # what is wrong in one step shows as an error in the next
+        for gathered, passes in (True, 1), (False, 2):  # what is wrong in one pass may show as an error in the next
             # A loss is not built anew for this, because it takes long to see how deep a model can be cut.
             getattr(loss, "loss", loss).gather_across_devices = gathered
-            found = _together(loss, halves[rank], rank)
+            found = _together(loss, halves[rank], rank, passes)
             result["found"][str(Case(recipe, size, gathered))] = found
+        # From datasets with and without a column of negatives, so that one process has more mini-batches than the other.
+        result["found"][recipe, size] = _together(loss, halves[rank][: 2 + rank], rank)
     result["drawn"], result["drawn_alone"] = _drawn(losses["2DMSE", None], rank)
     result["trained"] = {}
     for steps in ACCUMULATION:
@@ -164,10 +167,11 @@ def _spread(loss: Any, rank: int) -> None:
             module.model = wrapped
 
 
-def _together(loss: Any, half: Columns, rank: int) -> dict[str, Named]:
-    """In two processes, the second of which would draw other sizes."""
-    torch.manual_seed(3 + rank)
-    _backward(loss, half)
+def _together(loss: Any, half: Columns, rank: int, passes: int = 1) -> dict[str, Named]:
+    """In two processes, the second of which would draw other sizes; gradients are accumulated over the passes."""
+    for _ in range(passes):
+        torch.manual_seed(3 + rank)
+        _backward(loss, half, 1 / passes)
     return _gradients(loss)
 
 

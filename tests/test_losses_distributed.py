@@ -47,12 +47,23 @@ def assert_close(found: Named, expected: Named) -> None:
 def test_two_processes_take_the_step_of_one(ranks: Results, case: Case) -> None:
     """Gathered, that of the whole batch; apart, the mean of those of the halves. The loss's own parameters too."""
     expected = ranks[0]["expected"][case.recipe, case.gathered]
+    assert_both_took(ranks, str(case), expected, case.recipe)
+
+
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_processes_may_differ_in_their_columns(ranks: Results, recipe: str, mini_batch_size: int | None) -> None:
+    """The Trainer gives them batches of different datasets, if there are several."""
+    assert_both_took(ranks, (recipe, mini_batch_size), ranks[0]["expected"][recipe, "uneven"], recipe)
+
+
+def assert_both_took(ranks: Results, case: Any, expected: dict[str, Named], recipe: str) -> None:
     assert sum(float(gradient.abs().sum()) for gradient in expected["model"].values()) > 1e-3
-    assert bool(expected["own"]) == (case.recipe == "MIPIC")
+    assert bool(expected["own"]) == (recipe == "MIPIC")
     assert all(gradient.any() for gradient in expected["own"].values())
     for rank in ranks:
-        assert_close(rank["found"][str(case)]["model"], expected["model"])
-        assert_close(rank["found"][str(case)]["own"], expected["own"])
+        assert_close(rank["found"][case]["model"], expected["model"])
+        assert_close(rank["found"][case]["own"], expected["own"])
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe != "a shallow size"])

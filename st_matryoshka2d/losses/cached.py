@@ -13,6 +13,7 @@ from sentence_transformers.base.losses import CachedLossMixin, RandContext, has_
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size
 from torch import Tensor, nn
 
+from st_matryoshka2d.losses.distributed import average_gradient
 from st_matryoshka2d.sizes import positive_int
 
 __all__ = ["CachedStep", "check_mini_batch_size"]
@@ -60,6 +61,8 @@ class CachedStep(CachedLossMixin):
         ordered = [self._longest_first(column) for column in columns]
         self.places = [places for _, places in ordered]
         total = self.forward_cached([column for column, _ in ordered], labels)
+        if total.requires_grad:
+            total.register_hook(self._average_embedded)
         first, *others = self.values
         rest = torch.stack([self.values[name] for name in others]).sum() if others else 0
         # Zero, with the gradients of the loss's own parameters: so they come when the backward pass does, and scaled by it.
@@ -79,7 +82,8 @@ class CachedStep(CachedLossMixin):
             for values, gradient in zip(cached, gradients, strict=False):
                 values.grad = gradient
             own = zip(self.parameters, gradients[len(cached) :], strict=True)
-            self.steps = [(parameter * gradient).sum() for parameter, gradient in own if gradient is not None]
+            averaged = [(parameter, average_gradient(value)) for parameter, value in own if value is not None]
+            self.steps = [(parameter * value).sum() for parameter, value in averaged]
         self.values = {name: value.detach() for name, value in parts.items()}
         return total.detach()
 
@@ -97,6 +101,12 @@ class CachedStep(CachedLossMixin):
         with random_state or nullcontext(), nullcontext() if with_grad else torch.no_grad():
             snapshot = RandContext(*texts.values()) if copy_random_state else None
             return self.embed(texts), snapshot
+
+    def _average_embedded(self, _: Tensor) -> None:
+        """Average what embedding anew has added to gradients: once, because processes may differ in their mini-batches."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:  # what it held before is the same in all processes, and stays
+                parameter.grad = average_gradient(parameter.grad)
 
     def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
         """A column sorted by length, and where each of its texts has gone."""

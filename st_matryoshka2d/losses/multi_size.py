@@ -108,8 +108,9 @@ class MultiSizeLoss(nn.Module):
         for term in self.terms:
             term.attach(model)
         self.own = own_parameters(self)
-        for parameter in self.own.values():
-            parameter.register_hook(average_gradient)
+        if self.mini_batch_size is None:  # else the cached step averages
+            for parameter in self.own.values():
+                parameter.register_hook(average_gradient)
         self.raw = any(term.uses_raw for term in self.terms) and bool(trailing_normalize(model))
         self.backbones = {name: find_backbone(route.transformer.model) for name, route in routes.items()}
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from st_matryoshka2d.losses.distributed import own_parameters
+from st_matryoshka2d.losses.distributed import is_distributed, own_parameters
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 
 __all__ = ["LossStateCallback"]
@@ -33,7 +33,7 @@ class LossStateCallback(TrainerCallback):
     Raises:
         TypeError: Not a loss.
         FileNotFoundError: When training resumes from a checkpoint without this file.
-        ValueError: When the file does not fit the loss.
+        ValueError: When the file does not fit the loss, or there are several losses on several processes.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -56,6 +56,11 @@ class LossStateCallback(TrainerCallback):
             if isinstance(loss, MultiSizeLoss):
                 loss.state_is_saved = True
         own = self._own()
+        if own and len(self.losses) > 1 and is_distributed():
+            raise ValueError(
+                f"On several processes give all datasets one loss, not {len(self.losses)}: processes draw batches of "
+                "different datasets, and losses with parameters of their own would wait for each other forever."
+            )
         if own and state.global_step:
             saved = load_file(_resumed_checkpoint(args, state) / FILE_NAME)
             _require_same(saved, own)

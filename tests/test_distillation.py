@@ -44,6 +44,23 @@ def moved(model: SentenceTransformer, seed: int = 3) -> SentenceTransformer:
     return model
 
 
+def test_a_cut_of_the_model_teaches_what_it_was(tiny: SentenceTransformer) -> None:
+    """It shares the model's memory, so that it would follow the student."""
+    loss = RelationalDistillLoss(tiny, teacher=truncate(tiny, num_layers=4), sizes=[Size(4, 32)])
+    assert total(loss(batch(tiny, 2))).item() == pytest.approx(0, abs=1e-6)
+    moved(tiny)
+    assert total(loss(batch(tiny, 2))).item() > 1e-3
+
+
+def test_a_teacher_is_as_wide_as_it_says(tiny: SentenceTransformer) -> None:
+    teacher = truncate(moved(copy.deepcopy(tiny)), dim=4)
+    embeddings = torch.stack([teacher.encode(texts, convert_to_tensor=True) for texts in BATCHES[2]], dim=1)
+    asked = RelationalDistillLoss(tiny, teacher=teacher)(batch(tiny, 2))
+    told = RelationalDistillLoss(tiny, teacher="labels")(batch(tiny, 2), embeddings)
+    assert embeddings.shape[-1] == 4
+    assert asked["distill"].item() == pytest.approx(told["distill"].item(), abs=1e-6)
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_it_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
     model = exact(tiny)

@@ -227,7 +227,7 @@ class AsksForDeeperSizes(Custom):
         (WithoutObserve, TypeError, "WithoutObserve observes 1 numbers per text, but has no `observe` method"),
         (TooDeep, ValueError, r"terms read layers \[2, 9\], the model has layers 1 to 4"),
         (AsksForDeeperSizes, ValueError, r"terms read layers \[2, 7\], the model has layers 1 to 4"),
-        (lambda: SIA, TypeError, "terms must be Term objects such as KLAlignment"),
+        (lambda: SIA, TypeError, r"got the class SIA; call it: SIA\(\)"),
         (lambda: PIC([Size(1, 8)]), ValueError, r"at least two sizes.* got \['1L-8d'\]"),
     ],
 )

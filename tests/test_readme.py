@@ -27,6 +27,7 @@ def run_blocks(page: Path) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for block in blocks:
         local = block.replace("sentence-transformers/all-MiniLM-L6-v2", str(get_model_path()))
+        local = local.replace("max_steps=200", "max_steps=2")
         exec(compile(local, page.name, "exec"), names)
     return names
 

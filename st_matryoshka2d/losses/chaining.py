@@ -66,6 +66,8 @@ class PIC(Term):
 
     def attach(self, model: SentenceTransformer) -> None:
         """Check the checkpoints against the model, and make the projectors."""
+        if hasattr(self, "phi"):
+            raise ValueError("This PIC already belongs to a loss, whose parameters it holds. Make one for each loss.")
         asked = sizes_ladder(model) if self.asked is None else self.asked
         self.checkpoints = validate_sizes(asked, full_size(model), "checkpoints")
         links = list(pairwise(self.checkpoints))

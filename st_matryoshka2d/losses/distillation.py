@@ -98,8 +98,11 @@ class RelationalDistill(Term):
         """Freeze the teacher, and see whether it reads the student's tokens."""
         if self.from_labels:
             return
-        if self.teacher is None or self.teacher is model:
+        trained = {parameter.data_ptr() for parameter in model.parameters()}
+        if self.teacher is None:
             self.teacher = frozen_copy(model)
+        elif any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
+            self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would move
         self.teacher.requires_grad_(False)
         theirs = {name: _vocabulary(module) for name, module in _readers(self.teacher).items()}
         ours = {name: _vocabulary(module) for name, module in _readers(model).items()}
@@ -137,7 +140,7 @@ class RelationalDistill(Term):
             if route not in self.read_alike:
                 features = teacher.preprocess(_texts(features, self.tokenizers[route]), task=column.get("task"))
             embeddings.append(teacher(batch_to_device(features, teacher.device))["sentence_embedding"])
-        return torch.cat(embeddings)
+        return torch.cat(embeddings)[:, : teacher.truncate_dim]
 
 
 def _readers(model: SentenceTransformer) -> dict[str, Any]:

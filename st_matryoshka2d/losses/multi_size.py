@@ -22,7 +22,7 @@ from st_matryoshka2d.losses.checks import check_columns, check_finite, check_wra
 from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, own_parameters, start_alike
 from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
-from st_matryoshka2d.losses.step import Step, Term, check_terms
+from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 
 __all__ = ["MultiSizeLoss"]
@@ -189,7 +189,7 @@ class MultiSizeLoss(nn.Module):
             for name, value in self._task(step, size).items() if weight else ():
                 parts[name] = parts.get(name, 0) + weight * value
         for term in self.terms:
-            for name, value in term(step).items():
+            for name, value in check_parts(term, term(step)).items():
                 parts[name] = parts.get(name, 0) + value
         return parts
 

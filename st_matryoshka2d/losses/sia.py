@@ -49,8 +49,8 @@ class SIA(Term):
             is shared by all layers, and is needed in training only.
 
     Raises:
-        ValueError: When the loss is built: layers or dims outside the model, or a model whose embedding is not its pooled
-            token states, so that prefixes of the two have nothing to do with each other.
+        ValueError: When the loss is built: layers or dims outside the model, a term that another loss holds, or a model
+            whose embedding is not its pooled token states, so that prefixes of the two have nothing to do with each other.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -80,6 +80,8 @@ class SIA(Term):
 
     def attach(self, model: SentenceTransformer) -> None:
         """Check layers and dims against the model, and make P."""
+        if hasattr(self, "P"):
+            raise ValueError("This SIA already belongs to a loss, whose parameters it holds. Make one for each loss.")
         _require_pooled_tokens(model)
         full, ladder = full_size(model), sizes_ladder(model)
         layers, dims, gammas = self.asked

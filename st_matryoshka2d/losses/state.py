@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
@@ -46,9 +47,13 @@ class LossStateCallback(TrainerCallback):
     """
 
     def __init__(self, loss: nn.Module | Mapping[str, nn.Module]) -> None:
-        self.losses = {"": loss} if isinstance(loss, nn.Module) else dict(loss)
-        if wrong := [value for value in self.losses.values() if not isinstance(value, nn.Module)]:
-            raise TypeError(f"LossStateCallback needs the losses that the Trainer is given, got {wrong[0]!r}.")
+        self.losses = dict(loss) if isinstance(loss, Mapping) else {"": loss}
+        for value in self.losses.values():
+            if not isinstance(value, nn.Module) or isinstance(value, SentenceTransformer):
+                raise TypeError(
+                    "LossStateCallback needs the loss that the Trainer is given, or its losses by dataset, "
+                    f"got {type(value).__name__}."
+                )
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Read the parameters back, if this training resumes another."""

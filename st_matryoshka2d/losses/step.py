@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["Step", "Term", "Tokens", "check_terms"]
+__all__ = ["Step", "Term", "Tokens", "check_parts", "check_terms"]
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Step:
 
     def embeddings(self, size: Size) -> list[Float[Tensor, "batch dim"]]:
         """The text columns as the sub-model of this size embeds them."""
-        return [prefix(column, size.dim) for column in self.columns[size.num_layers]]
+        return [prefix(column, size.dim) for column in _at(self.columns, size)]
 
     def raw_embeddings(self, size: Size) -> list[Float[Tensor, "batch dim"]]:
         """The text columns at this size, before `Normalize`: with their lengths."""
-        return [prefix(column, size.dim) for column in self.raw[size.num_layers]]
+        return [prefix(column, size.dim) for column in _at(self.raw, size)]
 
 
 class Term(nn.Module, ABC):
@@ -121,6 +121,32 @@ class Term(nn.Module, ABC):
         """Settings, for the model card."""
 
 
+def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
+    """Refuse what is not a dict of scalars.
+
+    Args:
+        term: The term that was asked.
+        parts: What its `forward` returned.
+
+    Raises:
+        TypeError: Something else was returned.
+    """
+    if isinstance(parts, dict) and all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
+        return parts
+    found = (
+        {name: getattr(value, "shape", value) for name, value in parts.items()} if isinstance(parts, dict) else type(parts)
+    )
+    raise TypeError(f"{type(term).__name__}.forward must return a dict of names and scalar tensors, got {found}.")
+
+
+def _at(columns: Mapping[int, list[Tensor]], size: Size) -> list[Tensor]:
+    if size.num_layers not in columns:
+        raise ValueError(
+            f"{size} was not embedded in this step, only layers {sorted(columns)}. Name it in the term's `sizes_needed`."
+        )
+    return columns[size.num_layers]
+
+
 def check_terms(terms: Iterable[Term]) -> list[Term]:
     """Refuse what is not a term.
 
@@ -132,10 +158,19 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
     """
     if isinstance(terms, nn.Module) and not isinstance(terms, nn.ModuleList):
         raise TypeError(f"terms must be a list of Term objects, got one {type(terms).__name__}; wrap it: [term].")
+    if not isinstance(terms, Iterable) or isinstance(terms, type):
+        found = f"the class {terms.__name__}" if isinstance(terms, type) else repr(terms)
+        raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
     checked = list(terms)
     for term in checked:
+        if isinstance(term, type):
+            raise TypeError(f"terms must be Term objects, got the class {term.__name__}; call it: {term.__name__}().")
         if not isinstance(term, Term):
             raise TypeError(f"terms must be Term objects such as KLAlignment(), got {type(term).__name__}.")
         if term.observes and type(term).observe is Term.observe:
             raise TypeError(f"{type(term).__name__} observes {term.observes} numbers per text, but has no `observe` method.")
+        if not term.observes and type(term).observe is not Term.observe:
+            raise TypeError(
+                f"{type(term).__name__} has an `observe` method; set `observes` to the numbers it makes of a text."
+            )
     return checked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 from st_matryoshka2d.losses import EspressoLoss
 from tests import oracles_espresso as oracle
 from tests.losses_support import assert_gradients_close, gradients, total
-from tests.tokens_support import Case, embeddings, features, physical_tokens
+from tests.tokens_support import HALVES, Case, embeddings, features, physical_tokens
 
 CASES = {
     "one column": Case(columns=1),
@@ -89,16 +88,14 @@ def test_single_precision(name: str, tmp_path: Path) -> None:
     assert_parts_close(loss([dict(column) for column in batch], None), wanted, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("half", ["bfloat16 weights", "bfloat16 autocast", "float16 autocast"])
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", ["one column", "two columns", "Normalize", "pre-norm"])
 def test_half_precision(name: str, half: str, tmp_path: Path) -> None:
     case = CASES[name]
-    dtype = torch.float16 if "float16" in half.split() else torch.bfloat16
-    loss, task = build(case, tmp_path, torch.bfloat16 if "weights" in half else torch.float32)
+    loss, task = build(case, tmp_path, HALVES[half].weights)
     batch = features(loss.model, case.columns)
     wanted = expected(copy.deepcopy(loss).double(), case, task, batch)
-    autocast = torch.autocast("cpu", dtype=dtype) if "autocast" in half else contextlib.nullcontext()
-    with autocast:
+    with HALVES[half].autocast():
         parts = loss([dict(column) for column in batch], None)
     assert_parts_close(parts, wanted, rel=5e-2)
     found = gradients(loss, total(parts))

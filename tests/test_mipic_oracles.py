@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from st_matryoshka2d.losses import MIPICLoss
 from tests import oracles_mipic as oracle
 from tests.losses_support import assert_gradients_close, gradients, physical_columns, total
 from tests.losses_support import batch as short_batch
-from tests.tokens_support import Case, by_hand, embeddings, features, physical_tokens
+from tests.tokens_support import HALVES, Case, by_hand, embeddings, features, physical_tokens
 
 # What 4 layers x 32 get without being asked: the ladder, and gammas evenly from 0.2 to 0.7.
 DEFAULTS: dict[str, Any] = {
@@ -201,16 +200,14 @@ def test_degenerate_sentences(name: str, arguments: dict[str, Any], dtype: torch
     )
 
 
-@pytest.mark.parametrize("half", ["bfloat16 weights", "bfloat16 autocast", "float16 autocast"])
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", ["one column", "two columns", "Normalize", "pre-norm"])
 def test_half_precision(name: str, half: str, tmp_path: Path) -> None:
     case = CASES[name]
-    dtype = torch.float16 if "float16" in half.split() else torch.bfloat16
-    loss, task = build(case, tmp_path, torch.bfloat16 if "weights" in half else torch.float32)
+    loss, task = build(case, tmp_path, HALVES[half].weights)
     batch = features(loss.model, case.columns)
     wanted = expected(copy.deepcopy(loss).double(), case, task, batch)
-    autocast = torch.autocast("cpu", dtype=dtype) if "autocast" in half else contextlib.nullcontext()
-    with autocast:
+    with HALVES[half].autocast():
         parts = loss([dict(column) for column in batch], None)
     assert_parts_close(parts, wanted, rel=5e-2)
     found = gradients(loss, total(parts))

@@ -90,6 +90,24 @@ class Case:
         return model.train()
 
 
+@dataclass(frozen=True)
+class Half:
+    """A way to compute in half precision."""
+
+    weights: torch.dtype
+    computed: torch.dtype | None = None
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast("cpu", dtype=self.computed or torch.bfloat16, enabled=self.computed is not None)
+
+
+HALVES = {
+    "bfloat16 weights": Half(torch.bfloat16),
+    "bfloat16 autocast": Half(torch.float32, torch.bfloat16),
+    "float16 autocast": Half(torch.float32, torch.float16),
+}
+
+
 def physical_tokens(model: SentenceTransformer, batch: list[dict[str, Any]]) -> Tokens:
     """Token states of every layer, each from a forward pass of its own through a model that has no blocks above it."""
     family = model[0].model

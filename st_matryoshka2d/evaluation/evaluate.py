@@ -19,8 +19,9 @@ from mteb.results import TaskResult
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
+from st_matryoshka2d.evaluation.columns import COLUMNS
 from st_matryoshka2d.evaluation.encoder import EncodeOnce
-from st_matryoshka2d.evaluation.result import COLUMNS, GridResult
+from st_matryoshka2d.evaluation.result import GridResult
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 

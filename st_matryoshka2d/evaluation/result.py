@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from st_matryoshka2d.evaluation import files, pivots, tables
+from st_matryoshka2d.evaluation.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLUMNS", "GridResult"]
-
-COLUMNS = ["task", "split", "subset", "num_layers", "dim", "metric", "score", "is_main"]
+__all__ = ["GridResult"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,9 +25,17 @@ class GridResult:
 
     Scores are in mteb's units (0..1 for most metrics); percent appears only where something is printed or drawn.
 
+    Where a grid was made with several precisions or truncations, the views below are of plain float32 prefixes; `at` gives
+    the grid of another one.
+
     Args:
-        frame: One row for each task, split, subset, size and metric; columns `COLUMNS`. `is_main` marks the metric that the
-            task is judged by.
+        frame: One row for each task, split, subset, size and metric; columns `COLUMNS`, and where the grid has them
+            `precision` and `truncation`. `is_main` marks the metric that the task is judged by.
+        items: What the main scores are made of, for tests of significance; columns `ITEM_COLUMNS`, one row for each task,
+            split, subset and size that has them. `ids` and `values` are a list of names and an array of numbers: the main
+            metric of each query, or, where `gold` is an array too, the similarity of each pair, whose correlation with
+            `gold` is the score.
+        model: Name of the model, for titles.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is there twice.
@@ -43,18 +52,25 @@ class GridResult:
     """
 
     frame: pd.DataFrame
+    items: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ITEM_COLUMNS))
+    model: str = ""
 
     def __post_init__(self) -> None:
-        if set(self.frame.columns) != set(COLUMNS):
+        if not set(COLUMNS) <= set(self.frame.columns) <= {*COLUMNS, *AXES}:
             raise ValueError(f"A GridResult has the columns {COLUMNS}, got {list(self.frame.columns)}.")
         if self.frame.empty:
             raise ValueError("A GridResult needs at least one score, got none.")
-        frame = self.frame[COLUMNS].reset_index(drop=True)
-        if (repeated := frame.duplicated(["task", "split", "subset", "num_layers", "dim", "metric"])).any():
+        if missing := set(ITEM_COLUMNS) - set(AXES) - set(self.items.columns):
+            raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
+        frame = self.frame.assign(**{axis: plain for axis, plain in AXES.items() if axis not in self.frame})
+        items = self.items.assign(**{axis: plain for axis, plain in AXES.items() if axis not in self.items})
+        frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
+        if (repeated := frame.duplicated([*CELL, "metric"])).any():
             raise ValueError(
                 f"Each score can be there only once, this one is repeated: {frame[repeated].iloc[0].to_dict()}."
             )
         object.__setattr__(self, "frame", frame)
+        object.__setattr__(self, "items", items[ITEM_COLUMNS].reset_index(drop=True))
 
     @property
     def tasks(self) -> list[str]:
@@ -67,9 +83,64 @@ class GridResult:
         pairs = self.frame[["num_layers", "dim"]].drop_duplicates()
         return sorted(Size(int(n), int(d)) for n, d in pairs.itertuples(index=False))
 
+    @property
+    def precisions(self) -> list[str]:
+        """Precisions scored, in the order scored."""
+        return list(self.frame["precision"].unique())
+
+    @property
+    def truncations(self) -> list[str]:
+        """Names of the ways in which embeddings were narrowed, in the order scored."""
+        return list(self.frame["truncation"].unique())
+
+    def at(
+        self, *, precision: str | None = None, truncation: str | None = None, tasks: str | Sequence[str] | None = None
+    ) -> GridResult:
+        """The grid of one precision, of one way of truncating, or of some tasks alone.
+
+        Args:
+            precision: One of `precisions`.
+            truncation: One of `truncations`.
+            tasks: Names of tasks.
+
+        Raises:
+            ValueError: The grid has no such precision, truncation or task.
+        """
+        frame, items = self.frame, self.items
+        names = [tasks] if isinstance(tasks, str) else tasks
+        for column, values in (("precision", precision), ("truncation", truncation), ("task", names)):
+            if values is None:
+                continue
+            kept = [values] if isinstance(values, str) else list(values)
+            if unknown := [value for value in kept if value not in set(self.frame[column])]:
+                known = ", ".join(self.frame[column].unique())
+                raise ValueError(f"There is no {column} {unknown[0]!r} here; there are {known}.")
+            frame, items = frame[frame[column].isin(kept)], items[items[column].isin(kept)]
+        return replace(self, frame=frame, items=items)
+
+    @staticmethod
+    def merge(grids: Sequence[GridResult]) -> GridResult:
+        """One grid of several, with the rows of all of them in the order given.
+
+        Args:
+            grids: Grids of one model that have no cell in common: other tasks, sizes, precisions or truncations.
+
+        Raises:
+            ValueError: There is no grid, they are of different models, or two have a score in common.
+        """
+        if not grids:
+            raise ValueError("There is no grid to merge.")
+        if len(names := {grid.model for grid in grids}) > 1:
+            raise ValueError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
+        frame = pd.concat([grid.frame for grid in grids], ignore_index=True)
+        with_items = [grid.items for grid in grids if not grid.items.empty]
+        items = pd.concat(with_items, ignore_index=True) if with_items else grids[0].items
+        return GridResult(frame, items, grids[0].model)
+
     def to_frame(self) -> pd.DataFrame:
-        """A copy of the tidy table."""
-        return self.frame.copy()
+        """A copy of the tidy table, with `precision` and `truncation` only where there is more than the plain one."""
+        told = [axis for axis, plain in AXES.items() if set(self.frame[axis]) != {plain}]
+        return self.frame[[*COLUMNS, *told]].copy()
 
     def pivot(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Scores by layers (rows) and dims (columns).
@@ -84,8 +155,7 @@ class GridResult:
         Raises:
             ValueError: There is no such task or metric.
         """
-        by_task = self._rows(task, metric).groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
-        return by_task.mean(axis=1, skipna=False).unstack("dim")
+        return pivots.pivot(self.frame, task, metric)
 
     def score(self, size: Size | str, task: str | None = None) -> float:
         """The main score at one size, in mteb's units.
@@ -111,13 +181,52 @@ class GridResult:
             task: As for `pivot`.
             metric: As for `pivot`.
         """
-        cells = self._texts(task, metric)
-        head = ["layers / dim", *map(str, cells.columns)]
-        body = [[str(layers), *row] for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
-        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-        rule = ["-" * (width - 1) + ":" for width in widths]
-        lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return tables.markdown(pivots.percent(self.frame, task, metric))
+
+    def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
+        """The pivot as a LaTeX table (package booktabs), in percent; sizes that were not scored are empty.
+
+        Args:
+            task: As for `pivot`.
+            metric: As for `pivot`.
+        """
+        return tables.latex(pivots.percent(self.frame, task, metric))
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """The tidy table as CSV.
+
+        Args:
+            path: Where to write it; None returns the text.
+        """
+        if path is None:
+            return self.to_frame().to_csv(index=False)
+        files.replace_file(path, lambda part: self.to_frame().to_csv(part, index=False))
+        return None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything, items too, to one file, which is never left half written.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        files.write(path, self.frame, self.items, {"model": self.model})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GridResult:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: Another ending, or the file is not a saved grid.
+        """
+        frame, items, names = files.read(path)
+        return cls(frame, items, **names)
 
     def plot(
         self,
@@ -139,49 +248,19 @@ class GridResult:
             A figure that pyplot does not know of, so that nothing has to be closed.
         """
         # Here, because reading scores must not cost the import of matplotlib.
-        from st_matryoshka2d.evaluation.plots import heat_map
+        from st_matryoshka2d.plots.heat_map import heat_map
 
         figure = heat_map(
             self.pivot(task, metric) * 100,
-            self._texts(task, metric),
-            title=title if title is not None else self._subject(task),
-            label=f"{self._metric(task, metric)} (%)",
+            pivots.percent(self.frame, task, metric),
+            title=title if title is not None else pivots.subject([task] if task else self.tasks),
+            label=f"{pivots.metric_name(self.frame, task, metric)} (%)",
         )
         if path is not None:
             figure.savefig(path, dpi=200, bbox_inches="tight")
         return figure
 
     def __str__(self) -> str:
-        return f"{self._subject(None)}: {self._metric(None, None)}, percent\n{self.to_markdown()}"
+        return f"{pivots.subject(self.tasks)}: {pivots.metric_name(self.frame)}, percent\n{self.to_markdown()}"
 
     __repr__ = __str__
-
-    def _rows(self, task: str | None, metric: str | None) -> pd.DataFrame:
-        rows = self.frame
-        if task is not None:
-            if task not in self.tasks:
-                raise ValueError(f"There is no task {task!r} here; there are {', '.join(self.tasks)}.")
-            rows = rows[rows["task"] == task]
-        if metric is None:
-            return rows[rows["is_main"]]
-        if metric not in set(rows["metric"]):
-            raise ValueError(f"There is no metric {metric!r} here; there are {', '.join(rows['metric'].unique())}.")
-        return rows[rows["metric"] == metric]
-
-    def _texts(self, task: str | None, metric: str | None) -> pd.DataFrame:
-        """The pivot as text: empty where a size was not scored, `nan` where the score is NaN."""
-        scored = self._rows(task, metric).pivot_table(index="num_layers", columns="dim", values="score", aggfunc="size")
-        return (self.pivot(task, metric) * 100).map("{:.2f}".format).where(scored.notna(), "")
-
-    def _subject(self, task: str | None) -> str:
-        names = [task] if task is not None else self.tasks
-        return names[0] if len(names) == 1 else f"mean of {len(names)} tasks"
-
-    def _metric(self, task: str | None, metric: str | None) -> str:
-        names = self._rows(task, metric)["metric"].unique()
-        return str(names[0]) if len(names) == 1 else "main score"
-
-
-def _mean(scores: pd.Series[float]) -> float:
-    # pandas would leave NaN out, and a size that failed at one task would look better for it
-    return float(scores.to_numpy().mean())

@@ -1,4 +1,4 @@
-"""Figures."""
+"""A table of layers and dims as coloured cells."""
 
 from __future__ import annotations
 

@@ -1,0 +1,130 @@
+"""A grid in one file, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from st_matryoshka2d.evaluation.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
+
+__all__ = ["read", "replace_file", "write"]
+
+_KIND = "st_matryoshka2d.GridResult"
+_ITEMS = ["ids", "values", "gold"]
+
+
+def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object]) -> None:
+    """Write a file so that whoever reads `path`, at any moment, finds the old content or the new one, whole.
+
+    Args:
+        path: The file; its folder is made where it is missing.
+        write_to: Gets the path of a new file beside it, with the same ending, and fills it.
+    """
+    wanted = Path(path)
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=wanted.parent, prefix=".", suffix=f".part{wanted.suffix}")
+    os.close(handle)
+    part = Path(name)
+    try:
+        write_to(part)
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        part.replace(wanted)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write(path: str | os.PathLike[str], frame: pd.DataFrame, items: pd.DataFrame, names: dict[str, str]) -> None:
+    """Save a grid; the items lie in the rows of the main scores that are made of them.
+
+    Args:
+        path: Ends in `.parquet` or `.json`.
+        frame: The scores.
+        items: What they are made of.
+        names: Texts that belong to the grid as a whole.
+    """
+    suffix = _suffix(path)
+    rows = frame.merge(items.assign(is_main=True), on=[*CELL, "is_main"], how="left")
+    if suffix == ".parquet":
+        types = {"ids": pa.list_(pa.string()), "values": pa.list_(pa.float64()), "gold": pa.list_(pa.float64())}
+        lists = {name: [_listed(value) for value in rows[name]] for name in _ITEMS}
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        for name, kind in types.items():
+            table = table.append_column(name, pa.array(lists[name], kind))
+        table = table.replace_schema_metadata({_KIND: json.dumps(names)})
+        replace_file(path, lambda part: pq.write_table(table, part, compression="zstd"))
+        return
+    for name in _ITEMS:
+        rows[name] = pd.Series([_listed(value) for value in rows[name]], dtype=object)
+    content = {"kind": _KIND, **names, "rows": [_without_gaps(row) for row in rows.to_dict("records")]}
+    replace_file(path, lambda part: part.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8"))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """What `write` was given.
+
+    Args:
+        path: Ends in `.parquet` or `.json`.
+    """
+    if _suffix(path) == ".parquet":
+        rows, names = _read_parquet(Path(path))
+    else:
+        rows, names = _read_json(Path(path))
+    kept = rows[rows["ids"].notna()][ITEM_COLUMNS].copy()
+    kept["values"] = pd.Series([np.asarray(values, dtype=float) for values in kept["values"]], kept.index, dtype=object)
+    kept["ids"] = pd.Series([list(ids) for ids in kept["ids"]], kept.index, dtype=object)
+    gold = [None if values is None else np.asarray(values, dtype=float) for values in kept["gold"]]
+    kept["gold"] = pd.Series(gold, kept.index, dtype=object)
+    return rows[[*COLUMNS, *AXES]], kept, names
+
+
+def _read_parquet(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a Parquet file: {error}") from error
+    metadata = table.schema.metadata or {}
+    if _KIND.encode() not in metadata:
+        raise ValueError(f"{path} is a Parquet file, but not one that GridResult.save wrote.")
+    rows = table.to_pandas(ignore_metadata=True)
+    for name in _ITEMS:
+        rows[name] = pd.Series(table[name].to_pylist(), dtype=object)
+    return rows, json.loads(metadata[_KIND.encode()])
+
+
+def _read_json(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not a JSON file: {error}") from error
+    if not isinstance(content, dict) or content.pop("kind", None) != _KIND:
+        raise ValueError(f"{path} is a JSON file, but not one that GridResult.save wrote.")
+    rows = content.pop("rows")
+    frame = pd.DataFrame({name: [row.get(name) for row in rows] for name in [*COLUMNS, *AXES]})
+    for name in _ITEMS:
+        frame[name] = pd.Series([row.get(name) for row in rows], dtype=object)
+    return frame.assign(score=frame["score"].astype(float)), content
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".parquet", ".json"):
+        raise ValueError(f"A grid is saved as .parquet or .json, got {os.fspath(path)!r}.")
+    return suffix
+
+
+def _listed(value: Any) -> list[Any] | None:
+    return None if value is None or isinstance(value, float) else np.asarray(value).tolist()
+
+
+def _without_gaps(row: Mapping[Any, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _ITEMS or value is not None}

@@ -1,0 +1,77 @@
+"""From the tidy table to layers by dims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from st_matryoshka2d.evaluation.columns import AXES
+
+__all__ = ["metric_name", "percent", "pivot", "subject"]
+
+
+def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+    """Scores by layers (rows) and dims (columns): the mean over tasks of the mean over a task's splits and subsets.
+
+    Args:
+        frame: The tidy table of a grid.
+        task: Name of one task; None for all.
+        metric: Name of a metric; None for each task's main metric.
+    """
+    by_task = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
+    return by_task.mean(axis=1, skipna=False).unstack("dim")
+
+
+def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+    """The pivot as text: empty where a size was not scored, `nan` where the score is NaN.
+
+    Args:
+        frame: As for `pivot`.
+        task: As for `pivot`.
+        metric: As for `pivot`.
+    """
+    scored = _rows(frame, task, metric).pivot_table(index="num_layers", columns="dim", values="score", aggfunc="size")
+    return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored.notna(), "")
+
+
+def subject(tasks: Sequence[str]) -> str:
+    """What a table of these tasks is about.
+
+    Args:
+        tasks: Their names.
+    """
+    return tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
+
+
+def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """The metric of a pivot, where there is one for all tasks.
+
+    Args:
+        frame: As for `pivot`.
+        task: As for `pivot`.
+        metric: As for `pivot`.
+    """
+    names = _rows(frame, task, metric)["metric"].unique()
+    return str(names[0]) if len(names) == 1 else "main score"
+
+
+def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataFrame:
+    rows = frame
+    for axis, plain in AXES.items():
+        if rows[axis].nunique() > 1:
+            rows = rows[rows[axis] == plain]
+    if task is not None:
+        if task not in set(rows["task"]):
+            raise ValueError(f"There is no task {task!r} here; there are {', '.join(frame['task'].unique())}.")
+        rows = rows[rows["task"] == task]
+    if metric is None:
+        return rows[rows["is_main"]]
+    if metric not in set(rows["metric"]):
+        raise ValueError(f"There is no metric {metric!r} here; there are {', '.join(rows['metric'].unique())}.")
+    return rows[rows["metric"] == metric]
+
+
+def _mean(scores: pd.Series[float]) -> float:
+    # pandas would leave NaN out, and a size that failed at one task would look better for it
+    return float(scores.to_numpy().mean())

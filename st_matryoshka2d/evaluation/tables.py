@@ -1,0 +1,38 @@
+"""A table of layers and dims as text."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+__all__ = ["latex", "markdown"]
+
+_CORNER = "layers / dim"
+
+
+def markdown(cells: pd.DataFrame) -> str:
+    """A Markdown table whose source is aligned as well.
+
+    Args:
+        cells: Texts by layers (rows) and dims (columns).
+    """
+    head = [_CORNER, *map(str, cells.columns)]
+    body = [[str(layers), *row] for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    rule = ["-" * (width - 1) + ":" for width in widths]
+    lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def latex(cells: pd.DataFrame) -> str:
+    """A LaTeX table, for the package booktabs.
+
+    Args:
+        cells: Texts by layers (rows) and dims (columns).
+    """
+    head = " & ".join([_CORNER, *map(str, cells.columns)])
+    body = [" & ".join([str(layers), *row]) for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
+    rows = "".join(f"{row} \\\\\n" for row in body)
+    return (
+        f"\\begin{{tabular}}{{r{'r' * len(cells.columns)}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
+        f"{rows}\\bottomrule\n\\end{{tabular}}\n"
+    )

@@ -1,0 +1,1 @@
+"""Figures; the only folder that imports matplotlib."""

@@ -1,28 +1,41 @@
-"""Encode once, serve every size: what mteb sees of a model cut to many sizes."""
+"""Encode once, serve every view: what mteb sees of a model cut to many sizes."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
 from mteb.types import PromptType
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.evaluation.found import Found, Search
+from st_matryoshka2d.evaluation.identity import model_name, model_revision
+from st_matryoshka2d.evaluation.memo import Memo
+from st_matryoshka2d.evaluation.processes import everyones, rank, world_size
+from st_matryoshka2d.evaluation.search import search
+from st_matryoshka2d.evaluation.views import View
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
-    from mteb.types import Array, BatchedInput
+    from mteb.models import ModelMeta
+    from mteb.types import CorpusDatasetType
 
-__all__ = ["EncodeOnce", "SizeEncoder"]
+__all__ = ["EncodeOnce"]
+
+# Texts between two writes to disk, or two exchanges of several processes.
+_CHUNK = 2048
 
 
 class EncodeOnce:
@@ -33,112 +46,156 @@ class EncodeOnce:
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
-        sizes: Sizes that will be asked for.
-
-    Example:
-        >>> import mteb
-        >>> shared = EncodeOnce(model, [Size(3, 64), Size(6, 384)])
-        >>> results = mteb.evaluate(shared.at(Size(3, 64)), task, cache=None, show_progress_bar=False)
-        >>> results.task_results[0].task_name
-        'DemoSTS'
+        views: What will be asked for.
+        corpus_chunk_size: Documents of a retrieval task that are in memory at a time.
+        shortlist: How many of the best documents under each view keep their scores under all views.
+        show_progress_bar: Show one for texts and one for corpora.
     """
 
-    def __init__(self, model: SentenceTransformer, sizes: Iterable[Size]) -> None:
-        self.pipeline = EveryLayer.of(model, (size.num_layers for size in sizes))
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        views: Iterable[View],
+        *,
+        corpus_chunk_size: int = 4096,
+        shortlist: int = 0,
+        show_progress_bar: bool = False,
+    ) -> None:
+        self.views = list(views)
+        self.corpus_chunk_size = corpus_chunk_size
+        self.similarity = str(SimilarityFunction(model.similarity_fn_name).value)
+        self.shortlist = shortlist
+        self.show_progress_bar = show_progress_bar
+        self._folder: Path | None = None
+        self._memos: dict[PromptType | None, Memo] = {}
+        self._found: dict[str, Found] = {}
+        pipeline = EveryLayer.of(model, (view.size.num_layers for view in self.views))
+        self._depths = list(pipeline.depths)
         with warnings.catch_warnings():
             # mteb asks for the model's width by a name that sentence-transformers has since changed
             warnings.filterwarnings("ignore", category=FutureWarning)
             warnings.filterwarnings("ignore", category=DeprecationWarning)
-            self._wrapper = SentenceTransformerEncoderWrapper(self.pipeline)
-        self.meta = self._wrapper.mteb_model_meta.model_copy(update=_identity(model))
-        self._memos: dict[tuple[str, PromptType | None], _Memo] = {}
+            self._wrapper: Any = SentenceTransformerEncoderWrapper(pipeline)
+        self.meta: ModelMeta = self._wrapper.mteb_model_meta.model_copy(
+            update={"name": model_name(model), "revision": model_revision(model)}
+        )
 
-    def at(self, size: Size) -> SizeEncoder:
-        """The encoder that mteb evaluates for one size."""
-        return SizeEncoder(self, size)
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process: the embeddings that are there, and no model."""
+        return {**self.__dict__, "_wrapper": None}
 
-    def embed(
-        self,
-        inputs: DataLoader[BatchedInput],
-        *,
-        task_metadata: TaskMetadata,
-        prompt_type: PromptType | None,
-        size: Size,
-        **kwargs: Any,
-    ) -> NDArray[np.floating]:
-        """Embeddings (texts, dim) of one size; only texts not seen before go through the model.
+    def begin(self, folder: Path | None) -> None:
+        """Forget the last task.
 
         Args:
-            inputs: Batches that hold their texts under `"text"`.
+            folder: Where the embeddings of the next one are also written, and taken from if they are there.
+        """
+        self._folder = folder
+        self._memos.clear()
+        self._found.clear()
+
+    def embed(
+        self, texts: Sequence[str], view: View, *, task_metadata: TaskMetadata, prompt_type: PromptType | None, **kwargs: Any
+    ) -> Tensor:
+        """Embeddings (texts, dim) under one view; only texts not seen before go through the model.
+
+        Args:
+            texts: Any texts.
+            view: View wanted; its precision is left to others.
             task_metadata: The task, which with `prompt_type` decides the prompt.
             prompt_type: Query, document or neither.
-            size: Size wanted.
             **kwargs: What else mteb passes to `encode`.
         """
-        memo = self._memos.setdefault((task_metadata.name, prompt_type), _Memo())
-        texts = [text for batch in inputs for text in batch["text"]]
-        if missing := [text for text in dict.fromkeys(texts) if text not in memo.rows]:
-            loader = DataLoader(Dataset.from_dict({"text": missing}), batch_size=inputs.batch_size)
-            memo.add(missing, self._wrapper.encode(loader, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs))
-        of_size: NDArray[np.floating] = self.pipeline.split(memo.embeddings, size)
-        return of_size[[memo.rows[text] for text in texts]]
+        memo = self._memo(prompt_type)
+        if missing := memo.missing(texts):
+            self._fill(memo, missing, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs)
+        of_layer = self._of_layer(memo, texts, view.size.num_layers)
+        return view.truncation(of_layer, view.size.num_layers)[:, : view.size.dim]
 
-    def forget(self) -> None:
-        """Free all embeddings."""
-        self._memos.clear()
+    def encode_queries(self, texts: Sequence[str], **kwargs: Any) -> dict[int, Tensor]:
+        """Embeddings (texts, full dim) by layer, of texts that are remembered.
 
+        Args:
+            texts: Queries.
+            **kwargs: What mteb passes to `encode`.
+        """
+        memo = self._memo(PromptType.query)
+        if missing := memo.missing(texts):
+            self._fill(memo, missing, prompt_type=PromptType.query, **kwargs)
+        return {depth: self._of_layer(memo, texts, depth) for depth in self._depths}
 
-class SizeEncoder:
-    """One size as a model of its own: mteb's `EncoderProtocol`.
+    def search(self, corpus: CorpusDatasetType, wanted: Search, view: View, **kwargs: Any) -> dict[str, dict[str, float]]:
+        """What mteb wants of a search under one view; the corpus is read when the first view asks.
 
-    Args:
-        shared: Where the embeddings are.
-        size: Which part of them.
-    """
+        Args:
+            corpus: Documents.
+            wanted: Queries, and what is asked of them.
+            view: Under which view.
+            **kwargs: What mteb passes to `encode`.
+        """
+        return self.found(corpus, wanted, **kwargs).results(self.views.index(view))
 
-    def __init__(self, shared: EncodeOnce, size: Size) -> None:
-        self._shared = shared
-        self._size = size
-        # mteb tells results apart by name, revision and these: two sizes that shared them would share one score.
-        experiment = {"num_layers": size.num_layers, "embed_dim": size.dim}
-        self.mteb_model_meta = shared.meta.model_copy(update={"embed_dim": size.dim, "experiment_kwargs": experiment})
+    def found(self, corpus: CorpusDatasetType, wanted: Search, **kwargs: Any) -> Found:
+        """The best documents of every query under every view.
 
-    def encode(
-        self,
-        inputs: DataLoader[BatchedInput],
-        *,
-        task_metadata: TaskMetadata,
-        prompt_type: PromptType | None = None,
-        **kwargs: Any,
-    ) -> NDArray[np.floating]:
-        """Embeddings (texts, dim), not normalised again."""
-        return self._shared.embed(inputs, task_metadata=task_metadata, prompt_type=prompt_type, size=self._size, **kwargs)
+        Args:
+            corpus: Documents.
+            wanted: Queries, and what is asked of them.
+            **kwargs: What mteb passes to `encode`.
+        """
+        if wanted.name not in self._found:
+            file = self._folder / f"search-{wanted.name}-{rank()}.safetensors" if self._folder is not None else None
+            self._found[wanted.name] = search(self, corpus, wanted, file=file, **kwargs)
+        return self._found[wanted.name]
 
-    def similarity(self, embeddings1: Array, embeddings2: Array) -> Tensor:
-        """The model's own similarity of all pairs, (texts 1, texts 2)."""
-        return self._shared.pipeline.similarity(embeddings1, embeddings2)
+    def encode_documents(self, texts: Sequence[str], **kwargs: Any) -> dict[int, Tensor]:
+        """Embeddings (texts, full dim) by layer, of texts that are not remembered.
 
-    def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Tensor:
-        """The model's own similarity of text i to text i, (texts,)."""
-        return self._shared.pipeline.similarity_pairwise(embeddings1, embeddings2)
+        Args:
+            texts: Documents.
+            **kwargs: What mteb passes to `encode`.
+        """
+        once = list(dict.fromkeys(texts))
+        at = {text: row for row, text in enumerate(once)}
+        rows = [at[text] for text in texts]
+        embeddings = self._encode(once, prompt_type=PromptType.document, **kwargs)
+        return {
+            depth: torch.from_numpy(embeddings[:, self._columns(embeddings.shape[1], depth)][rows]) for depth in self._depths
+        }
 
+    def _memo(self, prompt_type: PromptType | None) -> Memo:
+        if prompt_type not in self._memos:
+            depths = "-".join(map(str, self._depths))
+            named = f"texts-{prompt_type.value if prompt_type else 'plain'}-layers-{depths}"
+            self._memos[prompt_type] = Memo(self._folder / named if self._folder is not None else None)
+        return self._memos[prompt_type]
 
-def _identity(model: SentenceTransformer) -> dict[str, str]:
-    """Name and revision as mteb would read them from the model itself; the pipeline made of it has neither."""
-    card = model.model_card_data
-    known = {"name": card.model_name or card.base_model, "revision": card.base_model_revision}
-    return {field: value for field, value in known.items() if value}
+    def _of_layer(self, memo: Memo, texts: Sequence[str], num_layers: int) -> Tensor:
+        return torch.from_numpy(memo.take(texts, self._columns(memo.width, num_layers)))
 
+    def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
+        """Encode, chunk by chunk, and each process its share of the chunks."""
+        missing = sorted(missing, key=len, reverse=True)  # texts of like length together, so that little is padding
+        chunks = [missing[start : start + _CHUNK] for start in range(0, len(missing), _CHUNK)]
+        with tqdm(total=len(missing), desc="Texts", leave=False, disable=not self.show_progress_bar) as bar:
+            for start in range(0, len(chunks), world_size()):
+                turn = chunks[start : start + world_size()]
+                own = self._encode(turn[rank()], **kwargs) if rank() < len(turn) else None
+                for chunk, embeddings in zip(turn, everyones(own), strict=False):
+                    memo.add(chunk, embeddings, write=rank() == 0)
+                    bar.update(len(chunk))
 
-class _Memo:
-    """Texts and their embeddings at every depth."""
+    def _encode(self, texts: list[str], *, task_metadata: TaskMetadata, **kwargs: Any) -> NDArray[np.floating]:
+        if self._wrapper is None:
+            raise RuntimeError(f"{task_metadata.name} asked for texts under one size that it did not ask for under another.")
+        loader = DataLoader(Dataset.from_dict({"text": texts}), batch_size=kwargs.get("batch_size", 32))
+        embeddings = np.asarray(self._wrapper.encode(loader, task_metadata=task_metadata, **kwargs))
+        if not np.isfinite(embeddings).all():
+            broken = texts[int(np.argmin(np.isfinite(embeddings).all(axis=1)))]
+            raise ValueError(f"The model's embedding of {broken[:80]!r} is not finite; no score could be trusted.")
+        return embeddings
 
-    def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
-        self.embeddings: NDArray[np.floating] = np.empty((0, 0))
-
-    def add(self, texts: list[str], embeddings: Any) -> None:
-        """Append texts that are not there yet; `embeddings` is (texts, depths x full dim)."""
-        new = np.asarray(embeddings)
-        self.embeddings = np.concatenate([self.embeddings, new]) if self.rows else new
-        self.rows.update({text: row for row, text in enumerate(texts, start=len(self.rows))})
+    def _columns(self, width: int, num_layers: int) -> slice:
+        full = width // len(self._depths)
+        start = self._depths.index(num_layers) * full
+        return slice(start, start + full)

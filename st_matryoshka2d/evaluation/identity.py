@@ -1,0 +1,65 @@
+"""What a model is called in a cache of results: no two models that embed differently may share a name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from sentence_transformers import SentenceTransformer
+
+__all__ = ["model_name", "model_revision"]
+
+
+def model_name(model: SentenceTransformer) -> str:
+    """`"organisation/name"`: the model's own, that of the model it was trained from, or that of its folder.
+
+    Args:
+        model: A pipeline.
+    """
+    card = model.model_card_data
+    for known in (card.model_id, card.model_name, card.base_model):
+        if known and str(known).count("/") == 1 and not Path(known).is_absolute():
+            return str(known)
+    path = getattr(getattr(model[0], "model", None), "name_or_path", "") or "model"
+    return f"local/{Path(path).name or 'model'}"
+
+
+def model_revision(model: SentenceTransformer) -> str:
+    """40 hexadecimal digits that change with anything that changes an embedding.
+
+    A commit of the Hub would not do: a model in memory may have been trained since it was loaded.
+
+    Args:
+        model: A pipeline.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        # numpy has no bfloat16; a view of the bytes serves every type
+        digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+    digest.update(json.dumps(_settings(model), sort_keys=True, default=str).encode())
+    return digest.hexdigest()[:40]
+
+
+def _settings(model: SentenceTransformer) -> dict[str, Any]:
+    transformer = cast("Any", model[0])
+    config = transformer.model.config.to_dict()
+    config = {key: value for key, value in config.items() if key not in ("_name_or_path", "transformers_version")}
+    modules = {name: [type(module).__name__, _config(module)] for name, module in model.named_children()}
+    return {
+        "config": config,
+        "modules": modules,
+        "prompts": model.prompts,
+        "default_prompt_name": model.default_prompt_name,
+        "similarity": str(model.similarity_fn_name),
+        "truncate_dim": model.truncate_dim,
+        "max_seq_length": model.max_seq_length,
+        "vocabulary": sorted(transformer.tokenizer.get_vocab().items()),
+    }
+
+
+def _config(module: Any) -> Any:
+    return module.get_config_dict() if hasattr(module, "get_config_dict") else None

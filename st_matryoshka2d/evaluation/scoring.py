@@ -1,0 +1,217 @@
+"""Score views of a model on tasks: one forward pass, then mteb's own evaluation of each view."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+import mteb
+import numpy as np
+import torch
+from mteb import ResultCache
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
+from mteb.abstasks.aggregated_task import AbsTaskAggregate
+from mteb.abstasks.sts import AbsTaskSTS
+from mteb.results import TaskResult
+from sentence_transformers import SentenceTransformer
+from tqdm.auto import tqdm
+
+from st_matryoshka2d.evaluation.archive import Archive
+from st_matryoshka2d.evaluation.cells import Items, cell, query_items, sts_items
+from st_matryoshka2d.evaluation.encoder import EncodeOnce
+from st_matryoshka2d.evaluation.processes import everyones, rank, world_size
+from st_matryoshka2d.evaluation.result import GridResult
+from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
+from st_matryoshka2d.evaluation.view_encoder import ViewEncoder
+from st_matryoshka2d.evaluation.views import View
+
+__all__ = ["score_views"]
+
+Cell = tuple[TaskResult, GridResult]
+
+
+def score_views(
+    model: SentenceTransformer,
+    tasks: Sequence[AbsTask],
+    views: Sequence[View],
+    *,
+    cache: ResultCache | str | os.PathLike[str] | None = None,
+    n_jobs: int = 1,
+    batch_size: int = 32,
+    corpus_chunk_size: int = 4096,
+    show_progress_bar: bool = True,
+) -> GridResult:
+    """Score every view on every task, each text through the model once per task and prompt.
+
+    Args:
+        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
+        tasks: Task objects, each once.
+        views: Views, each once.
+        cache: Where results are kept, and taken from; None keeps nothing.
+        n_jobs: Processes that score views at a time, of tasks that are no retrieval.
+        batch_size: Texts in a batch of the model.
+        corpus_chunk_size: Documents of a retrieval task that are in memory at a time.
+        show_progress_bar: Show what is done.
+    """
+    shared = EncodeOnce(model, views, corpus_chunk_size=corpus_chunk_size, show_progress_bar=show_progress_bar)
+    if cache is not None and not isinstance(cache, ResultCache):
+        cache = ResultCache(Path(cache))
+    archive = Archive(cache, shared.meta) if cache is not None else None
+    run = Run(shared, archive, n_jobs, {"batch_size": batch_size, "show_progress_bar": False})
+    grids: list[GridResult] = []
+    total = sum(len(parts_of(task)) for task in tasks) * len(views)
+    with _random_states_kept(), tqdm(total=total, desc="Scores", disable=not show_progress_bar) as bar:
+        for task in tasks:
+            parts = [run.cells(part, bar) for part in parts_of(task)]
+            if isinstance(task, AbsTaskAggregate):
+                grids += [run.aggregate(task, view, results) for view, *results in zip(views, *parts, strict=True)]
+            else:
+                grids += [grid for _, grid in parts[0]]
+    return GridResult.merge(grids)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluation.
+
+    Args:
+        shared: Encodes, and knows the views.
+        archive: Keeps finished cells; None keeps nothing.
+        n_jobs: Processes that score views at a time.
+        encode_kwargs: What mteb passes on to `encode`.
+    """
+
+    shared: EncodeOnce
+    archive: Archive | None
+    n_jobs: int
+    encode_kwargs: dict[str, Any]
+
+    def cells(self, task: AbsTask, bar: tqdm[Any]) -> list[Cell]:
+        """The cell of each view, in their order.
+
+        Args:
+            task: A task that is no aggregate.
+            bar: Shows what is done.
+        """
+        views = self.shared.views
+        bar.set_description(task.metadata.name)
+        # The first process decides for all, so that they meet wherever they wait for each other.
+        cells = everyones({number: found for number in range(len(views)) if (found := self._load(task, number))})[0]
+        bar.update(len(cells))
+        if pending := [number for number in range(len(views)) if number not in cells]:
+            with data_of(task):
+                self.shared.begin(self.archive.folder(task) if self.archive is not None else None)
+                # The first view has every text encoded, by all processes together; the others only look up.
+                first = _score(self.shared, task, views[pending[0]], self.encode_kwargs)
+                cells[pending[0]] = everyones(self._kept(task, pending[0], first) if rank() == 0 else None)[0]
+                bar.update()
+                cells |= self._rest(task, pending[1:], bar)
+                self.shared.begin(None)
+            if self.archive is not None and rank() == 0:
+                self.archive.clear(task)
+        return [cells[number] for number in range(len(views))]
+
+    def aggregate(self, task: AbsTaskAggregate, view: View, parts: Sequence[Cell]) -> GridResult:
+        """The cell of a task that is made of others.
+
+        Args:
+            task: The task.
+            view: The view.
+            parts: The cells of the others under this view.
+        """
+        result = task.combine_task_results([result for result, _ in parts])
+        grid = cell(task, view, result, {}, str(self.shared.meta.name))
+        if self.archive is not None and rank() == 0:
+            self.archive.save(task, view, ViewEncoder(self.shared, view).mteb_model_meta, result, grid)
+        return grid
+
+    def _rest(self, task: AbsTask, pending: Sequence[int], bar: tqdm[Any]) -> dict[int, Cell]:
+        """Each process scores its share, several views at a time where that is asked for."""
+        own = pending[rank() :: world_size()]
+        # The scores of retrieval take less time than sending what was found to another process.
+        n_jobs = 1 if isinstance(task, AbsTaskRetrieval) else self.n_jobs
+        calls = (
+            joblib.delayed(_score)(self.shared, task, self.shared.views[number], self.encode_kwargs, quiet=True)
+            for number in own
+        )
+        cells: dict[int, Cell] = {}
+        for number, found in zip(own, joblib.Parallel(n_jobs, return_as="generator")(calls), strict=True):
+            cells[number] = self._kept(task, number, found)
+            bar.update()
+        return {number: found for of_process in everyones(cells) for number, found in of_process.items()}
+
+    def _load(self, task: AbsTask, number: int) -> Cell | None:
+        if self.archive is None:
+            return None
+        view = self.shared.views[number]
+        return self.archive.load(task, view, ViewEncoder(self.shared, view).mteb_model_meta)
+
+    def _kept(self, task: AbsTask, number: int, found: Cell) -> Cell:
+        """The cell as it is read back, so that it is the same whether this run wrote it or the one before."""
+        if self.archive is None:
+            return found
+        view = self.shared.views[number]
+        self.archive.save(task, view, ViewEncoder(self.shared, view).mteb_model_meta, *found)
+        return self._load(task, number) or found
+
+
+def _score(shared: EncodeOnce, task: AbsTask, view: View, encode_kwargs: dict[str, Any], *, quiet: bool = False) -> Cell:
+    """What mteb says of one view."""
+    encoder = ViewEncoder(shared, view)
+    again = fresh(task)
+    with ExitStack() as around:
+        if quiet:
+            around.enter_context(_quiet_mteb())
+        # mteb tells the similarities of pairs only through a file.
+        folder = Path(around.enter_context(tempfile.TemporaryDirectory())) if isinstance(again, AbsTaskSTS) else None
+        results = mteb.evaluate(
+            encoder,
+            again,
+            cache=None,
+            co2_tracker=False,
+            show_progress_bar=False,
+            prediction_folder=folder,
+            encode_kwargs=dict(encode_kwargs),
+        )
+        result = results.task_results[0]
+        items: Items = {}
+        if isinstance(again, AbsTaskSTS) and folder is not None:
+            items = sts_items(again, folder)
+        elif isinstance(again, AbsTaskRetrieval):
+            items = query_items(again, result, encoder.rankings)
+    return result, cell(again, view, result, items, str(shared.meta.name))
+
+
+@contextmanager
+def _quiet_mteb() -> Iterator[None]:
+    """Hide mteb's remarks on a task (superseded by another, ...), which it makes again for every view."""
+    logger = logging.getLogger("mteb")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning, module="mteb")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _random_states_kept() -> Iterator[None]:
+    """Give the global generators back as they were: mteb seeds them, and training goes on after an evaluation."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)  # noqa: NPY002

@@ -1,0 +1,178 @@
+"""Search a corpus once, in chunks, for all views: what is kept does not grow with the corpus."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from mteb._create_dataloaders import create_dataloader
+from mteb.types import PromptType
+from torch import Tensor
+from tqdm.auto import trange
+
+from st_matryoshka2d.evaluation.candidates import Rankings
+from st_matryoshka2d.evaluation.found import Found, Search
+from st_matryoshka2d.evaluation.precision import quantise, ranges_of
+from st_matryoshka2d.evaluation.processes import everyones, rank, world_size
+from st_matryoshka2d.evaluation.search_state import SearchState
+from st_matryoshka2d.evaluation.similarities import prefix_similarities
+from st_matryoshka2d.evaluation.views import Truncation, View
+
+if TYPE_CHECKING:
+    from mteb.types import CorpusDatasetType
+
+    from st_matryoshka2d.evaluation.encoder import EncodeOnce
+
+__all__ = ["search"]
+
+# Similarities of some queries under all views that are in memory at a time: 64 MB.
+_BLOCK = 16_000_000
+
+
+def search(
+    shared: EncodeOnce, corpus: CorpusDatasetType, wanted: Search, *, file: Path | None, **encode_kwargs: Any
+) -> Found:
+    """Read the corpus once; several processes read each their share.
+
+    Args:
+        shared: Encodes, and knows the views.
+        corpus: Columns `id`, `text` and perhaps `title`.
+        wanted: What is searched for.
+        file: Where what was found is written after each chunk, so that a killed run goes on behind it.
+        **encode_kwargs: What mteb passes to `encode`.
+    """
+    reader = _Reader(shared, corpus, wanted, encode_kwargs)
+    state = SearchState.begin(file, reader.made_for, [len(block) for block in reader.blocks], len(shared.views))
+    turns = range(0, len(corpus), shared.corpus_chunk_size * world_size())
+    hidden = not shared.show_progress_bar
+    for turn in trange(state.turns_done, len(turns), desc="Corpus chunks", leave=False, disable=hidden):
+        reader.read(state, turns[turn] + rank() * shared.corpus_chunk_size)
+        state.save(file, reader.made_for)
+    whole = SearchState.merged(everyones(state), wanted.top_k, shared.shortlist)
+    ids = _ids(corpus, whole.rankings)
+    return Found(list(wanted.queries["id"]), shared.views, whole.rankings, whole.candidates, ids)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Views that differ in dim alone: one product serves them."""
+
+    num_layers: int
+    truncation: Truncation
+    precision: str
+    dims: list[int]
+    places: list[int]
+
+    def coordinates(self, by_layer: Mapping[int, Tensor], ranges: Tensor | None = None) -> Tensor:
+        return quantise(self.kept(by_layer), self.precision, ranges)
+
+    def kept(self, by_layer: Mapping[int, Tensor]) -> Tensor:
+        return self.truncation(by_layer[self.num_layers], self.num_layers)
+
+
+def _groups(views: Sequence[View]) -> list[_Group]:
+    places: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    for place in sorted(range(len(views)), key=lambda place: views[place].size.dim):
+        view = views[place]
+        places[view.size.num_layers, view.truncation.name, view.precision].append(place)
+    return [
+        _Group(layer, views[of_key[0]].truncation, precision, [views[place].size.dim for place in of_key], of_key)
+        for (layer, _, precision), of_key in places.items()
+    ]
+
+
+class _Reader:
+    """Scores one chunk of a corpus after the other."""
+
+    def __init__(self, shared: EncodeOnce, corpus: CorpusDatasetType, wanted: Search, encode_kwargs: dict[str, Any]) -> None:
+        self._shared = shared
+        self._corpus = corpus
+        self._wanted = wanted
+        self._encode_kwargs = encode_kwargs
+        self._groups = _groups(shared.views)
+        self._texts = _query_texts(wanted, encode_kwargs)
+        step = max(1, _BLOCK // (len(shared.views) * (shared.corpus_chunk_size + wanted.top_k)))
+        self.blocks = [range(start, min(start + step, len(self._texts))) for start in range(0, len(self._texts), step)]
+
+    @cached_property
+    def made_for(self) -> str:
+        """Differs where what was found so far could not be gone on with."""
+        told = [
+            [str(view) for view in self._shared.views],
+            [self._shared.corpus_chunk_size, self._shared.shortlist, self._wanted.top_k, len(self._corpus)],
+            [rank(), world_size(), list(self._wanted.queries["id"]), self._texts, self._wanted.top_ranked is None],
+        ]
+        return blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def _queries(self) -> list[Tensor]:
+        """Coordinates of the queries for each group of views."""
+        by_layer = self._shared.encode_queries(self._texts, **self._encode_kwargs)
+        return [group.coordinates(by_layer) for group in self._groups]
+
+    def read(self, state: SearchState, start: int) -> None:
+        """Add a chunk of documents to what was found.
+
+        Args:
+            state: What was found so far; it is changed.
+            start: First row of the chunk; beyond the corpus there is nothing to add.
+        """
+        rows = range(start, min(start + self._shared.corpus_chunk_size, len(self._corpus)))
+        chunk = self._corpus[rows.start : rows.stop] if rows else {}
+        documents = self._shared.encode_documents(_document_texts(chunk), **self._encode_kwargs) if rows else {}
+        if not state.ranges:
+            # The first chunk of the first process says what integers are spread over, for all chunks alike.
+            own = [ranges_of(group.kept(documents)) for group in self._groups] if rows else []
+            state.ranges = everyones(own)[0]
+        for number, block in enumerate(self.blocks if rows else ()):
+            scores = self._scores(documents, block, state.ranges)
+            if self._wanted.top_ranked is not None:
+                scores.masked_fill_(~self._asked(block, chunk["id"]), -torch.inf)
+            new = torch.arange(rows.start, rows.stop, dtype=torch.int32).expand(len(block), -1)
+            state.rankings[number] = state.rankings[number].with_documents(new, scores, self._wanted.top_k)
+            if self._shared.shortlist:
+                state.candidates[number] = state.candidates[number].with_documents(new, scores, self._shared.shortlist)
+        state.turns_done += 1
+
+    def _scores(self, documents: Mapping[int, Tensor], block: range, ranges: Sequence[Tensor]) -> Tensor:
+        """Similarities (views, queries of the block, documents)."""
+        scores: list[Tensor] = [torch.empty(0)] * len(self._shared.views)
+        for group, queries, of_group in zip(self._groups, self._queries, ranges, strict=True):
+            coordinates = group.coordinates(documents, of_group)
+            of_block = queries[block.start : block.stop]
+            by_dim = prefix_similarities(of_block, coordinates, group.dims, self._shared.similarity)
+            for place, of_view in zip(group.places, by_dim, strict=True):
+                scores[place] = of_view
+        return torch.stack(scores)
+
+    def _asked(self, block: range, ids: Sequence[str]) -> Tensor:
+        """Which documents are to be ranked for which queries of the block."""
+        top_ranked = self._wanted.top_ranked or {}
+        wanted = [set(top_ranked.get(query, ())) for query in self._wanted.queries["id"][block.start : block.stop]]
+        return torch.tensor([[document in of_query for document in ids] for of_query in wanted])
+
+
+def _query_texts(wanted: Search, encode_kwargs: Mapping[str, Any]) -> list[str]:
+    # mteb says how a query and its instruction, or the turns of a conversation, become one text
+    loader = create_dataloader(
+        wanted.queries, task_metadata=encode_kwargs["task_metadata"], prompt_type=PromptType.query, batch_size=32
+    )
+    return [text for batch in loader for text in batch["text"]]
+
+
+def _document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:
+    """Title and text as one, as mteb joins them."""
+    titles = chunk.get("title") or [""] * len(chunk["text"])
+    return [f"{title} {text}".strip() if title else text.strip() for title, text in zip(titles, chunk["text"], strict=True)]
+
+
+def _ids(corpus: CorpusDatasetType, rankings: Sequence[Rankings]) -> dict[int, str]:
+    rows = sorted({row for block in rankings for row in block.rows.unique().tolist() if row >= 0})
+    return dict(zip(rows, corpus.select(rows)["id"], strict=True))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,10 +12,14 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 from mteb.results import TaskResult
 from numpy.typing import NDArray
+from sentence_transformers.util import SimilarityFunction
 
 from st_matryoshka2d.evaluation.columns import AXES, COLUMNS, ITEM_COLUMNS
 from st_matryoshka2d.evaluation.result import GridResult
 from st_matryoshka2d.evaluation.views import View
+
+if TYPE_CHECKING:
+    from mteb.types import Array
 
 __all__ = ["cell", "query_items", "sts_items"]
 
@@ -73,26 +75,25 @@ def _rows(task: AbsTask, result: TaskResult) -> Iterator[dict[str, Any]]:
                 }
 
 
-def sts_items(task: AbsTaskSTS, predictions: Path) -> Items:
+def sts_items(task: AbsTaskSTS, pairs: Mapping[tuple[str, str], tuple[Array, Array]], similarity: str) -> Items:
     """Similarities of the pairs, and what people said of them.
 
     Args:
         task: A task that mteb has evaluated, with its data.
-        predictions: Where mteb has written its predictions.
+        pairs: By split and subset: the embeddings that were compared.
+        similarity: Name of the model's own similarity.
     """
     kind, _, correlation = task.metadata.main_score.rpartition("_")
     if correlation not in ("spearman", "pearson"):
         return {}
-    by_subset = json.loads((predictions / f"{task.metadata.name}_predictions.json").read_text(encoding="utf-8"))
-    name = {"cosine": "cosine_scores", "": "similarity_scores"}.get(kind, f"{kind}_distances")
+    of_pairs = SimilarityFunction.to_similarity_pairwise_fn(kind or similarity)
     items = {}
-    for subset, by_split in by_subset.items():
-        if subset == "mteb_model_meta":
-            continue
-        for split, scores in by_split.items():
-            data = (task.dataset or {}).get(subset, task.dataset)[split]  # type: ignore[index]
-            values = np.asarray(scores[name], dtype=float)
-            items[split, subset] = list(map(str, range(len(values)))), values, np.asarray(data["score"], dtype=float)
+    for (split, subset), (one, two) in pairs.items():
+        values = np.asarray(of_pairs(one, two), dtype=float)
+        loaded: Mapping[str, Any] = task.dataset or {}
+        data = loaded.get(subset, loaded)[split]
+        gold = np.asarray(data.select_columns("score")[:]["score"], dtype=float)
+        items[split, subset] = list(map(str, range(len(values)))), values, gold
     return items
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import random
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.abstasks.sts import AbsTaskSTS
 from mteb.results import TaskResult
+from mteb.types import EncodeKwargs
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
@@ -93,7 +93,7 @@ class Run:
     shared: EncodeOnce
     archive: Archive | None
     n_jobs: int
-    encode_kwargs: dict[str, Any]
+    encode_kwargs: EncodeKwargs
 
     def cells(self, task: AbsTask, bar: tqdm[Any]) -> list[Cell]:
         """The cell of each view, in their order.
@@ -164,30 +164,20 @@ class Run:
         return self._load(task, number) or found
 
 
-def _score(shared: EncodeOnce, task: AbsTask, view: View, encode_kwargs: dict[str, Any], *, quiet: bool = False) -> Cell:
+def _score(shared: EncodeOnce, task: AbsTask, view: View, encode_kwargs: EncodeKwargs, *, quiet: bool = False) -> Cell:
     """What mteb says of one view."""
     encoder = ViewEncoder(shared, view)
     again = fresh(task)
-    with ExitStack() as around:
-        if quiet:
-            around.enter_context(_quiet_mteb())
-        # mteb tells the similarities of pairs only through a file.
-        folder = Path(around.enter_context(tempfile.TemporaryDirectory())) if isinstance(again, AbsTaskSTS) else None
+    with _quiet_mteb() if quiet else nullcontext():
         results = mteb.evaluate(
-            encoder,
-            again,
-            cache=None,
-            co2_tracker=False,
-            show_progress_bar=False,
-            prediction_folder=folder,
-            encode_kwargs=dict(encode_kwargs),
+            encoder, again, cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs=encode_kwargs.copy()
         )
-        result = results.task_results[0]
-        items: Items = {}
-        if isinstance(again, AbsTaskSTS) and folder is not None:
-            items = sts_items(again, folder)
-        elif isinstance(again, AbsTaskRetrieval):
-            items = query_items(again, result, encoder.rankings)
+    result = results.task_results[0]
+    items: Items = {}
+    if isinstance(again, AbsTaskSTS):
+        items = sts_items(again, encoder.pairs, shared.similarity)
+    elif isinstance(again, AbsTaskRetrieval):
+        items = query_items(again, result, encoder.rankings)
     return result, cell(again, view, result, items, str(shared.meta.name))
 
 

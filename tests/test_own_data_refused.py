@@ -1,0 +1,276 @@
+"""Own data that cannot be scored, or that deserves a remark: found when the task is made, and named."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, Value
+
+from st_matryoshka2d import classification_task, retrieval_task, sts_task
+
+PAIRS: dict[str, Any] = {"sentence1": ["a", "b", "c"], "sentence2": ["x", "y", "z"], "score": [1, 2.5, 4]}
+CORPUS: dict[Any, Any] = {"d1": "one", "d2": {"title": "T", "text": "two"}, "d3": "three"}
+QUERIES: dict[Any, Any] = {"q1": "first", "q2": "second"}
+QRELS: dict[Any, Any] = {"q1": ["d1"], "q2": {"d2": 2, "d1": 0}}
+TRAIN: dict[str, Any] = {"text": [f"train {i}" for i in range(20)], "label": ["a", "b"] * 10}
+TEST: dict[str, Any] = {"text": ["one", "two"], "label": ["a", "b"]}
+LISTS: dict[str, Any] = {**TRAIN, "label": [["a"], ["a", "b"], ["b"], []] * 5}
+LISTS_TEST: dict[str, Any] = {**TEST, "label": [["a", "b"], []]}
+
+
+def table(columns: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=columns.split())
+
+
+@pytest.mark.parametrize("hold", [dict, lambda rows: pd.DataFrame(rows, dtype=object)], ids=["dict", "frame"])
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        ("sentence1", ["a", None, "c"], "pairs, row 1, sentence1: expected a text that is not empty, got (None|nan). Fill"),
+        ("sentence2", ["x", "y", " \n"], r"pairs, row 2, sentence2: expected a text that is not empty, got ' \\n'"),
+        ("sentence2", [3, "y", "z"], "pairs, row 0, sentence2: .*got 3"),
+        ("score", [1, 2, None], "pairs, row 2, score: expected a finite number, got (None|nan). Mend it or drop the row"),
+        ("score", [1, float("nan"), 3], "row 1, score: expected a finite number, got nan"),
+        ("score", [float("inf"), 2, 3], "row 0, score: expected a finite number, got inf"),
+        ("score", [1, "2", 3], "row 1, score: expected a finite number, got '2'"),
+        ("score", [1, True, 3], "row 1, score: expected a finite number, got True"),
+        ("score", [2, 2.0, 2], "All 3 scores in pairs are 2; a correlation needs at least two values"),
+    ],
+)
+def test_cells_of_pairs(hold: Any, column: str, cells: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sts_task(hold({**PAIRS, column: cells}))
+
+
+def test_cells_of_a_dataset() -> None:
+    with pytest.raises(ValueError, match=r"pairs, row 1, sentence1: .*got None"):
+        sts_task(Dataset.from_dict({**PAIRS, "sentence1": ["a", None, "c"]}))
+    with pytest.raises(ValueError, match="corpus, id '2': expected a text, got None"):
+        retrieval_task(Dataset.from_dict({"_id": [1, 2], "text": ["a", None]}), {"q": "x"}, {"q": [1]})
+
+
+@pytest.mark.parametrize(
+    ("pairs", "columns", "error", "message"),
+    [
+        ({**PAIRS, "score": [1, 2]}, {}, ValueError, "equally long; their lengths are sentence1: 3, sentence2: 3, score: 2"),
+        (
+            PAIRS,
+            {"score": "label"},
+            ValueError,
+            "no column 'label'. Its columns: 'sentence1', .*'score'. Say .* score='...'",
+        ),
+        (pd.DataFrame(PAIRS), {"sentence2": "b"}, ValueError, "pairs has no column 'b'.*sentence2='...'"),
+        (Dataset.from_dict(PAIRS), {"sentence1": "b"}, ValueError, "pairs has no column 'b'"),
+        (PAIRS, {"sentence2": "sentence1"}, ValueError, "a column of its own: sentence1='sentence1', sentence2='sentence1'"),
+        ({}, {}, ValueError, "pairs has no column 'sentence1'. Its columns: none"),
+        ({name: [] for name in PAIRS}, {}, ValueError, "pairs is empty"),
+        (pd.DataFrame(PAIRS)[:0], {}, ValueError, "pairs is empty"),
+        (Dataset.from_dict(PAIRS).select([]), {}, ValueError, "pairs is empty"),
+        ({**PAIRS, "score": "123"}, {}, TypeError, "Column 'score' of pairs must be a list, got str"),
+        ("pairs.csv", {}, TypeError, "pairs is 'pairs.csv'; read the file first, for example with pandas.read_csv"),
+        ([PAIRS], {}, TypeError, r"pairs must be .*, got list. pandas.DataFrame\(rows\) makes a table"),
+        (DatasetDict(dev=Dataset.from_dict(PAIRS)), {}, TypeError, r"DatasetDict; pass one of its splits \(dev\)"),
+        (IterableDataset.from_generator(lambda: iter([])), {}, TypeError, "load it without streaming=True"),
+    ],
+)
+def test_tables_of_pairs(pairs: Any, columns: dict[str, str], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        sts_task(pairs, **columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("STSBenchmark", ValueError, "'STSBenchmark' is a task of mteb, whose results these would be taken for"),
+        ("a/b", ValueError, "name='a/b': a file with results is called so; use letters"),
+        ("", ValueError, "name='': a file"),
+        (3, TypeError, r"name must be a str, got 3 \(int\)"),
+    ],
+)
+def test_names(name: Any, error: type[Exception], message: str) -> None:
+    for make in (
+        lambda: sts_task(PAIRS, name=name),
+        lambda: retrieval_task(CORPUS, QUERIES, QRELS, name=name),
+        lambda: classification_task(TRAIN, TEST, name=name),
+    ):
+        with pytest.raises(error, match=message):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"corpus": {}}, "corpus is empty"),
+        (
+            {"corpus": {"id": ["d1"], "text": ["one"]}},
+            r"corpus, id 'id': a dict maps each id to a text .*got \['d1'\]. A table",
+        ),
+        ({"corpus": {"d1": {"title": "one"}}}, "corpus, id 'd1': a dict maps each id to a text or to"),
+        ({"corpus": {**CORPUS, "d1": None}}, "corpus, id 'd1': expected a text, got None. Fill it in, with ''"),
+        ({"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}}, "corpus, id 'd1': expected a title .*, got 3"),
+        ({"corpus": {**CORPUS, 1: "a", "1": "b"}}, r"ids that are there more than once: '1' \(1 in all\). Keep one"),
+        ({"corpus": {**CORPUS, " ": "a"}}, "corpus, row 3: an id is a text that is not empty or an integer, got ' '"),
+        ({"corpus": table("id text", (1, "a"), (1, "b"), (2, "c"), (2, "d"))}, r"corpus: ids .*'1', '2' \(2 in all\)"),
+        ({"corpus": table("id text", (1, "a"), (None, "b"))}, "corpus, row 0: an id is .*, got 1.0"),
+        ({"corpus": table("doc text", (1, "a"))}, "needs the columns id and text; id is not among 'doc', 'text'"),
+        ({"corpus": table("id body", (1, "a"))}, "corpus needs the columns id and text; text is not among 'id', 'body'"),
+        ({"queries": {}}, "queries is empty"),
+        ({"queries": {**QUERIES, "q2": ""}}, "queries, id 'q2': expected a text that is not empty, got ''"),
+        ({"queries": {**QUERIES, "q2": None}}, "queries, id 'q2': expected a text that is not empty, got None"),
+        ({"queries": table("id text", ("q1", "a"), ("q1", "b"))}, "queries: ids .*more than once: 'q1'"),
+        ({"queries": table("id question", ("q1", "a"))}, "queries needs .*text is not among 'id', 'question'"),
+        ({"qrels": {}}, "qrels is empty"),
+        ({"qrels": {"q1": []}}, "qrels is empty"),
+        ({"qrels": {"q1": "d1"}}, "qrels, query 'q1': expected a list of document ids or a dict .*got 'd1'"),
+        ({"qrels": {"q9": ["d1"]}}, r"qrels names query ids that are not in queries: 'q9' \(1 in all\)"),
+        (
+            {"qrels": {"q1": [f"x{i}" for i in range(5)]}},
+            r"document ids .*not in corpus: 'x0', 'x1', 'x2', ... \(5 in all\)",
+        ),
+        ({"qrels": {"q1": {"d1": -1}}}, "qrels, query 'q1', document 'd1': relevance is a whole number, .* got -1"),
+        ({"qrels": {"q1": {"d1": 0.5}}}, "relevance is a whole number, .* got 0.5"),
+        ({"qrels": {"q1": {"d1": "1"}}}, "relevance is a whole number, .* got '1'"),
+        ({"qrels": {"q1": {"d1": 0}}}, "No query has a relevant document in qrels: every relevance is 0"),
+        ({"qrels": {"q1": ["d1", "d1"]}}, "qrels: document 'd1' is judged more than once for query 'q1'"),
+        ({"qrels": {"q1": [None]}}, "qrels, document id: an id is a text .*got None"),
+        (
+            {"qrels": table("query-id corpus-id score", ("q1", "d1", 1), ("q2", "d1", 1), ("q1", "d1", 2))},
+            "qrels, row 2: document 'd1' is judged more than once for query 'q1'",
+        ),
+        (
+            {"qrels": table("query_id corpus_id score", ("q1", "d1", 1), ("q1", "d2", None))},
+            "qrels, row 1, query 'q1', document 'd2': relevance .* got nan",
+        ),
+        (
+            {"qrels": table("query_id doc relevance", ("q1", "d1", 1))},
+            "query_id, corpus_id and score; corpus_id and score is not among 'query_id', 'doc', 'relevance'",
+        ),
+    ],
+)
+def test_collections(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        retrieval_task(**{"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **changed})
+
+
+@pytest.mark.parametrize("argument", ["corpus", "queries", "qrels"])
+def test_collections_that_are_no_tables(argument: str) -> None:
+    with pytest.raises(TypeError, match=f"{argument} must be .*got list"):
+        retrieval_task(**{"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, argument: []})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "settings", "error", "message"),
+    [
+        (TRAIN, TEST, {"label": "topic"}, ValueError, "train has no column 'topic'.*label='...'"),
+        (TRAIN, {"text": ["one"]}, {}, ValueError, "test has no column 'label'"),
+        (
+            TRAIN,
+            {**TEST, "text": ["one", ""]},
+            {},
+            ValueError,
+            "test, row 1, text: expected a text that is not empty, got ''",
+        ),
+        (TRAIN, {**TEST, "label": ["a", None]}, {}, ValueError, "test, row 1, label: a label is a text or .*got None"),
+        (TRAIN, {**TEST, "label": ["a", " "]}, {}, ValueError, "test, row 1, label: .*got ' '"),
+        ({**TRAIN, "label": [1.0, 2.0] * 10}, TEST, {}, ValueError, "train, row 0, label: .*got 1.0"),
+        (TRAIN, {**TEST, "label": ["c", "d"]}, {}, ValueError, r"occur in test alone: 'c', 'd' \(2 in all\). No classifier"),
+        ({**TRAIN, "label": ["a"] * 20}, TEST, {}, ValueError, r"train needs at least two different labels, got \['a'\]"),
+        ({**TRAIN, "label": [0, 1] * 10}, TEST, {}, ValueError, "all texts or all integers; got 'a', 'b' and 0, 1"),
+        (TRAIN, TEST, {"samples_per_label": 0}, ValueError, "samples_per_label must be 1 or more"),
+        (TRAIN, TEST, {"n_experiments": 1.5}, TypeError, "n_experiments must be an integer"),
+        (TRAIN, [TEST], {}, TypeError, "test must be .*got list"),
+        (
+            {**TRAIN, "label": [*LISTS["label"][:19], "b"]},
+            TEST,
+            {},
+            ValueError,
+            "row 19, label: expected a list of labels as",
+        ),
+        ({**TRAIN, "label": [*TRAIN["label"][:19], ["b"]]}, TEST, {}, ValueError, "row 19, label: expected one label as in"),
+        (LISTS, TEST, {}, ValueError, "train has lists of labels, test has one label for each text"),
+        (LISTS, LISTS_TEST, {"samples_per_label": 4}, ValueError, "samples_per_label must be 5 or more, got 4"),
+        (
+            {"text": list("abcde"), "label": [["a"], ["b"], ["a"], ["b"], []]},
+            LISTS_TEST,
+            {},
+            ValueError,
+            "5 nearest neighbours: train needs 5 texts with a label, got 4",
+        ),
+        (
+            LISTS,
+            {**LISTS_TEST, "label": [["a"], []]},
+            {},
+            ValueError,
+            r"test needs at least two different labels, got \['a'\]",
+        ),
+    ],
+)
+def test_labels(train: Any, test: Any, settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        classification_task(train, test, **settings)
+
+
+def test_labels_that_are_numbered_differently() -> None:
+    def numbered(names: list[str]) -> Dataset:
+        features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+        return Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
+
+    with pytest.raises(ValueError, match=re.escape("numbered differently: ['yes', 'no'] and ['no', 'yes']")):
+        classification_task(numbered(["yes", "no"]), numbered(["no", "yes"]))
+
+
+@pytest.mark.parametrize(
+    ("make", "remark"),
+    [
+        (
+            lambda: sts_task({"sentence1": ["a", "a", "b"], "sentence2": ["x", "x", "y"], "score": [1, 2, 3]}),
+            "Pairs that are there several times with different scores: 1; all are kept.",
+        ),
+        (
+            lambda: retrieval_task({**CORPUS, "d4": " ", "d5": {"text": "", "title": "T"}}, QUERIES, QRELS),
+            "Documents in corpus without text and title: 1; they are kept.",
+        ),
+        (
+            lambda: retrieval_task(CORPUS, {**QUERIES, "q3": "third"}, {**QRELS, "q2": {"d1": 0}}),
+            "Queries without a relevant document: 2 of 3; they are left out.",
+        ),
+        (
+            lambda: classification_task(TRAIN, {**TEST, "text": ["one", "train 3"]}),
+            "Texts of test that are also in train: 1 of 2; they flatter the scores.",
+        ),
+        (
+            lambda: classification_task({**TRAIN, "label": ["a"] * 17 + ["b"] * 3}, TEST),
+            "Labels with fewer than samples_per_label=8 texts in train: 1 (the rarest, 'b', has 3); all of their texts are "
+            "learnt from.",
+        ),
+    ],
+)
+def test_remarks(make: Any, remark: str) -> None:
+    with pytest.warns(UserWarning, match=re.escape(remark)) as found:
+        make()
+    assert [str(warning.message) for warning in found] == [remark]
+    assert found[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_remark_on_what_is_legal() -> None:
+    task = sts_task(
+        {"sentence1": ["a", "a", "b"], "sentence2": ["x", "x", "y"], "score": np.array([1, 1, 3], dtype=np.float32)}
+    )
+    assert len(task.dataset["test"]) == 3  # type: ignore[index]
+    retrieval_task(CORPUS, QUERIES, QRELS)
+    retrieval_task({1: "a"}, table("_id text", (7, "x")), {7: {1: np.int64(2)}})
+    classification_task({**TRAIN, "label": [True, False] * 10}, {**TEST, "label": [False, False]})
+    classification_task(LISTS, LISTS_TEST)
+
+
+def test_left_out_queries_are_those_without_a_relevant_document() -> None:
+    with pytest.warns(UserWarning, match="2 of 4"):
+        task = retrieval_task(CORPUS, {**QUERIES, "q3": "third", "q4": "fourth"}, {**QRELS, "q1": {"d1": 0}, "q3": ["d3"]})
+    split = task.dataset["default"]["test"]
+    assert split["queries"]["id"] == ["q2", "q3"]
+    assert split["relevant_docs"] == {"q2": {"d2": 2, "d1": 0}, "q3": {"d3": 1}}

@@ -18,16 +18,17 @@ __all__ = ["benchmark_latency"]
 
 _WARM_UP_ROUNDS = 3
 
-# From a search query to a paragraph, since padding and attention cost differently at different lengths.
+# From a search query to a paragraph, since padding and attention cost differently at different lengths. The first two are
+# one of each, so that a batch of two has both.
 _TEXTS = [
     "how to descale a kettle",
+    "The study followed four hundred nurses for ten years and measured their sleep with a wrist sensor. Those on night "
+    "shifts slept an hour less than those on day shifts, and the gap did not close on days off. Neither age nor the "
+    "number of children explained it; the length of the way home did, in part.",
     "The train to the coast leaves at a quarter past six and stops at every village on the way.",
     "Rain expected.",
     "Our bakery opens at seven, but the first loaves are usually gone by eight, so come early or call ahead.",
     "What is the difference between a lease and a licence?",
-    "The study followed four hundred nurses for ten years and measured their sleep with a wrist sensor. Those on night "
-    "shifts slept an hour less than those on day shifts, and the gap did not close on days off. Neither age nor the "
-    "number of children explained it; the length of the way home did, in part.",
     "She tuned the old piano by ear.",
     "Version 3 reads its settings from one file; settings in the environment are no longer looked at, and a warning names "
     "each one that would have changed something.",
@@ -53,14 +54,17 @@ def benchmark_latency(
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to be measured; it is left as it is.
         num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
-        texts: What one call encodes, all of it; None for one batch of sentences of mixed length, in English.
+        texts: What one call encodes, all of it; None for one batch of mixed length, in English, from queries of a few words
+            to a paragraph of 55. As in any batch, the short ones are padded to the longest.
         batch_size: Texts in a batch of the model.
         rounds: Timed calls for each depth, after a short warm-up.
         show_progress_bar: Show one step for each round.
 
     Returns:
         One row for each depth, ascending. `milliseconds`: median over the rounds, for one call; `low`, `high`: quartiles;
-        `speedup`: median over the rounds of the full model's time divided by this depth's; `theory`: N / num_layers.
+        `milliseconds_per_text`: that median divided by the number of texts; `speedup`: median over the rounds of the full
+        model's time divided by this depth's; `theory`: N / num_layers; `parameters`: weights of the model cut to this depth,
+        those that layers share counted once.
 
     Raises:
         TypeError: `texts` is one string, or a number is not an integer.
@@ -70,6 +74,8 @@ def benchmark_latency(
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
         >>> list(times["num_layers"]), list(times["theory"])
         ([2, 4, 6], [3.0, 1.5, 1.0])
+        >>> list(times["parameters"])
+        [15615360, 19164288, 22713216]
     """
     transformer_of(model)
     positive_int(batch_size, "batch_size")
@@ -81,9 +87,8 @@ def benchmark_latency(
         raise ValueError("texts is empty; at least one text is needed.")
     full = full_size(model)
     depths = _depths(num_layers, full)
-    seconds = _time_in_turns(
-        {depth: truncate(model, num_layers=depth) for depth in depths}, batch, batch_size, rounds, show_progress_bar
-    )
+    cuts = {depth: truncate(model, num_layers=depth) for depth in depths}
+    seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
     return pd.DataFrame(
         {
@@ -91,8 +96,11 @@ def benchmark_latency(
             "milliseconds": quartiles.loc[0.5].to_numpy(),
             "low": quartiles.loc[0.25].to_numpy(),
             "high": quartiles.loc[0.75].to_numpy(),
+            "milliseconds_per_text": quartiles.loc[0.5].to_numpy() / len(batch),
             "speedup": seconds.rdiv(seconds[full.num_layers], axis=0).median().to_numpy(),
             "theory": [full.num_layers / depth for depth in depths],
+            # a Module gives each of its parameters once, however often it is used
+            "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()],
         }
     )
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
+import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import benchmark_latency
+from st_matryoshka2d import benchmark_latency, latency, plot_speedup, truncate
+from tests import families
 from tests.families import TEXTS
 
 
@@ -56,13 +60,42 @@ def test_own_texts_are_encoded_whole(tiny: SentenceTransformer) -> None:
 
 def test_the_table(tiny: SentenceTransformer) -> None:
     table = benchmark_latency(tiny, batch_size=2, rounds=11)
-    assert list(table.columns) == ["num_layers", "milliseconds", "low", "high", "speedup", "theory"]
+    assert list(table.columns) == [
+        *("num_layers", "milliseconds", "low", "high", "milliseconds_per_text", "speedup", "theory", "parameters")
+    ]
     assert list(table["num_layers"]) == [1, 2, 3, 4]
     assert list(table["theory"]) == pytest.approx([4, 2, 4 / 3, 1])
     assert (table["low"] <= table["milliseconds"]).all()
     assert (table["milliseconds"] <= table["high"]).all()
     assert (table["low"] > 0).all()
     assert table["speedup"].iloc[-1] == 1
+    assert list(table["milliseconds_per_text"] * 2) == pytest.approx(list(table["milliseconds"]))
+
+
+def test_the_time_of_a_text_is_that_of_the_call_divided_by_all_its_texts(tiny: SentenceTransformer) -> None:
+    table = benchmark_latency(tiny, [4], texts=TEXTS, batch_size=3, rounds=1)
+    assert table["milliseconds"][0] / table["milliseconds_per_text"][0] == pytest.approx(len(TEXTS))
+
+
+def test_parameters_are_those_of_the_saved_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    table = benchmark_latency(tiny, batch_size=1, rounds=1).set_index("num_layers")
+    for depth in (1, 2, 3, 4):
+        truncate(tiny, num_layers=depth).save_pretrained(str(tmp_path / str(depth)))
+        with safe_open(tmp_path / str(depth) / "model.safetensors", "pt") as saved:
+            assert table["parameters"][depth] == sum(saved.get_tensor(name).numel() for name in saved.keys())  # noqa: SIM118
+
+
+def test_a_layer_that_is_used_again_is_counted_once(tmp_path: Path) -> None:
+    albert = families.pipeline(families.CONFIGS["albert"](), tmp_path, pooling="mean", dense=None)
+    table = benchmark_latency(albert, batch_size=1, rounds=1)
+    assert set(table["parameters"]) == {sum(weight.numel() for weight in albert.parameters())}
+
+
+def test_the_default_texts_are_queries_and_paragraphs(minilm: SentenceTransformer) -> None:
+    tokens = [len(minilm.tokenizer.tokenize(text)) for text in latency._TEXTS]
+    assert min(tokens[:2]) <= 12  # a query has a few words
+    assert max(tokens[:2]) >= 60  # MS MARCO's passages have about 70 tokens
+    assert len({*tokens}) == len(tokens)
 
 
 def test_medians_and_ratios_on_a_clock_of_our_own(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +123,7 @@ def test_medians_and_ratios_on_a_clock_of_our_own(tiny: SentenceTransformer, mon
     assert (table["low"][4], table["high"][4]) == (4500, 9000)
     assert list(table["speedup"])[:2] == pytest.approx([slow[0] / 1.5, slow[0] / 2.5])
     assert list(table["theory"]) == [4, 2, 1]
+    assert table["milliseconds_per_text"][2] == pytest.approx(2500 / 3)
 
 
 def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
@@ -122,3 +156,35 @@ def test_what_cannot_be_timed_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         benchmark_latency(tiny, **given)
+
+
+@pytest.fixture
+def times() -> pd.DataFrame:
+    per_text = [3.64, 6.3, 9.24, 11.8, 14.5, 17.3]
+    return pd.DataFrame(
+        {
+            "num_layers": range(1, 7),
+            "milliseconds_per_text": per_text,
+            "speedup": [per_text[-1] / time for time in per_text],
+            "theory": [6 / depth for depth in range(1, 7)],
+        }
+    )
+
+
+def test_the_figure_shows_theory_and_what_was_measured(times: pd.DataFrame, tmp_path: Path) -> None:
+    figure = plot_speedup(times.sample(frac=1, random_state=0), tmp_path / "speedup.png", "a model")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line.get_xydata() for line in axes.get_lines()}
+    assert lines["theory: N / layers"] == pytest.approx(times[["num_layers", "theory"]].to_numpy())
+    assert lines["measured"] == pytest.approx(times[["num_layers", "speedup"]].to_numpy())
+    assert [text.get_text() for text in axes.texts] == [f"{value:.2f}x" for value in times["speedup"]]
+    assert [label.get_text() for label in axes.get_xticklabels()][:2] == ["1\n3.64 ms", "2\n6.3 ms"]
+    assert axes.get_title() == "a model"
+    assert (tmp_path / "speedup.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_of_something_else_is_refused(times: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match="speedup is missing"):
+        plot_speedup(times.drop(columns="speedup"))
+    with pytest.raises(ValueError, match="no times"):
+        plot_speedup(times.head(0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -31,9 +31,8 @@ def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object
     """
     wanted = Path(path)
     wanted.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=wanted.parent, prefix=".", suffix=f".part{wanted.suffix}")
-    os.close(handle)
-    part = Path(name)
+    # Not a file of `tempfile`, which nobody but its owner may read.
+    part = wanted.with_name(f".{uuid4().hex}.part{wanted.suffix}")
     try:
         write_to(part)
         with part.open("rb") as written:
@@ -43,16 +42,17 @@ def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object
         part.unlink(missing_ok=True)
 
 
-def write(path: str | os.PathLike[str], frame: pd.DataFrame, items: pd.DataFrame, names: dict[str, str]) -> None:
+def write(path: str | os.PathLike[str], frame: pd.DataFrame, items: pd.DataFrame, about: Mapping[str, Any]) -> None:
     """Save a grid; the items lie in the rows of the main scores that are made of them.
 
     Args:
         path: Ends in `.parquet` or `.json`.
         frame: The scores.
         items: What they are made of.
-        names: Texts that belong to the grid as a whole.
+        about: Texts and tables that belong to the grid as a whole.
     """
     suffix = _suffix(path)
+    told = {name: value.to_dict("list") if isinstance(value, pd.DataFrame) else value for name, value in about.items()}
     rows = frame.merge(items.assign(is_main=True), on=[*CELL, "is_main"], how="left")
     if suffix == ".parquet":
         types = {"ids": pa.list_(pa.string()), "values": pa.list_(pa.float64()), "gold": pa.list_(pa.float64())}
@@ -60,12 +60,12 @@ def write(path: str | os.PathLike[str], frame: pd.DataFrame, items: pd.DataFrame
         table = pa.Table.from_pandas(frame, preserve_index=False)
         for name, kind in types.items():
             table = table.append_column(name, pa.array(lists[name], kind))
-        table = table.replace_schema_metadata({_KIND: json.dumps(names)})
-        replace_file(path, lambda part: pq.write_table(table, part, compression="zstd"))
+        table = table.replace_schema_metadata({_KIND: json.dumps(told)})
+        replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
         return
     for name in _ITEMS:
         rows[name] = pd.Series([_listed(value) for value in rows[name]], dtype=object)
-    content = {"kind": _KIND, **names, "rows": [_without_gaps(row) for row in rows.to_dict("records")]}
+    content = {"kind": _KIND, **told, "rows": [_without_gaps(row) for row in rows.to_dict("records")]}
     replace_file(path, lambda part: part.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8"))
 
 
@@ -76,21 +76,24 @@ def read(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict
         path: Ends in `.parquet` or `.json`.
     """
     if _suffix(path) == ".parquet":
-        rows, names = _read_parquet(Path(path))
+        rows, told = _read_parquet(Path(path))
     else:
-        rows, names = _read_json(Path(path))
+        rows, told = _read_json(Path(path))
     kept = rows[rows["ids"].notna()][ITEM_COLUMNS].copy()
     kept["values"] = pd.Series([np.asarray(values, dtype=float) for values in kept["values"]], kept.index, dtype=object)
     kept["ids"] = pd.Series([list(ids) for ids in kept["ids"]], kept.index, dtype=object)
     gold = [None if values is None else np.asarray(values, dtype=float) for values in kept["gold"]]
     kept["gold"] = pd.Series(gold, kept.index, dtype=object)
-    return rows[[*COLUMNS, *AXES]], kept, names
+    about = {name: pd.DataFrame(value) if isinstance(value, dict) else value for name, value in told.items()}
+    return rows[[*COLUMNS, *AXES]], kept, about
 
 
 def _read_parquet(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid as error:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     metadata = table.schema.metadata or {}
     if _KIND.encode() not in metadata:
@@ -104,7 +107,7 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 def _read_json(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # no JSON, or no UTF-8
         raise ValueError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(content, dict) or content.pop("kind", None) != _KIND:
         raise ValueError(f"{path} is a JSON file, but not one that GridResult.save wrote.")

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation import files, pivots, tables
-from st_matryoshka2d.evaluation.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.evaluation import choice, cost, files, pareto, pivots, rows, tables
+from st_matryoshka2d.evaluation.columns import AXES, COLUMNS, ITEM_COLUMNS
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from st_matryoshka2d.evaluation.comparison import GridComparison
 
 __all__ = ["GridResult"]
 
@@ -36,6 +38,7 @@ class GridResult:
             metric of each query, or, where `gold` is an array too, the similarity of each pair, whose correlation with
             `gold` is the score.
         model: Name of the model, for titles.
+        latency: What each depth costs; see `with_latency`.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is there twice.
@@ -54,23 +57,14 @@ class GridResult:
     frame: pd.DataFrame
     items: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ITEM_COLUMNS))
     model: str = ""
+    latency: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
-        if not set(COLUMNS) <= set(self.frame.columns) <= {*COLUMNS, *AXES}:
-            raise ValueError(f"A GridResult has the columns {COLUMNS}, got {list(self.frame.columns)}.")
-        if self.frame.empty:
-            raise ValueError("A GridResult needs at least one score, got none.")
-        if missing := set(ITEM_COLUMNS) - set(AXES) - set(self.items.columns):
-            raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
-        frame = self.frame.assign(**{axis: plain for axis, plain in AXES.items() if axis not in self.frame})
-        items = self.items.assign(**{axis: plain for axis, plain in AXES.items() if axis not in self.items})
-        frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
-        if (repeated := frame.duplicated([*CELL, "metric"])).any():
-            raise ValueError(
-                f"Each score can be there only once, this one is repeated: {frame[repeated].iloc[0].to_dict()}."
-            )
-        object.__setattr__(self, "frame", frame)
-        object.__setattr__(self, "items", items[ITEM_COLUMNS].reset_index(drop=True))
+        frame, items = rows.checked(self.frame, self.items)
+        object.__setattr__(self, "frame", frame)  # the class is frozen
+        object.__setattr__(self, "items", items)
+        if self.latency is not None:
+            object.__setattr__(self, "latency", cost.checked_latency(self.latency, frame["num_layers"]))
 
     @property
     def tasks(self) -> list[str]:
@@ -107,15 +101,8 @@ class GridResult:
             ValueError: The grid has no such precision, truncation or task.
         """
         frame, items = self.frame, self.items
-        names = [tasks] if isinstance(tasks, str) else tasks
-        for column, values in (("precision", precision), ("truncation", truncation), ("task", names)):
-            if values is None:
-                continue
-            kept = [values] if isinstance(values, str) else list(values)
-            if unknown := [value for value in kept if value not in set(self.frame[column])]:
-                known = ", ".join(self.frame[column].unique())
-                raise ValueError(f"There is no {column} {unknown[0]!r} here; there are {known}.")
-            frame, items = frame[frame[column].isin(kept)], items[items[column].isin(kept)]
+        for column, values in (("precision", precision), ("truncation", truncation), ("task", tasks)):
+            frame, items = rows.narrowed(frame, items, column, values)
         return replace(self, frame=frame, items=items)
 
     @staticmethod
@@ -126,16 +113,26 @@ class GridResult:
             grids: Grids of one model that have no cell in common: other tasks, sizes, precisions or truncations.
 
         Raises:
-            ValueError: There is no grid, they are of different models, or two have a score in common.
+            ValueError: There is no grid, they are of different models, two have a score in common, or different latencies.
         """
         if not grids:
             raise ValueError("There is no grid to merge.")
         if len(names := {grid.model for grid in grids}) > 1:
             raise ValueError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
-        frame = pd.concat([grid.frame for grid in grids], ignore_index=True)
-        with_items = [grid.items for grid in grids if not grid.items.empty]
-        items = pd.concat(with_items, ignore_index=True) if with_items else grids[0].items
-        return GridResult(frame, items, grids[0].model)
+        frame, items = rows.joined([(grid.frame, grid.items) for grid in grids])
+        return GridResult(frame, items, grids[0].model, rows.common_latency([grid.latency for grid in grids]))
+
+    def with_latency(self, times: pd.DataFrame) -> GridResult:
+        """The grid with what each depth costs, for `recommend`, `pareto` and `plot_pareto`.
+
+        Args:
+            times: What `benchmark_latency(model)` returns, or a table of your own with `num_layers`,
+                `milliseconds_per_text` and, if you like, `parameters`.
+
+        Raises:
+            ValueError: A column or a depth of the grid is missing, a depth is there twice, or a time is not above 0.
+        """
+        return replace(self, latency=times)
 
     def to_frame(self) -> pd.DataFrame:
         """A copy of the tidy table, with `precision` and `truncation` only where there is more than the plain one."""
@@ -173,6 +170,36 @@ class GridResult:
         if wanted not in self.sizes:
             raise ValueError(f"{wanted} was not scored; there are {', '.join(map(str, self.sizes))}.")
         return float(self.pivot(task)[wanted.dim][wanted.num_layers])
+
+    def compare(
+        self, other: GridResult, *, test: str = "auto", alpha: float = 0.05, correction: str | None = "holm"
+    ) -> GridComparison:
+        """What this grid scores above another, size by size, and whether that is more than chance.
+
+        Args:
+            other: Another grid of the same tasks; sizes that both have are compared.
+            test: `"auto"` for a paired t-test of queries, or Steiger's test of correlations with gold scores of pairs;
+                `"fisher"` for Fisher's z of correlations, as in Starbucks' Table 4.
+            alpha: A difference is significant where p is below.
+            correction: `"holm"` adjusts p for the number of tests; None leaves it.
+
+        Raises:
+            TypeError: `other` is not a grid.
+            ValueError: The two were not scored on the same data, have no size in common, or an argument makes no sense.
+
+        Example:
+            >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "accuracy", "is_main": True}
+            >>> size = {"num_layers": 6, "dim": 64}
+            >>> old, new = (GridResult(pd.DataFrame([row | size | {"score": score}])) for score in (0.71, 0.785))
+            >>> print(new.compare(old).to_markdown())
+            | layers / dim |    64 |
+            | -----------: | ----: |
+            |            6 | +7.50 |
+        """
+        # Here, because it needs this class, and scipy.
+        from st_matryoshka2d.evaluation import comparison
+
+        return comparison.compare(self, other, test=test, alpha=alpha, correction=correction)
 
     def to_markdown(self, task: str | None = None, metric: str | None = None) -> str:
         """The pivot as a Markdown table, in percent; sizes that were not scored are empty.
@@ -212,7 +239,7 @@ class GridResult:
         Raises:
             ValueError: Another ending.
         """
-        files.write(path, self.frame, self.items, {"model": self.model})
+        files.write(path, self.frame, self.items, {"model": self.model, "latency": self.latency})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GridResult:
@@ -259,6 +286,70 @@ class GridResult:
         if path is not None:
             figure.savefig(path, dpi=200, bbox_inches="tight")
         return figure
+
+    def recommend(
+        self,
+        min_score: float | None = 0.97,
+        *,
+        max_ms: float | None = None,
+        max_bytes: float | None = None,
+        task: str | None = None,
+    ) -> choice.Recommendation:
+        """The size to ship: the cheapest that is good enough and within the budget.
+
+        Cheapest is least time (without latency, fewest layers), then fewest bytes, then best score. The full size is the
+        largest depth and width of the grid, in the precision of most bytes.
+
+        Args:
+            min_score: Share of the full size's score to keep. None asks for the best score within the other limits instead.
+            max_ms: Milliseconds for a text; needs `with_latency`.
+            max_bytes: Bytes of a vector in the index: 4 x dim in float32, 1 x dim in int8, dim / 8 in binary.
+            task: Name of one task; None for the mean over tasks.
+
+        Returns:
+            What prints well, and has `size`, `precision`, and in `to_frame()` every size and why it was refused.
+
+        Raises:
+            TypeError: A limit is not a number.
+            ValueError: A limit makes no sense, no size meets all of them, the full size was not scored or its score is not
+                above 0, or there is no such task.
+        """
+        return choice.recommend(self, min_score, max_ms, max_bytes, task)
+
+    def pareto(self, cost: str | Sequence[str] | None = None, task: str | None = None) -> pd.DataFrame:
+        """The sizes that no other size beats: none is at least as good in score and every cost, and better in one of them.
+
+        Args:
+            cost: One or several of `milliseconds_per_text`, `num_layers`, `parameters`, `bytes` and `dim`; None for the
+                time (layers, without latency) and the bytes of a vector.
+            task: Name of one task; None for the mean over tasks.
+
+        Raises:
+            ValueError: There is no such cost or task, or the cost needs `with_latency`.
+        """
+        return pareto.pareto(self, cost, task)
+
+    def plot_pareto(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        title: str | None = None,
+        *,
+        cost: str | None = None,
+        task: str | None = None,
+    ) -> Figure:
+        """Score of every size against one cost, with a line through the best score that each cost buys.
+
+        A pale point is dominated: another size is at least as good in score, this cost and bytes, and better in one.
+
+        Args:
+            path: As for `plot`.
+            title: As for `plot`.
+            cost: As for `pareto`, but one; None for the time (layers, without latency).
+            task: As for `pareto`.
+        """
+        from st_matryoshka2d.plots.pareto import plot_pareto
+
+        return plot_pareto(self, path, title, cost, task)
 
     def __str__(self) -> str:
         return f"{pivots.subject(self.tasks)}: {pivots.metric_name(self.frame)}, percent\n{self.to_markdown()}"

@@ -1,0 +1,202 @@
+"""Which size to ship: the cheapest that is good enough and within the budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from st_matryoshka2d.evaluation.cost import HOW_TO_TIME, costs, full_row, name_of
+from st_matryoshka2d.evaluation.pareto import time_column
+from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from st_matryoshka2d.evaluation.result import GridResult
+
+__all__ = ["Recommendation", "recommend"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recommendation:
+    """The size to ship. Printed, it says what that scores and costs, and what the full size costs.
+
+    Args:
+        frame: All candidates as in `to_frame`, the chosen one first.
+        full: The row of the full size.
+
+    Example:
+        >>> from st_matryoshka2d import GridResult, truncate
+        >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "ndcg_at_10", "is_main": True}
+        >>> scores = {(3, 128): 0.60, (3, 384): 0.67, (6, 128): 0.79, (6, 384): 0.84}
+        >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
+        >>> grid = GridResult(pd.DataFrame(rows))
+        >>> best = grid.recommend(0.9, max_bytes=1000)
+        >>> print(best)
+        6L-128d: 94.0 % of the full size's score, 6 layers, 512 bytes a vector instead of 1536
+        >>> for reason in best.to_frame()["refused"]:
+        ...     print(reason or "taken")
+        taken
+        score 71.43 %, at least 90 % wanted
+        score 79.76 %, at least 90 % wanted; vector 1536 bytes, at most 1000 bytes wanted
+        vector 1536 bytes, at most 1000 bytes wanted
+        >>> small = truncate(model, best.size.num_layers, best.size.dim)
+    """
+
+    frame: pd.DataFrame
+    full: pd.Series[Any]
+
+    @property
+    def size(self) -> Size:
+        """The size chosen."""
+        return Size(int(self.frame["num_layers"].iloc[0]), int(self.frame["dim"].iloc[0]))
+
+    @property
+    def precision(self) -> str:
+        """The precision chosen, `"float32"` in a grid of no others."""
+        return str(self.frame["precision"].iloc[0])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Every size of the grid with its score, its costs and, in `refused`, the limits it missed.
+
+        The sizes that met all limits come first, the chosen one on top; their `refused` is empty.
+        """
+        return self.frame.copy()
+
+    def __str__(self) -> str:
+        chosen = self.frame.iloc[0]
+        timed = math.isfinite(chosen["milliseconds_per_text"])
+        told = [
+            f"{chosen['relative'] * 100:.1f} % of the full size's score",
+            self._instead("milliseconds_per_text", ".3g", "ms a text")
+            if timed
+            else self._instead("num_layers", "d", "layers"),
+            self._instead("bytes", "d", "bytes a vector"),
+        ]
+        return f"{name_of(chosen)}: {', '.join(told)}"
+
+    __repr__ = __str__
+
+    def _instead(self, column: str, form: str, unit: str) -> str:
+        here, there = format(self.frame[column].iloc[0], form), format(self.full[column], form)
+        return f"{here} {unit}" if here == there else f"{here} {unit} instead of {there}"
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A bound on one column of the table of costs."""
+
+    name: str
+    column: str
+    bound: float
+    at_least: bool = False
+
+    def met(self, values: Any) -> Any:
+        return values >= self.bound if self.at_least else values <= self.bound
+
+    def told(self, value: float) -> str:
+        if self.column == "relative":
+            return f"{value * 100:.4g} %"
+        return f"{value:.4g} ms" if self.column == "milliseconds_per_text" else f"{value:.10g} bytes"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.wanted}"
+
+    @property
+    def wanted(self) -> str:
+        return f"{'at least' if self.at_least else 'at most'} {self.told(self.bound)}"
+
+
+def recommend(
+    grid: GridResult,
+    min_score: float | None = 0.97,
+    max_ms: float | None = None,
+    max_bytes: float | None = None,
+    task: str | None = None,
+) -> Recommendation:
+    """Choose as `GridResult.recommend` says.
+
+    Args:
+        grid: The scores.
+        min_score: Share of the full size's score; None for the best score within the other limits.
+        max_ms: Milliseconds for a text.
+        max_bytes: Bytes of a vector.
+        task: Name of one task; None for the mean over tasks.
+    """
+    limits = _limits(grid, min_score, max_ms, max_bytes)
+    table = costs(grid, task)
+    full = _required_full(table)
+    scored = table["score"].notna()
+    fits = scored & pd.concat([limit.met(table[limit.column]) for limit in limits], axis=1).all(axis=1)
+    if not fits.any():
+        raise ValueError(
+            f"No size of {len(table)} meets every limit: {', '.join(map(str, limits))}. "
+            f"With one limit let go, the nearest: {'; '.join(_nearest(table[scored], limits, limit) for limit in limits)}."
+        )
+    refused = pd.Series([_refusal(row, limits) for _, row in table.iterrows()], table.index)
+    cheap = [time_column(grid), "bytes"]
+    order = [*cheap, "score"] if min_score is not None else ["score", *cheap]
+    ranked = table.assign(refused=refused, _fits=fits).sort_values(
+        ["_fits", *order, "dim"], ascending=[False, *(name != "score" for name in order), True], ignore_index=True
+    )
+    return Recommendation(ranked.drop(columns="_fits"), full)
+
+
+def _limits(grid: GridResult, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:
+    limits = []
+    if min_score is not None:
+        share = _positive(min_score, "min_score", "0.97, which is 97 % of the full size's score")
+        if share > 1.5:
+            raise ValueError(f"min_score is a share of the full size's score: for 97 % give 0.97; got {min_score}.")
+        limits.append(_Limit("score", "relative", share, at_least=True))
+    if max_ms is not None:
+        if grid.latency is None:
+            raise ValueError(f"max_ms needs the times of the model, which this grid has not: {HOW_TO_TIME}.")
+        limits.append(_Limit("time", "milliseconds_per_text", _positive(max_ms, "max_ms", "2.5, milliseconds for a text")))
+    if max_bytes is not None:
+        limits.append(_Limit("vector", "bytes", _positive(max_bytes, "max_bytes", "512, bytes of a vector")))
+    if not limits:
+        raise ValueError("There is nothing to choose by; give min_score, max_ms or max_bytes.")
+    return limits
+
+
+def _positive(value: object, name: str, example: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number such as {example}; got {value!r} ({type(value).__name__}).")
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be a number above 0 such as {example}; got {value}. None sets no limit.")
+    return number
+
+
+def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
+    full = full_row(table)
+    if full is None:
+        missing = Size(int(table["num_layers"].max()), int(table["dim"].max()))
+        raise ValueError(f"Scores are compared with that of the full size, and {missing} was not scored; score it as well.")
+    if not full["score"] > 0:
+        raise ValueError(
+            f"Scores are compared with that of the full size, and {name_of(full)} scores {full['score']:g}; there is no "
+            "sensible share of that."
+        )
+    return full
+
+
+def _refusal(row: pd.Series[Any], limits: Sequence[_Limit]) -> str:
+    if math.isnan(row["score"]):
+        return "no score"
+    missed = [limit for limit in limits if not limit.met(row[limit.column])]
+    return "; ".join(f"{limit.name} {limit.told(row[limit.column])}, {limit.wanted} wanted" for limit in missed)
+
+
+def _nearest(table: pd.DataFrame, limits: Sequence[_Limit], limit: _Limit) -> str:
+    """The size that comes closest to one limit among those that meet all others."""
+    for other in limits:
+        table = table if other is limit else table[other.met(table[other.column])]
+    if table.empty:
+        return f"{limit.name}: even then none"
+    row = table.sort_values(limit.column, ascending=not limit.at_least, kind="stable").iloc[0]
+    return f"{limit.name} {limit.told(row[limit.column])} ({name_of(row)})"

@@ -1,0 +1,112 @@
+"""What two grids have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from st_matryoshka2d.evaluation.cell_test import Items
+from st_matryoshka2d.evaluation.columns import AXES
+from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from st_matryoshka2d.evaluation.result import GridResult
+
+__all__ = ["Cell", "cell_of", "items_by_cell", "joined", "names", "plain"]
+
+_PART = ["task", "split", "subset"]
+_CELL = [*_PART, "num_layers", "dim"]
+
+
+class Cell(NamedTuple):
+    """What a score of a plain grid belongs to."""
+
+    task: str
+    split: str
+    subset: str
+    size: Size
+
+    def __str__(self) -> str:
+        return f"{self.task} ({self.split}, {self.subset}) at {self.size}"
+
+
+def cell_of(row: Mapping[Hashable, Any]) -> Cell:
+    """The cell of a row of a grid's frame or items.
+
+    Args:
+        row: The row by column.
+    """
+    return Cell(row["task"], row["split"], row["subset"], Size(int(row["num_layers"]), int(row["dim"])))
+
+
+def plain(grid: GridResult) -> GridResult:
+    """The grid of one precision and one truncation: the plain one where there are several.
+
+    Args:
+        grid: Any grid.
+    """
+    if len(grid.precisions) > 1:
+        grid = grid.at(precision=AXES["precision"])
+    return grid.at(truncation=AXES["truncation"]) if len(grid.truncations) > 1 else grid
+
+
+def joined(grid: GridResult, other: GridResult) -> pd.DataFrame:
+    """The main scores of both at the sizes that both have, in the order of the first: `score` and `other_score`.
+
+    Args:
+        grid: A plain grid.
+        other: Another.
+
+    Raises:
+        ValueError: The grids have no size in common, or differ in tasks, splits, subsets or main metrics.
+    """
+    ours, theirs = (one.frame[one.frame["is_main"]][[*_CELL, "metric", "score"]] for one in (grid, other))
+    _same(ours, theirs, _PART[:1], " Compare the tasks of both, `grid.at(tasks=...)`.")
+    _same(ours, theirs, [*_PART, "metric"])
+    table = ours.merge(theirs.rename(columns={"score": "other_score"}), on=[*_CELL, "metric"])
+    if table.empty:
+        first, second = (", ".join(map(str, one.sizes)) for one in (grid, other))
+        raise ValueError(f"The grids have no size in common: the first has {first}; the other has {second}.")
+    return table
+
+
+def items_by_cell(grid: GridResult) -> dict[Cell, Items]:
+    """What the main scores are made of.
+
+    Args:
+        grid: A plain grid.
+    """
+    found = {}
+    for row in grid.items.to_dict("records"):
+        gold = None if row["gold"] is None or isinstance(row["gold"], float) else np.asarray(row["gold"], dtype=float)
+        found[cell_of(row)] = Items(list(row["ids"]), np.asarray(row["values"], dtype=float), gold)
+    return found
+
+
+def names(grid: GridResult, other: GridResult) -> tuple[str, str]:
+    """What tells the two apart: model, precision and truncation, or else their places.
+
+    Args:
+        grid: A plain grid.
+        other: Another.
+    """
+    first, second = _name(grid), _name(other)
+    if first == second:
+        first, second = f"{first} (first)" if first else "", f"{second} (other)" if second else ""
+    return first or "first", second or "other"
+
+
+def _name(grid: GridResult) -> str:
+    axes = zip((*grid.precisions, *grid.truncations), AXES.values(), strict=True)
+    return " ".join([grid.model.rsplit("/", 1)[-1], *(axis for axis, usual in axes if axis != usual)]).strip()
+
+
+def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: str = "") -> None:
+    first, second = (set(one[columns].itertuples(index=False, name=None)) for one in (ours, theirs))
+    if alone := sorted(first ^ second):
+        place = "first" if alone[0] in first else "other"
+        what = ", ".join(f"{column} {value}" for column, value in zip(columns, alone[0], strict=True))
+        raise ValueError(f"The grids were not scored alike: only the {place} has {what}.{hint}")

@@ -1,0 +1,88 @@
+"""The two tables of a grid: checked, narrowed, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from st_matryoshka2d.evaluation.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
+
+__all__ = ["checked", "common_latency", "joined", "narrowed"]
+
+
+def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Copies with every column there is, in one order.
+
+    Args:
+        frame: The scores; axes that are missing are plain.
+        items: What they are made of.
+
+    Raises:
+        ValueError: Columns are missing or unknown, there are no rows, or a score is there twice.
+    """
+    if not set(COLUMNS) <= set(frame.columns) <= {*COLUMNS, *AXES}:
+        raise ValueError(f"A GridResult has the columns {COLUMNS}, got {list(frame.columns)}.")
+    if frame.empty:
+        raise ValueError("A GridResult needs at least one score, got none.")
+    if missing := set(ITEM_COLUMNS) - set(AXES) - set(items.columns):
+        raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
+    frame = frame.assign(**{axis: plain for axis, plain in AXES.items() if axis not in frame})
+    items = items.assign(**{axis: plain for axis, plain in AXES.items() if axis not in items})
+    frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
+    if (repeated := frame.duplicated([*CELL, "metric"])).any():
+        raise ValueError(f"Each score can be there only once, this one is repeated: {frame[repeated].iloc[0].to_dict()}.")
+    return frame, items[ITEM_COLUMNS].reset_index(drop=True)
+
+
+def narrowed(
+    frame: pd.DataFrame, items: pd.DataFrame, column: str, values: str | Sequence[str] | None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that have one of some values in a column.
+
+    Args:
+        frame: The scores.
+        items: What they are made of.
+        column: For example `"task"`.
+        values: One or several of its values; None for all.
+
+    Raises:
+        ValueError: No score has such a value.
+    """
+    if values is None:
+        return frame, items
+    kept = [values] if isinstance(values, str) else list(values)
+    if unknown := [value for value in kept if value not in set(frame[column])]:
+        raise ValueError(f"There is no {column} {unknown[0]!r} here; there are {', '.join(frame[column].unique())}.")
+    return frame[frame[column].isin(kept)], items[items[column].isin(kept)]
+
+
+def joined(
+    tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]],
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of several grids in one.
+
+    Args:
+        tables: Scores and items of each grid.
+    """
+    frame = pd.concat([frame for frame, _ in tables], ignore_index=True)
+    with_items = [items for _, items in tables if not items.empty]
+    return frame, pd.concat(with_items, ignore_index=True) if with_items else tables[0][1]
+
+
+def common_latency(latencies: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
+    """The one table of times among those of several grids.
+
+    Args:
+        latencies: Of each grid; None where it has none.
+
+    Raises:
+        ValueError: Two of them differ.
+    """
+    known = [latency for latency in latencies if latency is not None]
+    if any(not latency.equals(known[0]) for latency in known):
+        raise ValueError(
+            "These grids have different latencies, and a grid has one: merge them without, `replace(grid, latency=None)`, "
+            "and give the times of one machine to the result with `with_latency`."
+        )
+    return known[0] if known else None

@@ -1,0 +1,49 @@
+"""Which of two models is better at which layers and dims, as coloured cells."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import CenteredNorm
+from matplotlib.figure import Figure
+
+from st_matryoshka2d.plots.heat_map import coloured_cells
+
+__all__ = ["delta_map"]
+
+
+def delta_map(
+    deltas: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str, names: tuple[str, str], note: str
+) -> Figure:
+    """Draw differences between two models: blue where the first is better, red where the other is, white where none is.
+
+    The maps of Starbucks' Figures 3 to 9 (arXiv:2410.13230), in colours that the colour-blind can tell apart.
+
+    Args:
+        deltas: First minus other, by layers (rows) and dims (columns); NaN is left grey.
+        texts: What is written in each cell, same shape.
+        title: Above the map.
+        label: Unit of the differences.
+        names: The first and the other; they stand at the ends of the bar of colours.
+        note: Small, below: what was subtracted, and what the marks in the cells mean.
+    """
+    values = deltas.to_numpy(dtype=float)
+    known = np.abs(values[np.isfinite(values)])
+    # Where nothing differs, any range above zero leaves all cells white.
+    norm = CenteredNorm(halfrange=known.max() if known.any() else 1.0)
+    figure, bar = coloured_cells(deltas, texts, colours="RdBu", norm=norm)
+    width, height = figure.get_size_inches()
+    note = textwrap.fill(note, int(18 * width))
+    ends = [f"{textwrap.fill(name, 16)}\nbetter" for name in names]
+    figure.set_size_inches(width, height + 0.12 * sum(len(text.splitlines()) for text in (*ends, note)))
+    axes = figure.axes[0]
+    axes.set_title(title)
+    axes.set_facecolor("0.8")  # white is a cell without a difference
+    bar.set_label(label)
+    # 9 points away, because the number at the very end of the bar is half as high.
+    bar.ax.annotate(ends[0], (0, 1), (0, 9), "axes fraction", "offset points", va="bottom", fontsize=8.5)
+    bar.ax.annotate(ends[1], (0, 0), (0, -9), "axes fraction", "offset points", va="top", fontsize=8.5)
+    figure.supxlabel(note, fontsize=7.5, color="0.3")
+    return figure

@@ -1,0 +1,59 @@
+"""How much faster a shallower model is, in theory and measured."""
+
+from __future__ import annotations
+
+import os
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+__all__ = ["plot_speedup"]
+
+_COLUMNS = ["num_layers", "milliseconds_per_text", "speedup", "theory"]
+
+
+def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Figure:
+    """Speed-up over the full model at each depth: by the number of layers, and as measured (2DMSE, Figure 4a).
+
+    What is between the two lines is time that does not shrink with the layers: tokenisation, embeddings and pooling.
+
+    Args:
+        times: What `benchmark_latency` returns.
+        path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
+        title: Above the figure; None for none.
+
+    Raises:
+        ValueError: A column of `benchmark_latency` is missing, or there are no rows.
+
+    Example:
+        >>> from st_matryoshka2d import benchmark_latency
+        >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
+        >>> figure = plot_speedup(times, "speedup.png")
+    """
+    if missing := [name for name in _COLUMNS if name not in times.columns]:
+        raise ValueError(
+            f"A table of benchmark_latency is needed; {', '.join(missing)} is missing in {list(times.columns)}."
+        )
+    if times.empty:
+        raise ValueError("There are no times to draw.")
+    times = times.sort_values("num_layers")
+    figure = Figure(figsize=(2.4 + 0.6 * max(len(times), 4), 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    layers = times["num_layers"].to_numpy()
+    axes.plot(layers, times["theory"], color="0.55", linestyle="--", marker="o", markersize=4, label="theory: N / layers")
+    axes.plot(layers, times["speedup"], color="#0072B2", marker="o", markersize=5, label="measured")
+    for depth, measured in zip(layers, times["speedup"], strict=True):
+        axes.annotate(
+            f"{measured:.2f}x", (depth, measured), (-3, -4), textcoords="offset points", ha="right", va="top", fontsize=8
+        )
+    told = times["milliseconds_per_text"].map("{:.3g} ms".format)
+    axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, told, strict=True)], fontsize=8)
+    axes.set(xlabel="layers, and the measured time of a text", ylabel="speed-up over the full model", title=title or "")
+    axes.margins(x=0.11)  # room for what is written left of the first point
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", color="0.93")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    if path is not None:
+        figure.savefig(path, dpi=200, bbox_inches="tight")
+    return figure

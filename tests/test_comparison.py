@@ -1,0 +1,309 @@
+"""Two grids compared: differences, the tests each cell gets, and the marks that a table and a figure show."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+from numpy.typing import NDArray
+from scipy import stats
+
+from st_matryoshka2d import GridResult, Size
+from st_matryoshka2d.evaluation.comparison import compare
+from st_matryoshka2d.evaluation.significance import fisher_z_test, holm, steiger_test
+
+SIZES = [Size(2, 32), Size(2, 64), Size(4, 64)]
+PAIRS = [f"pair {index}" for index in range(300)]
+Values = NDArray[np.float64]
+
+
+def row(task: str, size: Size, metric: str, score: float, **more: Any) -> dict[str, Any]:
+    place = {"task": task, "split": "test", "subset": "default", "num_layers": size.num_layers, "dim": size.dim}
+    return place | {"metric": metric, "score": score, "is_main": True} | more
+
+
+def item(score: dict[str, Any], ids: list[str], values: Values, gold: Values | None = None) -> dict[str, Any]:
+    kept = {key: value for key, value in score.items() if key not in ("metric", "score", "is_main")}
+    return kept | {"ids": ids, "values": values, "gold": gold}
+
+
+def gold_of(task: str) -> Values:
+    return np.random.default_rng(ord(task)).normal(size=300)
+
+
+def similarities(task: str, size: Size, noise: float, seed: int) -> Values:
+    """What a model says of 300 pairs; models err together, so that their similarities are alike."""
+    own, shared = np.random.default_rng([seed, size.dim, size.num_layers]), np.random.default_rng(ord(task) + 1000)
+    values: Values = gold_of(task) + 0.5 * shared.normal(size=300) + noise * own.normal(size=300)
+    return values
+
+
+def sts(model: str, noises: dict[str, float], seed: int, sizes: list[Size] = SIZES) -> GridResult:
+    """A grid of some tasks, the noisier the worse."""
+    scores, items = [], []
+    for task, noise in noises.items():
+        for size in sizes:
+            values = similarities(task, size, noise, seed)
+            scores.append(row(task, size, "cosine_spearman", stats.spearmanr(values, gold_of(task)).statistic))
+            items.append(item(scores[-1], PAIRS, values, gold_of(task)))
+    return GridResult(pd.DataFrame(scores), pd.DataFrame(items), model)
+
+
+@pytest.fixture
+def ours() -> GridResult:
+    return sts("lab/ours", {"A": 0.1, "B": 0.30}, seed=0)
+
+
+@pytest.fixture
+def theirs() -> GridResult:
+    return sts("lab/theirs", {"A": 0.4, "B": 0.31}, seed=1)
+
+
+@pytest.mark.parametrize("test", ["auto", "fisher"])
+@pytest.mark.parametrize("correction", ["holm", None])
+def test_correlations_cell_by_cell(ours: GridResult, theirs: GridResult, test: str, correction: str | None) -> None:
+    frame = ours.compare(theirs, test=test, correction=correction, alpha=0.01).to_frame()
+    assert [(r.task, Size(r.num_layers, r.dim)) for r in frame.itertuples()] == [(t, size) for t in "AB" for size in SIZES]
+    for at, r in enumerate(frame.itertuples()):
+        a, b = ours.items["values"][at], theirs.items["values"][at]
+        r1, r2, r12 = (stats.spearmanr(*two).statistic for two in ((a, gold_of(r.task)), (b, gold_of(r.task)), (a, b)))
+        p = fisher_z_test(r1, r2, 300, 300) if test == "fisher" else steiger_test(r1, r2, r12, 300, ranks=True)
+        assert (r.score, r.other_score, r.delta) == pytest.approx((r1, r2, r1 - r2), abs=1e-12)
+        assert (r.n, r.p_value) == (300, pytest.approx(p, rel=1e-9))
+    assert set(frame["test"]) == {"Fisher" if test == "fisher" else "Steiger"}
+    adjusted = frame["p_value"] if correction is None else holm(frame["p_value"])
+    assert frame["p_adjusted"].tolist() == list(adjusted)
+    assert frame["significant"].tolist() == [p < 0.01 for p in adjusted]
+    if test == "auto":  # A is much less noisy in the first grid. B is almost the same.
+        assert frame["significant"].tolist() == [True] * 3 + [False] * 3
+
+
+def test_steiger_finds_what_fisher_misses(theirs: GridResult) -> None:
+    near = sts("lab/near", {"A": 0.3, "B": 0.2}, seed=2)
+    assert (
+        compare(near, theirs).to_frame()["significant"].sum()
+        > compare(near, theirs, test="fisher").to_frame()["significant"].sum()
+    )
+
+
+def test_pearson_is_tested_as_pearson(ours: GridResult, theirs: GridResult) -> None:
+    grids = []
+    for grid in (ours, theirs):
+        scores = [np.corrcoef(r["values"], r["gold"])[0, 1] for r in grid.items.to_dict("records")]
+        grids.append(GridResult(grid.frame.assign(metric="cosine_pearson", score=scores), grid.items))
+    first = grids[0].compare(grids[1]).to_frame().iloc[0]
+    table = np.corrcoef([gold_of("A"), ours.items["values"][0], theirs.items["values"][0]])
+    assert first["p_value"] == pytest.approx(steiger_test(table[0, 1], table[0, 2], table[1, 2], 300), rel=1e-9)
+
+
+def queries(model: str, ndcg: list[list[float]], ids: str = "abcd") -> GridResult:
+    scores = [row("R", size, "ndcg_at_10", float(np.mean(values))) for size, values in zip(SIZES, ndcg, strict=False)]
+    items = [item(score, list(ids), np.array(values)) for score, values in zip(scores, ndcg, strict=True)]
+    return GridResult(pd.DataFrame(scores), pd.DataFrame(items), model)
+
+
+def test_queries_get_a_paired_t_test_whatever_their_order() -> None:
+    a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
+    p = stats.ttest_rel(a, b).pvalue
+    for other in (queries("b", [b, a]), queries("b", [b[::-1], a[::-1]], "dcba")):
+        for test in ("auto", "fisher"):
+            frame = queries("a", [a, a]).compare(other, test=test).to_frame()
+            assert frame["test"].tolist() == ["paired t"] * 2
+            assert frame["p_value"].tolist() == pytest.approx([p, 1.0])
+            assert frame["p_adjusted"].tolist() == pytest.approx([2 * p, 1.0])
+
+
+def test_pairs_in_another_order_are_the_same_pairs(ours: GridResult, theirs: GridResult) -> None:
+    def turned(cell: dict[str, Any]) -> dict[str, Any]:
+        return cell | {"ids": cell["ids"][::-1], "values": cell["values"][::-1], "gold": cell["gold"][::-1]}
+
+    other = GridResult(theirs.frame, pd.DataFrame([turned(cell) for cell in theirs.items.to_dict("records")]), "lab/theirs")
+    pd.testing.assert_frame_equal(ours.compare(other).to_frame(), ours.compare(theirs).to_frame())
+
+
+def test_a_grid_against_itself(ours: GridResult) -> None:
+    same = ours.compare(ours)
+    assert same.to_frame()["delta"].tolist() == [0.0] * 6
+    assert (same.pivot().fillna(0) == 0).all(axis=None)
+    assert set(same.to_frame()["p_value"]) == {1.0}
+    assert same.to_markdown("A").count("+0.00 ") == 3
+    assert same.names == ("ours (first)", "ours (other)")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json"])
+def test_saved_grids_compare_the_same(ours: GridResult, theirs: GridResult, tmp_path: Path, ending: str) -> None:
+    loaded = []
+    for name, grid in (("ours", ours), ("theirs", theirs)):
+        grid.save(tmp_path / f"{name}.{ending}")
+        loaded.append(GridResult.load(tmp_path / f"{name}.{ending}"))
+    pd.testing.assert_frame_equal(loaded[0].compare(loaded[1]).to_frame(), ours.compare(theirs).to_frame(), rtol=1e-12)
+
+
+def test_sizes_that_both_have(ours: GridResult) -> None:
+    other = sts("lab/theirs", {"A": 0.4, "B": 0.31}, seed=1, sizes=[*SIZES[1:], Size(6, 64)])
+    comparison = ours.compare(other)
+    assert set(zip(comparison.frame["num_layers"], comparison.frame["dim"], strict=True)) == {(2, 64), (4, 64)}
+    assert comparison.pivot("B")[64][4] == pytest.approx(ours.score("4L-64d", "B") - other.score("4L-64d", "B"))
+    assert comparison.pivot()[64][2] == pytest.approx(ours.score("2L-64d") - other.score("2L-64d"))
+
+
+def test_without_items_there_is_a_difference_and_no_test() -> None:
+    ours, theirs = (GridResult(pd.DataFrame([row("C", SIZES[0], "accuracy", score)])) for score in (0.8, 0.7))
+    comparison = ours.compare(theirs)
+    (found,) = comparison.to_frame().to_dict("records")
+    assert (found["test"], found["n"], found["significant"]) == ("none: no items", 0, False)
+    assert np.isnan(found["p_value"])
+    assert np.isnan(found["p_adjusted"])
+    assert str(comparison).splitlines()[0] == "C: accuracy, first minus other, points"
+    assert str(comparison).splitlines()[-2:] == ["|            2 | +10.00 |", "Not tested (no items)."]
+
+
+@pytest.mark.parametrize("metric", ["cosine_pearson", "cosine_spearman"])
+def test_items_that_do_not_give_the_score_are_not_tested(ours: GridResult, theirs: GridResult, metric: str) -> None:
+    wrong = ours.frame.assign(metric=metric, score=ours.frame["score"] + (0.00011 if metric == "cosine_spearman" else 0))
+    other = theirs.frame.assign(metric=metric)
+    frame = GridResult(wrong, ours.items).compare(GridResult(other, theirs.items)).to_frame()
+    assert set(frame["test"]) == {"none: items do not give the score"}
+    assert frame["p_value"].isna().all()
+    near = GridResult(ours.frame.assign(score=ours.frame["score"].round(5)), ours.items)
+    assert set(near.compare(theirs).to_frame()["test"]) == {"Steiger"}
+
+
+def test_another_metric_of_pairs_is_not_tested(ours: GridResult) -> None:
+    grid = GridResult(ours.frame.assign(metric="max_ap"), ours.items)
+    assert set(grid.compare(grid).to_frame()["test"]) == {"none: not a correlation"}
+
+
+def lines(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def test_what_the_marks_count(ours: GridResult, theirs: GridResult) -> None:
+    comparison = ours.compare(theirs)
+    deltas = comparison.pivot() * 100
+    assert lines(comparison.to_markdown()) == [
+        ["2", f"{deltas[32][2]:+.2f} (1/2)", f"{deltas[64][2]:+.2f} (1/2)"],
+        ["4", "", f"{deltas[64][4]:+.2f} (1/2)"],
+    ]
+    assert lines(comparison.to_markdown("A"))[1] == ["4", "", f"{comparison.pivot('A')[64][4] * 100:+.2f}*"]
+    assert "*" not in comparison.to_markdown("B")
+    assert str(comparison).startswith("mean of 2 tasks: cosine_spearman, ours minus theirs, points\n")
+    assert str(comparison).endswith(
+        "\nk/m: k of m tests have p < 0.05 and the sign of the mean (Steiger; Holm over 6 tests)."
+    )
+    opposed = ours.compare(sts("lab/mixed", {"A": 0.4, "B": 0.1}, seed=1))
+    assert lines(opposed.to_markdown())[0][1].endswith(" (1:1/2)")
+    assert "k:l/m: and l the other sign" in str(opposed)
+
+
+def test_a_task_that_failed_is_not_averaged_away(ours: GridResult, theirs: GridResult) -> None:
+    broken = ours.frame.copy()
+    broken.loc[0, "score"] = np.nan
+    comparison = GridResult(broken, ours.items).compare(theirs)
+    assert np.isnan(comparison.pivot()[32][2])
+    assert lines(comparison.to_markdown())[0][1] == "nan"
+    assert lines(comparison.to_markdown("B"))[0][1] == f"{comparison.pivot('B')[32][2] * 100:+.2f}"
+
+
+def test_precisions_of_one_model() -> None:
+    a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
+    plain, packed = queries("lab/m", [a]), queries("lab/m", [b])
+    packed = GridResult(packed.frame.assign(precision="int8"), packed.items.assign(precision="int8"), "lab/m")
+    both = GridResult.merge([plain, packed])
+    comparison = both.compare(both.at(precision="int8"))
+    assert comparison.names == ("m", "m int8")
+    assert comparison.to_frame()["p_value"].tolist() == pytest.approx([stats.ttest_rel(a, b).pvalue])
+
+
+def changed(grid: GridResult, **items: Any) -> GridResult:
+    cells = [cell | items for cell in grid.items.to_dict("records")]
+    return GridResult(grid.frame, pd.DataFrame(cells), grid.model)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            lambda grid: grid.at(tasks="A"),
+            r"only the first has task B\. Compare the tasks of both, `grid.at\(tasks=\.\.\.\)`",
+        ),
+        (lambda grid: GridResult(grid.frame.assign(split="dev"), grid.items), "only the other has task A, split dev"),
+        (
+            lambda grid: GridResult(grid.frame.assign(metric="m"), grid.items),
+            "only the first has .*, metric cosine_spearman",
+        ),
+        (
+            lambda grid: GridResult(grid.frame.assign(num_layers=grid.frame.num_layers + 9), grid.items),
+            "no size in common: .* the other has 11L-32d",
+        ),
+        (lambda grid: changed(grid, ids=[*PAIRS[1:], "new"]), r"A \(test, default\) at 2L-32d: .* 'new' is in one of them"),
+        (lambda grid: changed(grid, ids=["twice"] * 300), "different items"),
+        (lambda grid: changed(grid, ids=[*PAIRS[1:], *PAIRS[:2]]), "some more than once"),
+        (lambda grid: changed(grid, gold=np.zeros(300)), "different gold scores"),
+        (lambda grid: changed(grid, gold=None), "those of the other have none"),
+    ],
+)
+def test_grids_of_other_data_are_refused(ours: GridResult, other: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ours.compare(other(ours))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"test": "z"}, "'auto' or 'fisher', got 'z'"),
+        ({"correction": "bonferroni"}, "'holm' or None"),
+        ({"alpha": 5}, "between 0 and 1, got 5"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(ours: GridResult, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ours.compare(ours, **arguments)
+    with pytest.raises(TypeError, match="another GridResult, got DataFrame"):
+        ours.compare(ours.frame)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no task 'C'"):
+        ours.compare(ours).pivot("C")
+
+
+def test_a_figure_says_who_is_better_where(ours: GridResult, theirs: GridResult, tmp_path: Path) -> None:
+    comparison = ours.compare(sts("lab/mixed", {"A": 0.4, "B": 0.1}, seed=1))
+    for task, blue in (("A", True), ("B", False)):
+        figure = comparison.plot(tmp_path / f"{task}.png", task=task)
+        axes, bar = figure.axes
+        (image,) = axes.images
+        values: Any = image.get_array()
+        colours = image.to_rgba(values)
+        assert np.ma.getmaskarray(values).tolist() == [[False, False], [True, False]]
+        assert all((colours[y, x, 2] > colours[y, x, 0]) == blue for y, x in ((0, 0), (0, 1), (1, 1)))
+        assert image.norm.vmax == -image.norm.vmin == pytest.approx(np.abs(comparison.pivot(task)).max().max() * 100)
+        assert [text.get_text() for text in bar.texts] == ["ours\nbetter", "mixed\nbetter"]
+        cells = {tuple(map(round, text.get_position())): text.get_text() for text in axes.texts}
+        assert cells[0, 1] == ""
+        assert cells[0, 0] == f"{comparison.pivot(task)[32][2] * 100:+.2f}*"
+        assert "* p < 0.05 (Steiger; Holm over 6 tests)." in " ".join(figure.get_supxlabel().split())
+        assert (tmp_path / f"{task}.png").read_bytes().startswith(b"\x89PNG")
+    assert comparison.plot(title="mine").axes[0].get_title() == "mine"
+    assert "\n1:1/2" in comparison.plot().axes[0].texts[0].get_text()
+    ours.compare(ours).plot()
+
+
+@pytest.mark.parametrize("sizes", [[Size(6, 384)], [Size(n, d) for n in (2, 4, 6) for d in (8, 16, 32, 64, 128, 256, 384)]])
+def test_nothing_in_a_figure_overlaps(sizes: list[Size]) -> None:
+    ours = sts("lab/all-MiniLM-L6-v2-two-dimensional", {"A": 0.1, "B": 0.4}, seed=0, sizes=sizes)
+    theirs = sts("lab/all-MiniLM-L6-v2-matryoshka", {"A": 0.4, "B": 0.1}, seed=1, sizes=sizes)
+    figure = ours.compare(theirs).plot()
+    figure.draw_without_rendering()
+    ticks = figure.axes[1].get_yticklabels()  # those beyond the ends of the bar are not drawn
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and text not in ticks]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+    assert len(boxes) >= 10
+    for (one, box), (other, next_box) in combinations(boxes, 2):
+        assert not box.shrunk(0.98, 0.95).overlaps(next_box.shrunk(0.98, 0.95)), (one, other)
+    for text, box in boxes:
+        assert figure.bbox.x0 <= box.x0, text
+        assert box.x1 <= figure.bbox.x1, text

@@ -1,0 +1,104 @@
+"""What is kept of a score as more and more coordinates are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = ["compared_curves", "truncation_curves"]
+
+# Name in the legend, colour (Okabe and Ito's, told apart by most colour-blind readers), kind of line.
+_METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "first": ("first coordinates", {"color": "#0072B2", "marker": "o", "zorder": 3}),
+    "random": ("random coordinates", {"color": "#D55E00", "linestyle": "--"}),
+    "window": ("windows", {"color": "#009E73", "linestyle": "-."}),
+    "pca": ("principal components", {"color": "#CC79A7", "marker": "s"}),
+}
+_MODELS = ("#0072B2", "#D55E00")
+
+
+def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str) -> Figure:
+    """One model: relative score of every method.
+
+    Args:
+        summary: What `TruncationResult.summary` returns.
+        full_dim: Width of the model.
+        title: Above the figure.
+    """
+    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
+    axes = _axes(figure, 111, "score relative to the full size (%)")
+    axes.axhline(100, color="0.6", linewidth=0.8, linestyle=":")
+    for method, (label, style) in _METHODS.items():
+        rows = summary[summary["method"] == method]
+        if not rows.empty:
+            runs = int(rows["runs"].max())
+            _curve(axes, rows, full_dim, "relative", label=f"{label} ({runs}, mean ± s.d.)" if runs > 1 else label, **style)
+    _dims_on_top(axes, summary["dim"], full_dim)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(title, fontsize="medium")
+    return figure
+
+
+def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title: str) -> Figure:
+    """Two models: score, and score relative to each one's full size, of prefixes and random subsets.
+
+    Args:
+        summaries: For the name of each model what `TruncationResult.summary` returns, and its full dim.
+        title: Above the figure.
+    """
+    figure = Figure(figsize=(11.0, 5.0), layout="constrained")
+    labels = {"score": "score (%)", "relative": "relative to the model's own full size (%)"}
+    for place, (column, label) in enumerate(labels.items(), 121):
+        axes = _axes(figure, place, label)
+        for (name, (summary, full_dim)), colour in zip(summaries.items(), _MODELS, strict=True):
+            for method, style in (("first", {"marker": "o"}), ("random", {"marker": ".", "linestyle": "--"})):
+                rows = summary[summary["method"] == method]
+                _curve(axes, rows, full_dim, column, label=f"{name}: {_METHODS[method][0]}", color=colour, **style)
+        widths = {full_dim for _, full_dim in summaries.values()}
+        if len(widths) == 1:  # otherwise the same percent are other dims
+            dims = pd.concat([summary["dim"] for summary, _ in summaries.values()])
+            _dims_on_top(axes, dims, widths.pop())
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(title, fontsize="medium")
+    return figure
+
+
+def _axes(figure: Figure, place: int, label: str) -> Axes:
+    axes = figure.add_subplot(place)
+    axes.set(xlabel="coordinates removed (%)", ylabel=label)
+    axes.grid(axis="y", color="0.92")
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: Any) -> None:
+    """A line through the means, and a band of one standard deviation to each side where there is one."""
+    ordered = rows.sort_values("dim", ascending=False)
+    removed = 100 * (1 - ordered["dim"].to_numpy() / full_dim)
+    mean, spread = 100 * ordered[column].to_numpy(), 100 * _spread(ordered, column)
+    axes.plot(removed, mean, markersize=4, linewidth=1.6, **style)
+    if np.isfinite(spread).any():
+        axes.fill_between(removed, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0)
+
+
+def _spread(rows: pd.DataFrame, column: str) -> Any:
+    """Standard deviations, which the summary has of relative scores, in the unit of another column."""
+    return (rows["std"] * rows[column] / rows["relative"]).to_numpy()
+
+
+def _dims_on_top(axes: Axes, dims: Collection[int], full_dim: int) -> None:
+    """The dims that the percents stand for; powers of two first, others where there is room."""
+    told: list[int] = []
+    for dim in sorted({full_dim, *map(int, dims)}, key=lambda dim: (dim != full_dim, dim & (dim - 1) != 0, -dim)):
+        if all(abs(dim - other) >= 0.045 * full_dim for other in told):
+            told.append(dim)
+    top = axes.secondary_xaxis("top")
+    top.set_xticks([100 * (1 - dim / full_dim) for dim in told], [str(dim) for dim in told], fontsize="small")
+    top.tick_params(length=2, color="0.6")
+    top.spines[:].set_visible(False)
+    top.set_xlabel("dimensions kept")

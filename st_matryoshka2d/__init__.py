@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from st_matryoshka2d.elastic import TruncatedTransformer as TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes as encode_sizes
+    from st_matryoshka2d.evaluation.coordinate_spread import coordinate_spread as coordinate_spread
     from st_matryoshka2d.evaluation.evaluate import evaluate as evaluate
+    from st_matryoshka2d.evaluation.evaluate_truncations import evaluate_truncations as evaluate_truncations
+    from st_matryoshka2d.evaluation.evaluator import GridEvaluator as GridEvaluator
+    from st_matryoshka2d.evaluation.funnel.evaluate_funnel import evaluate_funnel as evaluate_funnel
+    from st_matryoshka2d.evaluation.funnel.result import FunnelResult as FunnelResult
+    from st_matryoshka2d.evaluation.own_data.classification import classification_task as classification_task
+    from st_matryoshka2d.evaluation.own_data.retrieval import retrieval_task as retrieval_task
+    from st_matryoshka2d.evaluation.own_data.sts import sts_task as sts_task
     from st_matryoshka2d.evaluation.result import GridResult as GridResult
     from st_matryoshka2d.latency import benchmark_latency as benchmark_latency
+    from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
     from st_matryoshka2d.sizes import Size as Size
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
     from st_matryoshka2d.submodel import load as load
@@ -20,26 +29,44 @@ __version__ = "0.1.0"
 
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
 _HOME = {
+    "FunnelResult": "evaluation.funnel.result",
+    "GridEvaluator": "evaluation.evaluator",
     "GridResult": "evaluation.result",
     "Size": "sizes",
     "TruncatedTransformer": "elastic",
     "benchmark_latency": "latency",
+    "classification_task": "evaluation.own_data.classification",
+    "coordinate_spread": "evaluation.coordinate_spread",
     "encode_sizes": "encode",
     "evaluate": "evaluation.evaluate",
+    "evaluate_funnel": "evaluation.funnel.evaluate_funnel",
+    "evaluate_truncations": "evaluation.evaluate_truncations",
     "load": "submodel",
+    "plot_speedup": "plots.speedup",
+    "retrieval_task": "evaluation.own_data.retrieval",
     "sizes_ladder": "sizes",
+    "sts_task": "evaluation.own_data.sts",
     "truncate": "submodel",
 }
 
 __all__ = [
+    "FunnelResult",
+    "GridEvaluator",
     "GridResult",
     "Size",
     "TruncatedTransformer",
     "benchmark_latency",
+    "classification_task",
+    "coordinate_spread",
     "encode_sizes",
     "evaluate",
+    "evaluate_funnel",
+    "evaluate_truncations",
     "load",
+    "plot_speedup",
+    "retrieval_task",
     "sizes_ladder",
+    "sts_task",
     "truncate",
 ]
 

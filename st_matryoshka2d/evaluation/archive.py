@@ -6,14 +6,16 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mteb import ResultCache
 from mteb.abstasks import AbsTask
 from mteb.results import TaskResult
 
+from st_matryoshka2d.evaluation.files import replace_file
 from st_matryoshka2d.evaluation.result import GridResult
 from st_matryoshka2d.evaluation.views import View
 
@@ -22,13 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive"]
 
+T = TypeVar("T")
+
 
 class Archive:
     """The results of one model in a folder: mteb's own, by size, and what else a grid has.
 
     Args:
-        cache: mteb's cache of results. Beside its folder `results` lies one of ours, with the items of each cell and, while
-            a task is scored, with its embeddings.
+        cache: mteb's cache of results. Beside its folder `results`, where one file has all splits and subsets that were ever
+            scored, lies one of ours, with each cell as it was asked for and, while a task is scored, with its embeddings.
         meta: The model, without a size.
     """
 
@@ -46,6 +50,7 @@ class Archive:
             task.metadata.revision,
             list(task.eval_splits),
             list(task.hf_subsets),
+            task.seed,
             version("mteb"),
             type(task).__qualname__,
         ]
@@ -58,10 +63,15 @@ class Archive:
             task: The task.
             view: The view.
             meta: The model at this view.
+
+        Raises:
+            ValueError: A file cannot be read.
         """
         path = self._path(task, view)
-        result = self._cache.load_task_result(task.metadata.name, meta) if path.exists() else None
-        return (result, GridResult.load(path)) if result is not None else None
+        result = path.with_suffix(".json")
+        if not (path.exists() and result.exists() and self._cache.get_task_result_path(task.metadata.name, meta).exists()):
+            return None
+        return _read(result, TaskResult.from_disk), _read(path, GridResult.load)
 
     def save(self, task: AbsTask, view: View, meta: ModelMeta, result: TaskResult, grid: GridResult) -> None:
         """Write mteb's result and the cell, each whole or not at all; the cell comes last, and says that both are there.
@@ -73,28 +83,44 @@ class Archive:
             result: What mteb found.
             grid: The cell.
         """
-        kept = self._cache.get_task_result_path(task.metadata.name, meta).parent
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".") as name:
+        path = self._path(task, view)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = self._cache.get_task_result_path(task.metadata.name, meta)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder(task), prefix="new-") as name:
             new = ResultCache(name)
             made = new.get_task_result_path(task.metadata.name, meta).parent
             made.mkdir(parents=True)
-            if (settings := kept / "run_settings.jsonl").exists():
+            if (settings := kept.parent / "run_settings.jsonl").exists():
                 shutil.copy(settings, made)  # mteb adds to these
-            new.save_to_cache(result, meta)
-            for path in made.iterdir():
-                path.replace(kept / path.name)
-        grid.save(self._path(task, view))
+            new.save_to_cache(_with_what_is_there(result, kept), meta)
+            for file in made.iterdir():
+                file.replace(kept.parent / file.name)
+        replace_file(path.with_suffix(".json"), result.to_disk)
+        grid.save(path)
 
     def clear(self, task: AbsTask) -> None:
-        """Delete what only a run that goes on needs: the embeddings, and how far a search had come.
+        """Delete what only a run that goes on needs, and what one that was killed had begun to write.
 
         Args:
             task: A task that is finished.
         """
-        for pattern in ("texts-*", "search-*"):
+        for pattern in ("texts-*", "search-*", "new-*", ".*", "cells/.*"):
             for path in self.folder(task).glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _path(self, task: AbsTask, view: View) -> Path:
         return self.folder(task) / "cells" / f"{str(view).replace(' ', '-')}.parquet"
+
+
+def _with_what_is_there(result: TaskResult, path: Path) -> TaskResult:
+    """What other splits and subsets scored before stays in the one file that mteb has for a task at a size."""
+    before = _read(path, TaskResult.from_disk) if path.exists() else None
+    return before.merge(result) if before is not None and before.is_mergeable(result) else result
+
+
+def _read(path: Path, reader: Callable[[Path], T]) -> T:
+    try:
+        return reader(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is broken; delete it, and this size is scored again. {error}") from error

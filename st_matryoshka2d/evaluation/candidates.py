@@ -46,9 +46,10 @@ class Rankings:
             top_k: How many are kept.
         """
         all_scores = torch.cat([self.scores, scores], dim=2)
-        best = all_scores.topk(min(top_k, all_scores.shape[2]), dim=2)
         all_rows = torch.cat([self.rows, rows.expand(*scores.shape).to(torch.int32)], dim=2)
-        return Rankings(all_rows.gather(2, best.indices).masked_fill(best.values == -torch.inf, _NONE), best.values)
+        best = _order(all_scores, all_rows).topk(min(top_k, all_scores.shape[2]), dim=2).indices
+        kept = all_scores.gather(2, best)
+        return Rankings(all_rows.gather(2, best).masked_fill(kept == -torch.inf, _NONE), kept)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class Candidates:
         all_scores = torch.cat([self.scores, scores], dim=2)
         kept = torch.zeros_like(all_rows, dtype=torch.bool)
         for of_view in all_scores:
-            kept.scatter_(1, of_view.topk(min(top_k, of_view.shape[1]), dim=1, sorted=False).indices, True)
+            best = _order(of_view, all_rows).topk(min(top_k, of_view.shape[1]), dim=1, sorted=False)
+            kept.scatter_(1, best.indices, True)
         kept &= (all_rows != _NONE) & (all_scores[0] > -torch.inf)
         # Queries keep different numbers of documents: the kept ones go to the left, and the table is as wide as the longest.
         order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : int(kept.sum(1).max())]
@@ -96,3 +98,13 @@ class Candidates:
             all_rows.gather(1, order).masked_fill(~kept, _NONE),
             all_scores.gather(2, order.expand(len(all_scores), -1, -1)).masked_fill(~kept, -torch.inf),
         )
+
+
+def _order(scores: Tensor, rows: Tensor) -> Tensor:
+    """Integers in the order of scores, no two alike: of equal scores the lower row has the larger.
+
+    Few bits make many scores equal. Which of these documents are kept must not depend on chunks, processes or other views.
+    """
+    bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
+    # As integers, the bits of floats above 0 are in the order of the floats, those of floats below 0 the other way round.
+    return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows

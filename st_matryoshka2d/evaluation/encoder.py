@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.evaluation.found import Found, Search
 from st_matryoshka2d.evaluation.identity import model_name, model_revision
 from st_matryoshka2d.evaluation.memo import Memo
-from st_matryoshka2d.evaluation.processes import everyones, rank, world_size
+from st_matryoshka2d.evaluation.processes import Processes
 from st_matryoshka2d.evaluation.search import search
 from st_matryoshka2d.evaluation.views import View
 
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EncodeOnce"]
 
-# Texts between two writes to disk, or two exchanges of several processes.
+# Texts that a process embeds between two writes to disk, or two exchanges with others.
 _CHUNK = 2048
+
+_ALONE = Processes()
 
 
 class EncodeOnce:
@@ -49,6 +52,7 @@ class EncodeOnce:
         views: What will be asked for.
         corpus_chunk_size: Documents of a retrieval task that are in memory at a time.
         shortlist: How many of the best documents under each view keep their scores under all views.
+        processes: Who shares the texts; all of them ask for the same, in the same order.
         show_progress_bar: Show one for texts and one for corpora.
     """
 
@@ -59,12 +63,14 @@ class EncodeOnce:
         *,
         corpus_chunk_size: int = 4096,
         shortlist: int = 0,
+        processes: Processes = _ALONE,
         show_progress_bar: bool = False,
     ) -> None:
         self.views = list(views)
         self.corpus_chunk_size = corpus_chunk_size
         self.similarity = str(SimilarityFunction(model.similarity_fn_name).value)
         self.shortlist = shortlist
+        self.processes = processes
         self.show_progress_bar = show_progress_bar
         self._folder: Path | None = None
         self._memos: dict[PromptType | None, Memo] = {}
@@ -84,12 +90,26 @@ class EncodeOnce:
         """What goes to another process: the embeddings that are there, and no model."""
         return {**self.__dict__, "_wrapper": None}
 
+    def alone(self) -> EncodeOnce:
+        """The same embeddings, for work that this process does while the others do something else."""
+        by_itself = copy.copy(self)
+        by_itself._wrapper, by_itself.processes = self._wrapper, _ALONE  # copying leaves the model out, as pickling does
+        return by_itself
+
     def begin(self, folder: Path | None) -> None:
         """Forget the last task.
 
         Args:
             folder: Where the embeddings of the next one are also written, and taken from if they are there.
+
+        Raises:
+            ValueError: The processes do not find the same there.
         """
+        there = sorted(str(path.relative_to(folder)) for path in folder.glob("texts-*/[0-9]*")) if folder else []
+        if any(others != there for others in self.processes.everyones(there)):
+            raise ValueError(
+                f"The processes do not see the same files in {folder}; `cache` must be a folder that they share."
+            )
         self._folder = folder
         self._memos.clear()
         self._found.clear()
@@ -144,7 +164,8 @@ class EncodeOnce:
             **kwargs: What mteb passes to `encode`.
         """
         if wanted.name not in self._found:
-            file = self._folder / f"search-{wanted.name}-{rank()}.safetensors" if self._folder is not None else None
+            name = f"search-{wanted.name}-{self.processes.rank}.safetensors"
+            file = self._folder / name if self._folder is not None else None
             self._found[wanted.name] = search(self, corpus, wanted, file=file, **kwargs)
         return self._found[wanted.name]
 
@@ -174,16 +195,18 @@ class EncodeOnce:
         return torch.from_numpy(memo.take(texts, self._columns(memo.width, num_layers)))
 
     def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
-        """Encode, chunk by chunk, and each process its share of the chunks."""
-        missing = sorted(missing, key=len, reverse=True)  # texts of like length together, so that little is padding
-        chunks = [missing[start : start + _CHUNK] for start in range(0, len(missing), _CHUNK)]
+        """Encode, chunk by chunk, and each process its share."""
+        rank, count = self.processes.rank, self.processes.count
+        # Texts of like length together, so that little is padding; in one order for all, whatever they are asked in.
+        missing = sorted(missing, key=lambda text: (-len(text), text))
         with tqdm(total=len(missing), desc="Texts", leave=False, disable=not self.show_progress_bar) as bar:
-            for start in range(0, len(chunks), world_size()):
-                turn = chunks[start : start + world_size()]
-                own = self._encode(turn[rank()], **kwargs) if rank() < len(turn) else None
-                for chunk, embeddings in zip(turn, everyones(own), strict=False):
-                    memo.add(chunk, embeddings, write=rank() == 0)
-                    bar.update(len(chunk))
+            for start in range(0, len(missing), _CHUNK * count):
+                share = missing[start : start + _CHUNK * count][rank::count]
+                own = share, self._encode(share, **kwargs) if share else None
+                for texts, embeddings in self.processes.everyones(own):
+                    if texts:
+                        memo.add(texts, embeddings, write=rank == 0)
+                        bar.update(len(texts))
 
     def _encode(self, texts: list[str], *, task_metadata: TaskMetadata, **kwargs: Any) -> NDArray[np.floating]:
         if self._wrapper is None:

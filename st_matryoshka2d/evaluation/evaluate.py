@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.evaluation.columns import AXES
 from st_matryoshka2d.evaluation.precision import check_precision
+from st_matryoshka2d.evaluation.random_states import random_states_kept
 from st_matryoshka2d.evaluation.result import GridResult
 from st_matryoshka2d.evaluation.scoring import score_views
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks
@@ -38,7 +39,8 @@ def evaluate(
 
     Each score is that of `mteb.evaluate(truncate(model, num_layers, dim), task)`, to rounding, without a model loaded or a
     text encoded again for each size. A corpus is read once, in chunks, and may be larger than memory. Under `torchrun` or
-    `accelerate launch` the processes share texts, corpora and sizes; all of them return the whole grid.
+    `accelerate launch` the processes share texts, corpora and sizes; each has to call this with the same arguments, and all
+    return the whole grid.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
@@ -55,7 +57,7 @@ def evaluate(
             encoding again what is there. None reads and writes nothing.
         n_jobs: Processes that score sizes at a time where mteb fits classifiers or clusters; the scores are the same.
         batch_size: Texts in a batch of the model.
-        corpus_chunk_size: Documents of a retrieval task that are in memory at a time.
+        corpus_chunk_size: Documents of a retrieval task that are in the memory of a process at a time.
         show_progress_bar: Show one step for each task and size.
 
     Returns:
@@ -85,9 +87,11 @@ def evaluate(
         raise ValueError(f"Give each precision once, and at least one; got {stored}.")
     for precision in stored:
         check_precision(precision)
+    with random_states_kept():  # which mteb seeds when it makes the task of a name
+        chosen = chosen_tasks(tasks)
     return score_views(
         model,
-        chosen_tasks(tasks),
+        chosen,
         [View(size, precision) for precision in stored for size in wanted],
         cache=cache,
         n_jobs=n_jobs,

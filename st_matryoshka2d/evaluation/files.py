@@ -90,13 +90,15 @@ def read(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict
 
 def _read_parquet(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
+        # `read_table` would open the path twice, and find another file the second time if it is being replaced.
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     metadata = table.schema.metadata or {}
-    if _KIND.encode() not in metadata:
+    if _KIND.encode() not in metadata or not {*COLUMNS, *AXES, *_ITEMS} <= set(table.column_names):
         raise ValueError(f"{path} is a Parquet file, but not one that GridResult.save wrote.")
     rows = table.to_pandas(ignore_metadata=True)
     for name in _ITEMS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,8 @@ def model_name(model: SentenceTransformer) -> str:
     """
     card = model.model_card_data
     for known in (card.model_id, card.model_name, card.base_model):
-        if known and str(known).count("/") == 1 and not Path(known).is_absolute():
+        # a card that was saved is called "SentenceTransformer based on organisation/name"
+        if known and re.fullmatch(r"[\w.-]+/[\w.-]+", str(known)):
             return str(known)
     path = getattr(getattr(model[0], "model", None), "name_or_path", "") or "model"
     return f"local/{Path(path).name or 'model'}"
@@ -57,8 +59,17 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
         "similarity": str(model.similarity_fn_name),
         "truncate_dim": model.truncate_dim,
         "max_seq_length": model.max_seq_length,
-        "vocabulary": sorted(transformer.tokenizer.get_vocab().items()),
+        "tokenizer": _tokenizer(transformer.tokenizer),
     }
+
+
+def _tokenizer(tokenizer: Any) -> Any:
+    """All that makes token ids of a text; how long a batch was padded last is no part of it."""
+    told: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}
+    if not tokenizer.is_fast:
+        return told | {"vocabulary": sorted(tokenizer.get_vocab().items())}
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    return told | {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
 
 
 def _config(module: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from st_matryoshka2d.evaluation.files import replace_file
@@ -32,8 +32,11 @@ class Memo:
         self._chunks: list[NDArray[np.floating]] = []
         self._files = 0
         for path in sorted(folder.glob("[0-9]*.safetensors")) if folder is not None else ():
-            with safe_open(path, framework="numpy") as chunk:
-                self._append([row.tobytes() for row in chunk.get_tensor("texts")], chunk.get_tensor("embeddings"))
+            try:
+                with safe_open(path, framework="numpy") as chunk:
+                    self._append([row.tobytes() for row in chunk.get_tensor("texts")], chunk.get_tensor("embeddings"))
+            except SafetensorError as error:
+                raise ValueError(f"{path} is broken; delete it, and its texts are embedded again. {error}") from error
 
     @property
     def width(self) -> int:
@@ -82,7 +85,8 @@ class Memo:
         return of_columns
 
     def _append(self, digests: Sequence[bytes], embeddings: NDArray[np.floating]) -> None:
-        start = len(self._rows)
+        # Rows, not texts: two runs at once may each have written the same text.
+        start = sum(map(len, self._chunks))
         self._rows.update({digest: row for row, digest in enumerate(digests, start)})
         self._chunks.append(embeddings)
         self._files += 1

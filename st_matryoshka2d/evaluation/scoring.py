@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d.evaluation.archive import Archive
 from st_matryoshka2d.evaluation.cells import Items, cell, query_items, sts_items
 from st_matryoshka2d.evaluation.encoder import EncodeOnce
-from st_matryoshka2d.evaluation.processes import everyones, rank, world_size
+from st_matryoshka2d.evaluation.processes import Processes
 from st_matryoshka2d.evaluation.result import GridResult
 from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
 from st_matryoshka2d.evaluation.view_encoder import ViewEncoder
@@ -62,21 +62,40 @@ def score_views(
         corpus_chunk_size: Documents of a retrieval task that are in memory at a time.
         show_progress_bar: Show what is done.
     """
-    shared = EncodeOnce(model, views, corpus_chunk_size=corpus_chunk_size, show_progress_bar=show_progress_bar)
-    if cache is not None and not isinstance(cache, ResultCache):
-        cache = ResultCache(Path(cache))
-    archive = Archive(cache, shared.meta) if cache is not None else None
-    run = Run(shared, archive, n_jobs, {"batch_size": batch_size, "show_progress_bar": False})
-    grids: list[GridResult] = []
+    processes = Processes.that_share(model)
+    show_progress_bar = show_progress_bar and processes.rank == 0
     total = sum(len(parts_of(task)) for task in tasks) * len(views)
-    with _random_states_kept(), tqdm(total=total, desc="Scores", disable=not show_progress_bar) as bar:
-        for task in tasks:
-            parts = [run.cells(part, bar) for part in parts_of(task)]
-            if isinstance(task, AbsTaskAggregate):
-                grids += [run.aggregate(task, view, results) for view, *results in zip(views, *parts, strict=True)]
-            else:
-                grids += [grid for _, grid in parts[0]]
-    return GridResult.merge(grids)
+    with (
+        processes.failing_together(),
+        _random_states_kept(),
+        tqdm(total=total, desc="Scores", disable=not show_progress_bar) as bar,
+    ):
+        shared = EncodeOnce(
+            model,
+            views,
+            corpus_chunk_size=corpus_chunk_size,
+            processes=processes,
+            show_progress_bar=show_progress_bar,
+        )
+        _check_alike(shared, tasks)
+        if cache is not None and not isinstance(cache, ResultCache):
+            cache = ResultCache(Path(cache))
+        archive = Archive(cache, shared.meta) if cache is not None else None
+        run = Run(shared, archive, n_jobs, {"batch_size": batch_size, "show_progress_bar": False})
+        return GridResult.merge([grid for task in tasks for grid in run.grids(task, bar)])
+
+
+def _check_alike(shared: EncodeOnce, tasks: Sequence[AbsTask]) -> None:
+    """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does."""
+    asked = {
+        "weights or settings of the model": shared.meta.revision,
+        "tasks": [task.metadata.name for task in tasks],
+        "sizes, precisions or truncations": [str(view) for view in shared.views],
+        "corpus_chunk_size": shared.corpus_chunk_size,
+    }
+    everyones = shared.processes.everyones(asked)
+    if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
+        raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.")
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,18 @@ class Run:
     n_jobs: int
     encode_kwargs: EncodeKwargs
 
+    def grids(self, task: AbsTask, bar: tqdm[Any]) -> list[GridResult]:
+        """What was found under each view, in their order.
+
+        Args:
+            task: Any task.
+            bar: Shows what is done.
+        """
+        parts = [self.cells(part, bar) for part in parts_of(task)]
+        if isinstance(task, AbsTaskAggregate):
+            return [self.aggregate(task, view, results) for view, *results in zip(self.shared.views, *parts, strict=True)]
+        return [grid for _, grid in parts[0]]
+
     def cells(self, task: AbsTask, bar: tqdm[Any]) -> list[Cell]:
         """The cell of each view, in their order.
 
@@ -102,22 +133,25 @@ class Run:
             task: A task that is no aggregate.
             bar: Shows what is done.
         """
-        views = self.shared.views
+        views, processes = self.shared.views, self.shared.processes
         bar.set_description(task.metadata.name)
         # The first process decides for all, so that they meet wherever they wait for each other.
-        cells = everyones({number: found for number in range(len(views)) if (found := self._load(task, number))})[0]
+        loaded = {} if processes.rank else {number: self._load(task, number) for number in range(len(views))}
+        cells = processes.everyones({number: found for number, found in loaded.items() if found})[0]
         bar.update(len(cells))
         if pending := [number for number in range(len(views)) if number not in cells]:
             with data_of(task):
                 self.shared.begin(self.archive.folder(task) if self.archive is not None else None)
                 # The first view has every text encoded, by all processes together; the others only look up.
                 first = _score(self.shared, task, views[pending[0]], self.encode_kwargs)
-                cells[pending[0]] = everyones(self._kept(task, pending[0], first) if rank() == 0 else None)[0]
+                kept = self._kept(task, pending[0], first) if processes.rank == 0 else None
+                cells[pending[0]] = processes.everyones(kept)[0]
                 bar.update()
                 cells |= self._rest(task, pending[1:], bar)
                 self.shared.begin(None)
-            if self.archive is not None and rank() == 0:
-                self.archive.clear(task)
+        # Also where the run before was killed when it had just finished.
+        if self.archive is not None and processes.rank == 0:
+            self.archive.clear(task)
         return [cells[number] for number in range(len(views))]
 
     def aggregate(self, task: AbsTaskAggregate, view: View, parts: Sequence[Cell]) -> GridResult:
@@ -130,24 +164,26 @@ class Run:
         """
         result = task.combine_task_results([result for result, _ in parts])
         grid = cell(task, view, result, {}, str(self.shared.meta.name))
-        if self.archive is not None and rank() == 0:
+        if self.archive is not None and self.shared.processes.rank == 0:
             self.archive.save(task, view, ViewEncoder(self.shared, view).mteb_model_meta, result, grid)
+            self.archive.clear(task)
         return grid
 
     def _rest(self, task: AbsTask, pending: Sequence[int], bar: tqdm[Any]) -> dict[int, Cell]:
         """Each process scores its share, several views at a time where that is asked for."""
-        own = pending[rank() :: world_size()]
+        processes, shared = self.shared.processes, self.shared.alone()
+        own = pending[processes.rank :: processes.count]
         # The scores of retrieval take less time than sending what was found to another process.
         n_jobs = 1 if isinstance(task, AbsTaskRetrieval) else self.n_jobs
         calls = (
-            joblib.delayed(_score)(self.shared, task, self.shared.views[number], self.encode_kwargs, quiet=True)
-            for number in own
+            joblib.delayed(_score)(shared, task, shared.views[number], self.encode_kwargs, quiet=True) for number in own
         )
         cells: dict[int, Cell] = {}
         for number, found in zip(own, joblib.Parallel(n_jobs, return_as="generator")(calls), strict=True):
             cells[number] = self._kept(task, number, found)
             bar.update()
-        return {number: found for of_process in everyones(cells) for number, found in of_process.items()}
+        bar.update(len(pending) - len(own))
+        return {number: found for of_process in processes.everyones(cells) for number, found in of_process.items()}
 
     def _load(self, task: AbsTask, number: int) -> Cell | None:
         if self.archive is None:

@@ -20,7 +20,6 @@ from tqdm.auto import trange
 from st_matryoshka2d.evaluation.candidates import Rankings
 from st_matryoshka2d.evaluation.found import Found, Search
 from st_matryoshka2d.evaluation.precision import quantise, ranges_of
-from st_matryoshka2d.evaluation.processes import everyones, rank, world_size
 from st_matryoshka2d.evaluation.search_state import SearchState
 from st_matryoshka2d.evaluation.similarities import prefix_similarities
 from st_matryoshka2d.evaluation.views import Truncation, View
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["search"]
 
-# Similarities of some queries under all views that are in memory at a time: 64 MB.
-_BLOCK = 16_000_000
+# Similarities of some queries under all views that are in memory at a time: 32 MB, and some copies.
+_BLOCK = 8_000_000
 
 
 def search(
@@ -48,12 +47,14 @@ def search(
         file: Where what was found is written after each chunk, so that a killed run goes on behind it.
         **encode_kwargs: What mteb passes to `encode`.
     """
+    everyones = shared.processes.everyones
     reader = _Reader(shared, corpus, wanted, encode_kwargs)
     state = SearchState.begin(file, reader.made_for, [len(block) for block in reader.blocks], len(shared.views))
-    turns = range(0, len(corpus), shared.corpus_chunk_size * world_size())
+    # A launch that was killed may have told these to some processes only.
+    state.ranges = next(filter(None, everyones(state.ranges)), [])
     hidden = not shared.show_progress_bar
-    for turn in trange(state.turns_done, len(turns), desc="Corpus chunks", leave=False, disable=hidden):
-        reader.read(state, turns[turn] + rank() * shared.corpus_chunk_size)
+    for turn in trange(state.turns_done, reader.turns, desc="Corpus chunks", leave=False, disable=hidden):
+        reader.read(state, turn)
         state.save(file, reader.made_for)
     whole = SearchState.merged(everyones(state), wanted.top_k, shared.shortlist)
     ids = _ids(corpus, whole.rankings)
@@ -89,7 +90,10 @@ def _groups(views: Sequence[View]) -> list[_Group]:
 
 
 class _Reader:
-    """Scores one chunk of a corpus after the other."""
+    """Scores one chunk of a corpus after the other.
+
+    Where several processes share the work, each has a chunk of its own in a turn, of like length.
+    """
 
     def __init__(self, shared: EncodeOnce, corpus: CorpusDatasetType, wanted: Search, encode_kwargs: dict[str, Any]) -> None:
         self._shared = shared
@@ -100,6 +104,10 @@ class _Reader:
         self._texts = _query_texts(wanted, encode_kwargs)
         step = max(1, _BLOCK // (len(shared.views) * (shared.corpus_chunk_size + wanted.top_k)))
         self.blocks = [range(start, min(start + step, len(self._texts))) for start in range(0, len(self._texts), step)]
+        self._turn = shared.corpus_chunk_size * shared.processes.count
+        self.turns = -(-len(corpus) // self._turn)
+        by_layer = shared.encode_queries(self._texts, **encode_kwargs)
+        self._queries = [group.coordinates(by_layer) for group in self._groups]
 
     @cached_property
     def made_for(self) -> str:
@@ -107,30 +115,22 @@ class _Reader:
         told = [
             [str(view) for view in self._shared.views],
             [self._shared.corpus_chunk_size, self._shared.shortlist, self._wanted.top_k, len(self._corpus)],
-            [rank(), world_size(), list(self._wanted.queries["id"]), self._texts, self._wanted.top_ranked is None],
+            [str(self._shared.processes), list(self._wanted.queries["id"]), self._texts, self._wanted.top_ranked is None],
         ]
         return blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
-    @cached_property
-    def _queries(self) -> list[Tensor]:
-        """Coordinates of the queries for each group of views."""
-        by_layer = self._shared.encode_queries(self._texts, **self._encode_kwargs)
-        return [group.coordinates(by_layer) for group in self._groups]
-
-    def read(self, state: SearchState, start: int) -> None:
+    def read(self, state: SearchState, turn: int) -> None:
         """Add a chunk of documents to what was found.
 
         Args:
             state: What was found so far; it is changed.
-            start: First row of the chunk; beyond the corpus there is nothing to add.
+            turn: Which turn, from 0; there may be fewer documents than processes left for the last one.
         """
-        rows = range(start, min(start + self._shared.corpus_chunk_size, len(self._corpus)))
+        rows = self._rows(turn)
         chunk = self._corpus[rows.start : rows.stop] if rows else {}
         documents = self._shared.encode_documents(_document_texts(chunk), **self._encode_kwargs) if rows else {}
         if not state.ranges:
-            # The first chunk of the first process says what integers are spread over, for all chunks alike.
-            own = [ranges_of(group.kept(documents)) for group in self._groups] if rows else []
-            state.ranges = everyones(own)[0]
+            state.ranges = self._ranges(documents, rows)
         for number, block in enumerate(self.blocks if rows else ()):
             scores = self._scores(documents, block, state.ranges)
             if self._wanted.top_ranked is not None:
@@ -140,6 +140,19 @@ class _Reader:
             if self._shared.shortlist:
                 state.candidates[number] = state.candidates[number].with_documents(new, scores, self._shared.shortlist)
         state.turns_done += 1
+
+    def _rows(self, turn: int) -> range:
+        """This process's share of the documents of a turn."""
+        rank, count = self._shared.processes.rank, self._shared.processes.count
+        start = turn * self._turn
+        length = min(self._turn, len(self._corpus) - start)
+        return range(start + length * rank // count, start + length * (rank + 1) // count)
+
+    def _ranges(self, documents: Mapping[int, Tensor], rows: range) -> list[Tensor]:
+        """What integers are spread over in all chunks alike: the ranges of the first, which processes may have shared."""
+        own = max(0, min(len(rows), self._shared.corpus_chunk_size - rows.start))
+        shares = self._shared.processes.everyones([ranges_of(group.kept(documents)[:own]) for group in self._groups if own])
+        return [ranges_of(torch.cat(of_group)) for of_group in zip(*filter(None, shares), strict=True)]
 
     def _scores(self, documents: Mapping[int, Tensor], block: range, ranges: Sequence[Tensor]) -> Tensor:
         """Similarities (views, queries of the block, documents)."""

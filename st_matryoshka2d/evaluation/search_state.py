@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -44,19 +44,21 @@ class SearchState:
         """
         if file is None or not file.exists():
             return cls(0, [Rankings.none(views, n) for n in blocks], [Candidates.none(views, n) for n in blocks], [])
-        with safe_open(file, framework="pt") as saved:
-            told = saved.metadata()
-            if told["made_for"] != made_for:
-                file.unlink()
-                return cls.begin(file, made_for, blocks, views)
-            numbers = range(len(blocks))
-            get = saved.get_tensor
-            return cls(
-                int(told["turns_done"]),
-                [Rankings(get(f"rankings.rows.{n}"), get(f"rankings.scores.{n}")) for n in numbers],
-                [Candidates(get(f"candidates.rows.{n}"), get(f"candidates.scores.{n}")) for n in numbers],
-                [get(f"ranges.{n}") for n in range(int(told["ranges"]))],
-            )
+        try:
+            with safe_open(file, framework="pt") as saved:
+                told, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{file} is broken; delete it, and the corpus is read again. {error}") from error
+        if told["made_for"] != made_for:
+            file.unlink()
+            return cls.begin(file, made_for, blocks, views)
+        numbers = range(len(blocks))
+        return cls(
+            int(told["turns_done"]),
+            [Rankings(found[f"rankings.rows.{n}"], found[f"rankings.scores.{n}"]) for n in numbers],
+            [Candidates(found[f"candidates.rows.{n}"], found[f"candidates.scores.{n}"]) for n in numbers],
+            [found[f"ranges.{n}"] for n in range(int(told["ranges"]))],
+        )
 
     def save(self, file: Path | None, made_for: str) -> None:
         """Write everything, whole or not at all.
@@ -68,7 +70,8 @@ class SearchState:
         if file is None:
             return
         tensors: dict[str, Tensor] = {}
-        for name, kept in (("rankings", self.rankings), ("candidates", self.candidates)):
+        parts: dict[str, Sequence[Rankings | Candidates]] = {"rankings": self.rankings, "candidates": self.candidates}
+        for name, kept in parts.items():
             for number, block in enumerate(kept):
                 tensors[f"{name}.rows.{number}"] = block.rows.contiguous()
                 tensors[f"{name}.scores.{number}"] = block.scores.contiguous()

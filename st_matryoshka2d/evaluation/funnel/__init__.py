@@ -1,0 +1,1 @@
+"""A cheap size makes a shortlist, a better one puts it in order."""

@@ -1,0 +1,56 @@
+"""The rows of funnels: means over splits, subsets and tasks, and what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["COLUMNS", "KEYS", "markdown", "mean_over_tasks", "with_kept"]
+
+_FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
+_MEASURED = [
+    *("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"),
+    *("first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"),
+]
+
+# What tells rows apart, and all there is in a row.
+KEYS = ["task", "split", "subset", "first", "second", "k1"]
+COLUMNS = [*KEYS, "k", "first_bytes", "second_bytes", "queries", "documents", *_MEASURED]
+
+
+def mean_over_tasks(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean over tasks of the mean over a task's splits and subsets, for each funnel.
+
+    Args:
+        rows: Columns `COLUMNS`.
+
+    Returns:
+        One row for each funnel, without what belongs to a task alone.
+    """
+    by_task = rows.groupby(["task", *_FUNNEL], sort=False)[_MEASURED].mean()
+    return by_task.groupby(level=_FUNNEL, sort=False).mean().reset_index()
+
+
+def with_kept(rows: pd.DataFrame) -> pd.DataFrame:
+    """With what a funnel keeps of a search with the second size alone; NaN where there is nothing to keep.
+
+    Args:
+        rows: Of single tasks or means.
+    """
+    kept = {f"{name}_kept": rows[name] / rows[f"{name}_alone"].replace(0, np.nan) for name in ("ndcg", "recall")}
+    return rows.assign(**kept)
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose source is aligned as well.
+
+    Args:
+        head: Names of the columns.
+        body: Cells by row.
+    """
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    rule = ["-" * (width - 1) + ":" for width in widths]
+    lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

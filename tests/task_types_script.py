@@ -1,0 +1,80 @@
+"""Scores real tasks at the full size and at one more: `python -m tests.task_types_script {"model": ..., "tasks": {...}}`.
+
+mteb reads the address of the Hub when it is imported, so this runs in a process of its own. The last line of the output is
+JSON: for each task the main score of the full size, and the other size's metrics as the grid and as mteb give them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import mteb
+import pandas as pd
+from datasets import Dataset
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import GridResult, Size, evaluate
+from tests.task_types_support import found, oracle, task_metadata
+
+
+class FromParquet(AbsTaskRetrieval):
+    """A collection in a folder: its judged documents first, up to a number of them, and what is judged of these."""
+
+    folder: str
+    documents: int
+
+    def load_data(self, *args: Any, **kwargs: Any) -> None:
+        tables = (pd.read_parquet(f"{self.folder}/{name}.parquet") for name in ("corpus", "queries", "qrels"))
+        corpus, queries, qrels = (table.astype(str) for table in tables)
+        judged = corpus["id"].isin(qrels["corpus_id"])
+        corpus = pd.concat([corpus[judged], corpus[~judged]]).head(self.documents)
+        judgments: dict[str, dict[str, int]] = {}
+        for row in qrels[qrels["corpus_id"].isin(corpus["id"])].itertuples():
+            judgments.setdefault(row.query_id, {})[row.corpus_id] = int(row.score)
+        documents, questions = (Dataset.from_pandas(table, preserve_index=False) for table in (corpus, queries))
+        split = RetrievalSplitData(corpus=documents, queries=questions, relevant_docs=judgments, top_ranked=None)
+        self.dataset = {"default": {"test": split}}
+        self.data_loaded = True
+
+
+def from_parquet(name: str, folder: str, documents: int) -> type[AbsTaskRetrieval]:
+    fields = {"metadata": task_metadata(name, "Retrieval", "ndcg_at_10"), "folder": folder, "documents": documents}
+    return type(name, (FromParquet,), fields)
+
+
+def from_hub(name: str) -> type[AbsTaskRetrieval]:
+    where = {"path": f"local/{name}", "revision": "0" * 40}
+    return type(name, (AbsTaskRetrieval,), {"metadata": task_metadata(name, "Retrieval", "ndcg_at_10", dataset=where)})
+
+
+def task_class(name: str, options: dict[str, Any] | None) -> Any:
+    if options is None:
+        return lambda: mteb.get_task(name)
+    return from_parquet(name, **options) if options else from_hub(name)
+
+
+def compared(grid: GridResult, model: SentenceTransformer, make_task: Any, size: Size, full: Size) -> dict[str, Any]:
+    name = make_task().metadata.name
+    of_task = grid.at(tasks=name)
+    sides = (found(of_task, size), oracle(model, make_task(), size))
+    cell, expected = ({"/".join(key[1:]): score for key, score in side.items()} for side in sides)
+    return {"full": grid.score(full, name), "size": str(size), "cell": cell, "mteb": expected}
+
+
+def main(wanted: dict[str, Any]) -> None:
+    model = SentenceTransformer(wanted["model"], device="cpu")
+    size, full = Size.parse(wanted["size"]), Size(6, 384)
+    classes = {name: task_class(name, options) for name, options in wanted["tasks"].items()}
+    grid = evaluate(
+        model, [make() for make in classes.values()], sizes=[size, full], corpus_chunk_size=500, show_progress_bar=False
+    )
+    found_scores = {name: compared(grid, model, make, size, full) for name, make in classes.items()}
+    sys.stdout.write("\n" + json.dumps(found_scores))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

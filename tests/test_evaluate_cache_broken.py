@@ -1,0 +1,73 @@
+"""What is broken in a cache is named; it never becomes a score."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size
+from tests.cache_support import assert_identical, files
+from tests.sts_support import LocalSTS, quiet
+from tests.task_types_search import FewResults
+from tests.task_types_support import marks
+
+pytestmark = marks
+
+SIZES = [Size(1, 8)]
+
+
+def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: int) -> None:
+    """An evaluation that ends with an exception after some batches."""
+    left = iter(range(batches))
+
+    def stop(module: torch.nn.Module, args: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    hook = cast("Any", model[0]).model.get_input_embeddings().register_forward_pre_hook(stop)
+    with pytest.raises(KeyboardInterrupt):
+        quiet(model, task, sizes=SIZES, cache=folder, corpus_chunk_size=7)
+    hook.remove()
+
+
+@pytest.mark.parametrize("what", ["cells/1L-8d.parquet", "cells/1L-8d.json", "texts-query*/000000.safetensors", "search-*"])
+@pytest.mark.parametrize("damage", [lambda raw: raw[: len(raw) // 2], lambda raw: b"\xff" * len(raw)])
+def test_a_broken_file_is_named_and_once_it_is_deleted_all_is_well(
+    tiny: SentenceTransformer, tmp_path: Path, what: str, damage: Callable[[bytes], bytes]
+) -> None:
+    expected = quiet(tiny, FewResults(), sizes=SIZES)
+    if what.startswith("cells"):
+        quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path)
+    else:
+        interrupted(tiny, FewResults(), tmp_path, batches=12)
+    (broken,) = tmp_path.glob(f"st_matryoshka2d/*/*/*/{what}")
+    broken.write_bytes(damage(broken.read_bytes()))
+    with pytest.raises(ValueError, match=f"{broken.name} is broken; delete it"):
+        quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path, corpus_chunk_size=7)
+    broken.unlink()
+    assert_identical(quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path, corpus_chunk_size=7), expected)
+    assert not [path for path in files(tmp_path) if path.suffix == ".safetensors"]
+
+
+def test_a_bit_that_flips_in_a_cell_is_no_other_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    grid = quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    (cell,) = tmp_path.rglob("*.parquet")
+    whole, seed = cell.read_bytes(), random.randrange(10**6)
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # then come the names of the columns
+    generator, errors = random.Random(seed), []
+    for _ in range(25):
+        broken = bytearray(whole)
+        broken[generator.randrange(pages)] ^= 1 << generator.randrange(8)
+        cell.write_bytes(broken)
+        try:
+            assert_identical(quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path), grid)
+        except ValueError as error:
+            errors.append(str(error))
+    assert len(errors) > 3, seed
+    assert all(str(cell) in error for error in errors), seed

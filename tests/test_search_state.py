@@ -1,0 +1,102 @@
+"""How far a search has come: what is written is what is read, and a file of another search is not gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from st_matryoshka2d.evaluation.candidates import Candidates, Rankings
+from st_matryoshka2d.evaluation.search_state import SearchState
+
+BLOCKS, VIEWS, TOP, SHORTLIST, DOCUMENTS = [3, 2], 4, 5, 2, 40
+
+
+def found(scores: list[Tensor], documents: range) -> SearchState:
+    """What a search has found after some documents, (views, queries, all documents) of each block."""
+    state = SearchState.begin(None, "", BLOCKS, VIEWS)
+    for number, of_block in enumerate(scores):
+        rows = torch.arange(documents.start, documents.stop, dtype=torch.int32).expand(BLOCKS[number], -1)
+        part = of_block[:, :, documents.start : documents.stop]
+        state.rankings[number] = state.rankings[number].with_documents(rows, part, TOP)
+        state.candidates[number] = state.candidates[number].with_documents(rows, part, SHORTLIST)
+    state.ranges = [torch.randn(2, 6), torch.randn(2, 3)]
+    state.turns_done = 7
+    return state
+
+
+def random_scores() -> list[Tensor]:
+    return [torch.randn(VIEWS, queries, DOCUMENTS) for queries in BLOCKS]
+
+
+def tensors(state: SearchState) -> list[Tensor]:
+    of_blocks: list[Rankings | Candidates] = [*state.rankings, *state.candidates]
+    return [part for block in of_blocks for part in (block.rows, block.scores)] + state.ranges
+
+
+def assert_same(one: SearchState, other: SearchState) -> None:
+    assert one.turns_done == other.turns_done
+    for left, right in zip(tensors(one), tensors(other), strict=True):
+        assert left.dtype == right.dtype
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("documents", [range(0), range(3), range(DOCUMENTS)])
+def test_what_is_written_is_what_is_read(tmp_path: Path, documents: range) -> None:
+    state, file = found(random_scores(), documents), tmp_path / "deeper" / "search.safetensors"
+    state.save(file, "this search")
+    state.save(file, "this search")
+    assert_same(SearchState.begin(file, "this search", BLOCKS, VIEWS), state)
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_another_search_begins_anew(tmp_path: Path) -> None:
+    file = tmp_path / "search.safetensors"
+    found(random_scores(), range(9)).save(file, "another search")
+    state = SearchState.begin(file, "this search", BLOCKS, VIEWS)
+    assert_same(state, SearchState.begin(None, "this search", BLOCKS, VIEWS))
+    assert (state.turns_done, state.ranges, file.exists()) == (0, [], False)
+
+
+def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found(random_scores(), range(9)).save(None, "this search")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_read_can_be_gone_on_with(tmp_path: Path) -> None:
+    """The tensors are no window into the file, which is replaced while they are in use."""
+    scores, file = random_scores(), tmp_path / "search.safetensors"
+    found(scores, range(11)).save(file, "this search")
+    state = SearchState.begin(file, "this search", BLOCKS, VIEWS)
+    before = [tensor.clone() for tensor in tensors(state)]
+    found(random_scores(), range(11)).save(file, "this search")
+    file.write_bytes(b"")
+    assert all(torch.equal(left, right) for left, right in zip(tensors(state), before, strict=True))
+
+
+def test_parts_of_several_processes_are_one_search() -> None:
+    scores = random_scores()
+    parts = [found(scores, range(0, 13)), found(scores, range(13, 13)), found(scores, range(13, DOCUMENTS))]
+    whole = SearchState.merged(parts, TOP, SHORTLIST)
+    for number, of_block in enumerate(scores):
+        best = of_block.topk(TOP, dim=2)
+        assert torch.equal(whole.rankings[number].scores, best.values)
+        assert torch.equal(whole.rankings[number].rows.long(), best.indices)
+        for query in range(BLOCKS[number]):
+            kept = whole.candidates[number].rows[query]
+            expected = set(of_block[:, query].topk(SHORTLIST, dim=1).indices.flatten().tolist())
+            assert {int(row) for row in kept if row >= 0} == expected
+            for place, row in enumerate(kept.tolist()):
+                if row >= 0:
+                    assert torch.equal(whole.candidates[number].scores[:, query, place], of_block[:, query, row])
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 300])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "search.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{file} is broken; delete it"):
+        SearchState.begin(file, "this search", BLOCKS, VIEWS)

@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 SIZES = [Size(1, 8), Size(2, 16), Size(4, 32)]
 PRECISIONS = {"retrieval": ["float32", "int8"]}  # of the others, float32 alone
-CORPUS_CHUNK = 7
+CHUNK, CORPUS_CHUNK = 16, 7
 KILLS = 4
 
 # By its first two words a text tells which task has embedded it, and as what.
@@ -60,7 +60,7 @@ Counts = Counter[str]
 def main(root: Path) -> None:
     """Write `<kind>.json`, and for each kind the grid of a run without a cache, of a whole one and of a killed one."""
     torch.set_num_threads(1)
-    encoder._CHUNK = 16  # so that a small task is embedded in several chunks
+    encoder._CHUNK = CHUNK  # so that a small task is embedded in several chunks
     seed = int.from_bytes(os.urandom(4))
     generator = random.Random(seed)
     model = families.pipeline(families.CONFIGS["bert"](), root / "model", "mean", dense=None, normalize=False)
@@ -94,10 +94,12 @@ def _killed_at(
     held: Counts = Counter()
     for moment in moments:
         this = run(name, moment)
-        again = sorted((this["read"] - (whole - held)).elements())
+        told = {"name": name, "moment": moment, "signal": this["signal"]}
+        told["again"] = sorted((this["read"] - (whole - held)).elements())
+        told["lost"] = held.total() + this["read"].total()
         held = _held(folder / name, folder.name, whole)
-        told = {"name": name, "moment": moment, "signal": this["signal"], "again": again, "held": held.total()}
-        runs.append(told | _state(folder / name))
+        told["lost"] -= held.total()
+        runs.append(told | {"held": held.total()} | _state(folder / name))
     return runs
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from st_matryoshka2d import GridResult
 from tests.cache_support import assert_identical, scores_of_mteb
-from tests.evaluate_resume_script import KILLS, KINDS, PRECISIONS, SIZES
+from tests.evaluate_resume_script import CHUNK, KILLS, KINDS, PRECISIONS, SIZES
 
 KILLED = {signal.SIGKILL, signal.SIGXFSZ}  # the second one in the middle of a file
 
@@ -93,6 +93,13 @@ def test_no_text_that_is_on_disk_is_embedded_again(root: Path, kind: str) -> Non
     runs, seed = said(root, kind)
     for run in runs:
         assert run["again"] == [], f"{seed}, {run['name']}, killed at {run['moment']}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_loses_one_chunk_at_most(root: Path, kind: str) -> None:
+    runs, seed = said(root, kind)
+    for run in runs:
+        assert run["lost"] <= (CHUNK if run["signal"] else 0), f"{seed}, {run['name']}, killed at {run['moment']}"
 
 
 @pytest.mark.parametrize("kind", KINDS)

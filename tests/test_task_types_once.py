@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size
+from st_matryoshka2d import Size, truncate
 from tests import task_types_labels as labels
 from tests import task_types_search as search
-from tests.sts_support import LocalSTS, quiet, read_along
+from tests.sts_support import quiet, read_along
 from tests.task_types_support import MakeTask, marks, oracle
 
 pytestmark = marks
@@ -21,28 +21,22 @@ MANY: dict[str, Any] = {"num_layers": [1, 2, 3, 4], "dims": [4, 8, 15, 16, 32]}
 PROMPTS = {"query": "the old ", "document": "a river "}
 
 
-def seen_by_the_grid(model: SentenceTransformer, task: Any, **wanted: Any) -> Counter[str]:
-    """How often each text was embedded. What a model is probed with, a few texts whatever the task, is left out."""
-    model.prompts, prompts = {}, model.prompts
+def seen_while(model: SentenceTransformer, work: Callable[[], object]) -> Counter[str]:
+    """How often each text was embedded; what a cut is verified with, a few texts whatever the task, is left out."""
     seen = read_along(model)
-    other = LocalSTS()
-    other.load_data()
-    quiet(model, other, sizes=[Size(1, 4)])
-    probes = set(seen) - other.texts()
-    model.prompts = prompts
-    assert len(probes) <= 5
+    truncate(model, 1, 4)
+    verified_with = set(seen)
     seen.clear()
-    quiet(model, task, **{**MANY, **wanted})
-    once = Counter({text: count for text, count in seen.items() if text not in probes})
-    seen.clear()
-    return once
+    work()
+    return Counter({text: count for text, count in seen.items() if text not in verified_with})
+
+
+def seen_by_the_grid(model: SentenceTransformer, task: Any, **wanted: Any) -> Counter[str]:
+    return seen_while(model, lambda: quiet(model, task, **{**MANY, **wanted}))
 
 
 def seen_by_mteb(model: SentenceTransformer, task: Any) -> set[str]:
-    """Texts that mteb needs for one size."""
-    seen = read_along(model)
-    oracle(model, task, Size(1, 4))
-    return set(seen)
+    return set(seen_while(model, lambda: oracle(model, task, Size(1, 4))))
 
 
 def texts(rows: Iterable[dict[str, Any]], prompt: str = "") -> set[str]:

@@ -54,7 +54,9 @@ def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
         model = cut(layer)
         for dim in DIMS:
             evaluator = EmbeddingSimilarityEvaluator(
-                *(pairs[name].tolist() for name in ("sentence1", "sentence2", "score")),
+                pairs["sentence1"].tolist(),
+                pairs["sentence2"].tolist(),
+                pairs["score"].tolist(),
                 batch_size=batch_size,
                 truncate_dim=dim,
                 write_csv=False,
@@ -81,7 +83,7 @@ def by_us(pairs: pd.DataFrame, batch_size: int) -> Scores:
     """One load, one encoding of each different sentence."""
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     grid = evaluate(model, sts_task(pairs, name="STS-B test"), LAYERS, DIMS, batch_size=batch_size, show_progress_bar=False)
-    return {(layer, dim): float(grid.pivot().loc[layer, dim]) for layer in LAYERS for dim in DIMS}
+    return {(size.num_layers, size.dim): grid.score(size) for size in grid.sizes}
 
 
 WAYS: dict[str, Callable[[pd.DataFrame, int], Scores]] = {"ours": by_us, "layers": by_layers, "pairs": by_pairs}
@@ -122,8 +124,8 @@ def time_table(options: argparse.Namespace) -> pd.DataFrame:
     runs = pd.DataFrame(rows)
     ours = runs[runs["way"] == "ours"].set_index("round")
     table = []
-    for way, of_way in runs.groupby("way", sort=False):
-        of_way = of_way.set_index("round")
+    for way in WAYS:
+        of_way = runs[runs["way"] == way].set_index("round")
         first = of_way["scores"].iloc[0]
         table.append(
             {

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from st_matryoshka2d.elastic import TruncatedTransformer as TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes as encode_sizes
-    from st_matryoshka2d.evaluation.coordinate_spread import coordinate_spread as coordinate_spread
     from st_matryoshka2d.evaluation.evaluate import evaluate as evaluate
-    from st_matryoshka2d.evaluation.evaluate_truncations import evaluate_truncations as evaluate_truncations
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator as GridEvaluator
     from st_matryoshka2d.evaluation.funnel.evaluate_funnel import evaluate_funnel as evaluate_funnel
     from st_matryoshka2d.evaluation.funnel.result import FunnelResult as FunnelResult
+    from st_matryoshka2d.evaluation.grid.result import GridResult as GridResult
     from st_matryoshka2d.evaluation.own_data.classification import classification_task as classification_task
     from st_matryoshka2d.evaluation.own_data.retrieval import retrieval_task as retrieval_task
     from st_matryoshka2d.evaluation.own_data.sts import sts_task as sts_task
-    from st_matryoshka2d.evaluation.result import GridResult as GridResult
+    from st_matryoshka2d.evaluation.truncation.evaluate_truncations import evaluate_truncations as evaluate_truncations
+    from st_matryoshka2d.evaluation.truncation.spread import coordinate_spread as coordinate_spread
     from st_matryoshka2d.latency import benchmark_latency as benchmark_latency
     from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
     from st_matryoshka2d.sizes import Size as Size
@@ -31,16 +31,16 @@ __version__ = "0.1.0"
 _HOME = {
     "FunnelResult": "evaluation.funnel.result",
     "GridEvaluator": "evaluation.evaluator",
-    "GridResult": "evaluation.result",
+    "GridResult": "evaluation.grid.result",
     "Size": "sizes",
     "TruncatedTransformer": "elastic",
     "benchmark_latency": "latency",
     "classification_task": "evaluation.own_data.classification",
-    "coordinate_spread": "evaluation.coordinate_spread",
+    "coordinate_spread": "evaluation.truncation.spread",
     "encode_sizes": "encode",
     "evaluate": "evaluation.evaluate",
     "evaluate_funnel": "evaluation.funnel.evaluate_funnel",
-    "evaluate_truncations": "evaluation.evaluate_truncations",
+    "evaluate_truncations": "evaluation.truncation.evaluate_truncations",
     "load": "submodel",
     "plot_speedup": "plots.speedup",
     "retrieval_task": "evaluation.own_data.retrieval",

@@ -12,7 +12,7 @@ from mteb.results import TaskResult
 from safetensors.numpy import load_file
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.columns import CELL
+from st_matryoshka2d.evaluation.grid.columns import CELL
 
 
 def assert_identical(one: GridResult, other: GridResult) -> None:

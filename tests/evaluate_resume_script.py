@@ -26,8 +26,8 @@ from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.evaluation import encoder
-from st_matryoshka2d.evaluation.memo import Memo
+from st_matryoshka2d.evaluation.encoding import encoder
+from st_matryoshka2d.evaluation.encoding.memo import Memo
 from tests import families
 from tests.cache_support import files, read_whole, unfinished
 from tests.sts_support import LocalSTS, quiet

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.evaluation.cost import costs
+from st_matryoshka2d.evaluation.choice.cost import costs
 from tests.choice_support import BITS, random_grid, random_times, timed, with_scores
 
 DEPTHS = (1, 2, 4)

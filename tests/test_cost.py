@@ -12,7 +12,7 @@ import pytest
 from sentence_transformers.util import quantize_embeddings
 
 from st_matryoshka2d import GridResult, benchmark_latency
-from st_matryoshka2d.evaluation.cost import costs, vector_bytes
+from st_matryoshka2d.evaluation.choice.cost import costs, vector_bytes
 from tests.choice_support import BITS, random_grid, random_times
 
 

@@ -15,10 +15,10 @@ from mteb.cache import ResultCache
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate
-from st_matryoshka2d.evaluation.encoder import EncodeOnce
-from st_matryoshka2d.evaluation.memo import Memo
-from st_matryoshka2d.evaluation.view_encoder import ViewEncoder
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
+from st_matryoshka2d.evaluation.encoding.memo import Memo
+from st_matryoshka2d.evaluation.encoding.view_encoder import ViewEncoder
+from st_matryoshka2d.evaluation.views.views import View
 from tests.sts_support import AsymmetricSTS, LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
 
 pytestmark = [

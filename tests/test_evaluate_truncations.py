@@ -16,8 +16,8 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
-from st_matryoshka2d.evaluation.removed import truncation_dims
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.truncation.removed import truncation_dims
+from st_matryoshka2d.evaluation.views.views import View
 from tests import families
 from tests.sts_support import LocalSTS, OtherSTS, cells, cells_of_mteb
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import FunnelResult, Size, evaluate_funnel, truncate
-from st_matryoshka2d.evaluation.candidates import Candidates, Rankings
-from st_matryoshka2d.evaluation.found import Found
 from st_matryoshka2d.evaluation.funnel.judged import judged
 from st_matryoshka2d.evaluation.funnel.measures import Funnel, measured
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.search.candidates import Candidates, Rankings
+from st_matryoshka2d.evaluation.search.found import Found
+from st_matryoshka2d.evaluation.views.views import View
 from tests.sts_support import LocalSTS, quiet, read_along
 from tests.task_types_labels import aggregate
 from tests.task_types_search import (

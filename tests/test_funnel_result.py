@@ -14,7 +14,7 @@ import pytest
 
 from st_matryoshka2d import FunnelResult
 from st_matryoshka2d.evaluation.funnel.stages import stage_costs
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.views.views import View
 from st_matryoshka2d.sizes import Size
 
 PLACES = [("A", "test", "one"), ("A", "test", "two"), ("A", "dev", "one"), ("B", "test", "one")]

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.cost import costs
+from st_matryoshka2d.evaluation.choice.cost import costs
 from tests.choice_support import random_grid, timed, with_scores
 
 

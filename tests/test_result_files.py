@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.columns import ITEM_COLUMNS
-from st_matryoshka2d.evaluation.files import replace_file
+from st_matryoshka2d.evaluation.grid.columns import ITEM_COLUMNS
+from st_matryoshka2d.evaluation.grid.files import replace_file
 from tests.cache_support import assert_identical
 
 ENDINGS = ["parquet", "json"]

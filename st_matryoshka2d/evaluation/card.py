@@ -6,9 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.files import replace_file
-from st_matryoshka2d.evaluation.result import GridResult
+from st_matryoshka2d.evaluation.grid import pivots
+from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.grid.result import GridResult
 
 __all__ = ["add_grid_to_model_card"]
 

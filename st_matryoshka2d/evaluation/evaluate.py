@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from mteb import ResultCache
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.evaluation.columns import AXES
-from st_matryoshka2d.evaluation.precision import check_precision
+from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.grid.result import GridResult
 from st_matryoshka2d.evaluation.random_states import random_states_kept
-from st_matryoshka2d.evaluation.result import GridResult
-from st_matryoshka2d.evaluation.scoring import score_views
-from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.scoring.scoring import score_views
+from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks
+from st_matryoshka2d.evaluation.views.precision import check_precision
+from st_matryoshka2d.evaluation.views.views import View
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 

@@ -16,10 +16,10 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.model import BaseModel
 
 from st_matryoshka2d.evaluation.evaluate import evaluate
-from st_matryoshka2d.evaluation.files import replace_file
+from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.grid.result import GridResult
 from st_matryoshka2d.evaluation.random_states import random_states_kept
-from st_matryoshka2d.evaluation.result import GridResult
-from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
+from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.layers import unwrap
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 

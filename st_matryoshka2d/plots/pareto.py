@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.cost import costs, name_of, vector_bytes
-from st_matryoshka2d.evaluation.pareto import checked_costs, on_front, time_column
+from st_matryoshka2d.evaluation.choice.cost import costs, name_of, vector_bytes
+from st_matryoshka2d.evaluation.choice.pareto import checked_costs, on_front, time_column
+from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.plots.labels import label_points
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.result import GridResult
+    from st_matryoshka2d.evaluation.grid.result import GridResult
 
 __all__ = ["pareto_plot", "plot_pareto"]
 

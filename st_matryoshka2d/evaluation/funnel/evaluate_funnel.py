@@ -12,17 +12,17 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.evaluation.archive import Archive
-from st_matryoshka2d.evaluation.columns import AXES
-from st_matryoshka2d.evaluation.encoder import EncodeOnce
+from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
 from st_matryoshka2d.evaluation.funnel.result import FunnelResult
 from st_matryoshka2d.evaluation.funnel.run import Run
 from st_matryoshka2d.evaluation.funnel.stages import ascending, pairs_of
-from st_matryoshka2d.evaluation.precision import check_precision
+from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.processes import Processes
 from st_matryoshka2d.evaluation.random_states import random_states_kept
-from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.scoring.archive import Archive
+from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks, parts_of
+from st_matryoshka2d.evaluation.views.precision import check_precision
+from st_matryoshka2d.evaluation.views.views import View
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from st_matryoshka2d.evaluation.encoder import EncodeOnce
-from st_matryoshka2d.evaluation.found import Found, Search
+from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
+from st_matryoshka2d.evaluation.search.found import Found, Search
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -23,7 +23,7 @@ class FunnelSearch:
     Example:
         >>> import mteb
         >>> from st_matryoshka2d import Size, retrieval_task
-        >>> from st_matryoshka2d.evaluation.views import View
+        >>> from st_matryoshka2d.evaluation.views.views import View
         >>> search = FunnelSearch(EncodeOnce(model, [View(Size(6, 64)), View(Size(6, 384))], shortlist=2))
         >>> task = retrieval_task({"d1": "a kitten", "d2": "rain", "d3": "chess"}, {"q1": "small cat"}, {"q1": ["d1"]})
         >>> _ = mteb.evaluate(search, task, cache=None, show_progress_bar=False)

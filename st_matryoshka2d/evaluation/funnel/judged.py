@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.found import Found
+from st_matryoshka2d.evaluation.search.found import Found
 
 __all__ = ["Judged", "judged", "position_in"]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.files import replace_file
 from st_matryoshka2d.evaluation.funnel.means import COLUMNS, KEYS, markdown, mean_over_tasks, with_kept
+from st_matryoshka2d.evaluation.grid import pivots
+from st_matryoshka2d.evaluation.grid.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,15 +14,15 @@ import mteb
 from mteb.abstasks import AbsTask
 from mteb.types import EncodeKwargs
 
-from st_matryoshka2d.evaluation.archive import Archive
-from st_matryoshka2d.evaluation.encoder import EncodeOnce
-from st_matryoshka2d.evaluation.files import replace_file
-from st_matryoshka2d.evaluation.found import Found
+from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
 from st_matryoshka2d.evaluation.funnel.funnel_search import FunnelSearch
 from st_matryoshka2d.evaluation.funnel.judged import judged
 from st_matryoshka2d.evaluation.funnel.measures import Funnel, measured
 from st_matryoshka2d.evaluation.funnel.stages import stage_costs
-from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
+from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.scoring.archive import Archive
+from st_matryoshka2d.evaluation.scoring.tasks import data_of, fresh, parts_of
+from st_matryoshka2d.evaluation.search.found import Found
 
 __all__ = ["Run"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 
-from st_matryoshka2d.evaluation.cost import vector_bytes
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.choice.cost import vector_bytes
+from st_matryoshka2d.evaluation.views.views import View
 
 __all__ = ["ascending", "pairs_of", "stage_costs"]
 

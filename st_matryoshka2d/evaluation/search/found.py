@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from st_matryoshka2d.evaluation.candidates import Candidates, Rankings
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.search.candidates import Candidates, Rankings
+from st_matryoshka2d.evaluation.views.views import View
 
 if TYPE_CHECKING:
     from mteb.types import QueryDatasetType

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.evaluation.grid.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
 
 __all__ = ["checked", "common_latency", "joined", "narrowed"]
 

@@ -15,9 +15,9 @@ from mteb import ResultCache
 from mteb.abstasks import AbsTask
 from mteb.results import TaskResult
 
-from st_matryoshka2d.evaluation.files import replace_file
-from st_matryoshka2d.evaluation.result import GridResult
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.grid.result import GridResult
+from st_matryoshka2d.evaluation.views.views import View
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta

@@ -17,17 +17,17 @@ from mteb.types import PromptType
 from torch import Tensor
 from tqdm.auto import trange
 
-from st_matryoshka2d.evaluation.candidates import Rankings
-from st_matryoshka2d.evaluation.found import Found, Search
-from st_matryoshka2d.evaluation.precision import quantise, ranges_of
-from st_matryoshka2d.evaluation.search_state import SearchState
-from st_matryoshka2d.evaluation.similarities import prefix_similarities
-from st_matryoshka2d.evaluation.views import Truncation, View
+from st_matryoshka2d.evaluation.search.candidates import Rankings
+from st_matryoshka2d.evaluation.search.found import Found, Search
+from st_matryoshka2d.evaluation.search.similarities import prefix_similarities
+from st_matryoshka2d.evaluation.search.state import SearchState
+from st_matryoshka2d.evaluation.views.precision import quantise, ranges_of
+from st_matryoshka2d.evaluation.views.views import Truncation, View
 
 if TYPE_CHECKING:
     from mteb.types import CorpusDatasetType
 
-    from st_matryoshka2d.evaluation.encoder import EncodeOnce
+    from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
 
 __all__ = ["search"]
 

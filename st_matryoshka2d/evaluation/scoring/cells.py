@@ -14,9 +14,9 @@ from mteb.results import TaskResult
 from numpy.typing import NDArray
 from sentence_transformers.util import SimilarityFunction
 
-from st_matryoshka2d.evaluation.columns import AXES, COLUMNS, ITEM_COLUMNS
-from st_matryoshka2d.evaluation.result import GridResult
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.grid.columns import AXES, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.evaluation.grid.result import GridResult
+from st_matryoshka2d.evaluation.views.views import View
 
 if TYPE_CHECKING:
     from mteb.types import Array

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from st_matryoshka2d.evaluation.files import replace_file
+from st_matryoshka2d.evaluation.grid.files import replace_file
 
 __all__ = ["Memo"]
 

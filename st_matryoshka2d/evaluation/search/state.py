@@ -10,8 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.candidates import Candidates, Rankings
-from st_matryoshka2d.evaluation.files import replace_file
+from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.search.candidates import Candidates, Rankings
 
 __all__ = ["SearchState"]
 

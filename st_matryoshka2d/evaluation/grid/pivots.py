@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import AXES
 
 __all__ = ["metric_name", "percent", "pivot", "subject"]
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from st_matryoshka2d.evaluation.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.evaluation.grid.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
 
 __all__ = ["read", "replace_file", "write"]
 

@@ -11,11 +11,11 @@ from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d.evaluation.columns import AXES
-from st_matryoshka2d.evaluation.encoder import EncodeOnce
-from st_matryoshka2d.evaluation.found import Search
-from st_matryoshka2d.evaluation.precision import quantise
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
+from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.search.found import Search
+from st_matryoshka2d.evaluation.views.precision import quantise
+from st_matryoshka2d.evaluation.views.views import View
 
 if TYPE_CHECKING:
     from datasets import Dataset

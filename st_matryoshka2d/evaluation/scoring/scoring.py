@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,8 +13,6 @@ from typing import Any
 
 import joblib
 import mteb
-import numpy as np
-import torch
 from mteb import ResultCache
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
@@ -25,14 +22,15 @@ from mteb.types import EncodeKwargs
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.evaluation.archive import Archive
-from st_matryoshka2d.evaluation.cells import Items, cell, query_items, sts_items
-from st_matryoshka2d.evaluation.encoder import EncodeOnce
+from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
+from st_matryoshka2d.evaluation.encoding.view_encoder import ViewEncoder
+from st_matryoshka2d.evaluation.grid.result import GridResult
 from st_matryoshka2d.evaluation.processes import Processes
-from st_matryoshka2d.evaluation.result import GridResult
-from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of
-from st_matryoshka2d.evaluation.view_encoder import ViewEncoder
-from st_matryoshka2d.evaluation.views import View
+from st_matryoshka2d.evaluation.random_states import random_states_kept
+from st_matryoshka2d.evaluation.scoring.archive import Archive
+from st_matryoshka2d.evaluation.scoring.cells import Items, cell, query_items, sts_items
+from st_matryoshka2d.evaluation.scoring.tasks import data_of, fresh, parts_of
+from st_matryoshka2d.evaluation.views.views import View
 
 __all__ = ["score_views"]
 
@@ -67,7 +65,7 @@ def score_views(
     total = sum(len(parts_of(task)) for task in tasks) * len(views)
     with (
         processes.failing_together(),
-        _random_states_kept(),
+        random_states_kept(),
         tqdm(total=total, desc="Scores", disable=not show_progress_bar) as bar,
     ):
         shared = EncodeOnce(
@@ -229,15 +227,3 @@ def _quiet_mteb() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(before)
-
-
-@contextmanager
-def _random_states_kept() -> Iterator[None]:
-    """Give the global generators back as they were: mteb seeds them, and training goes on after an evaluation."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
-        try:
-            yield
-        finally:
-            random.setstate(of_python)
-            np.random.set_state(of_numpy)  # noqa: NPY002

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from st_matryoshka2d.evaluation.significance import fisher_z_test, paired_t_test, steiger_test
+from st_matryoshka2d.evaluation.significance.tests import fisher_z_test, paired_t_test, steiger_test
 
 __all__ = ["CellTest", "Items", "cell_test"]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from mteb import ResultCache
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.evaluation.removed import truncation_dims
-from st_matryoshka2d.evaluation.scoring import score_views
-from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks
-from st_matryoshka2d.evaluation.truncation_result import TruncationResult
-from st_matryoshka2d.evaluation.truncations import PCA, RandomSubset, Window
-from st_matryoshka2d.evaluation.views import FIRST, Truncation, View
+from st_matryoshka2d.evaluation.scoring.scoring import score_views
+from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks
+from st_matryoshka2d.evaluation.truncation.removed import truncation_dims
+from st_matryoshka2d.evaluation.truncation.result import TruncationResult
+from st_matryoshka2d.evaluation.truncation.truncations import PCA, RandomSubset, Window
+from st_matryoshka2d.evaluation.views.views import FIRST, Truncation, View
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, within
 

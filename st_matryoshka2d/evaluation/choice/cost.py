@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.sizes import Size, positive_int
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.result import GridResult
+    from st_matryoshka2d.evaluation.grid.result import GridResult
 
 __all__ = ["HOW_TO_TIME", "checked_latency", "costs", "full_row", "name_of", "vector_bytes"]
 

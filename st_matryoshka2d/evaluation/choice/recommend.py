@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation.cost import HOW_TO_TIME, costs, full_row, name_of
-from st_matryoshka2d.evaluation.pareto import time_column
+from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, costs, full_row, name_of
+from st_matryoshka2d.evaluation.choice.pareto import time_column
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.result import GridResult
+    from st_matryoshka2d.evaluation.grid.result import GridResult
 
 __all__ = ["Recommendation", "recommend"]
 

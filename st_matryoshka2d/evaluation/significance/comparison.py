@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation import matching, pivots, tables
-from st_matryoshka2d.evaluation.cell_test import cell_test
-from st_matryoshka2d.evaluation.columns import AXES
-from st_matryoshka2d.evaluation.result import GridResult
-from st_matryoshka2d.evaluation.significance import holm
+from st_matryoshka2d.evaluation.grid import pivots, tables
+from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.grid.result import GridResult
+from st_matryoshka2d.evaluation.significance import matching
+from st_matryoshka2d.evaluation.significance.tests import holm
+from st_matryoshka2d.evaluation.significance.which_test import cell_test
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.sizes import Size
 
 __all__ = ["FIRST", "First", "Truncation", "View"]

@@ -10,7 +10,7 @@ from mteb.models import CompressionWrapper, ModelMeta
 from mteb.types import OutputDType
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import AXES
 
 __all__ = ["check_precision", "quantise", "ranges_of"]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.cost import HOW_TO_TIME, costs
+from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, costs
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.result import GridResult
+    from st_matryoshka2d.evaluation.grid.result import GridResult
 
 __all__ = ["checked_costs", "on_front", "pareto", "time_column"]
 

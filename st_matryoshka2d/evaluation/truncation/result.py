@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.columns import AXES
-from st_matryoshka2d.evaluation.removed import percent_removed
-from st_matryoshka2d.evaluation.result import GridResult
+from st_matryoshka2d.evaluation.grid import pivots
+from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.grid.result import GridResult
+from st_matryoshka2d.evaluation.truncation.removed import percent_removed
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:

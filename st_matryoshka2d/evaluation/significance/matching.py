@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.cell_test import Items
-from st_matryoshka2d.evaluation.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.significance.which_test import Items
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.result import GridResult
+    from st_matryoshka2d.evaluation.grid.result import GridResult
 
 __all__ = ["Cell", "cell_of", "items_by_cell", "joined", "names", "plain"]
 

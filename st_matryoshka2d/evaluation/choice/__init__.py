@@ -1,0 +1,1 @@
+"""What a size costs, and which one to ship."""

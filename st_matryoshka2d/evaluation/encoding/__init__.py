@@ -1,0 +1,1 @@
+"""Texts to embeddings, each once, and what mteb sees of them."""

@@ -1,0 +1,1 @@
+"""Scores at many sizes: `GridResult`."""

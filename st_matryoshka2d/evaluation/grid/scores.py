@@ -1,0 +1,171 @@
+"""The data of a grid: a tidy table, what its scores are made of, and what depths cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import pandas as pd
+
+from st_matryoshka2d.evaluation.choice import cost
+from st_matryoshka2d.evaluation.grid import files, pivots, rows
+from st_matryoshka2d.evaluation.grid.columns import AXES, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.sizes import Size
+
+__all__ = ["Scores"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores:
+    """What `GridResult` holds; see there.
+
+    Args:
+        frame: The scores.
+        items: What they are made of.
+        model: Name of the model.
+        latency: What each depth costs.
+    """
+
+    frame: pd.DataFrame
+    items: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ITEM_COLUMNS))
+    model: str = ""
+    latency: pd.DataFrame | None = None
+
+    def __post_init__(self) -> None:
+        frame, items = rows.checked(self.frame, self.items)
+        object.__setattr__(self, "frame", frame)  # the class is frozen
+        object.__setattr__(self, "items", items)
+        if self.latency is not None:
+            object.__setattr__(self, "latency", cost.checked_latency(self.latency, frame["num_layers"]))
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks, in the order scored."""
+        return list(self.frame["task"].unique())
+
+    @property
+    def sizes(self) -> list[Size]:
+        """Sizes scored, ascending."""
+        pairs = self.frame[["num_layers", "dim"]].drop_duplicates()
+        return sorted(Size(int(n), int(d)) for n, d in pairs.itertuples(index=False))
+
+    @property
+    def precisions(self) -> list[str]:
+        """Precisions scored, in the order scored."""
+        return list(self.frame["precision"].unique())
+
+    @property
+    def truncations(self) -> list[str]:
+        """Names of the ways in which embeddings were narrowed, in the order scored."""
+        return list(self.frame["truncation"].unique())
+
+    def at(
+        self, *, precision: str | None = None, truncation: str | None = None, tasks: str | Sequence[str] | None = None
+    ) -> Self:
+        """The grid of one precision, of one way of truncating, or of some tasks alone.
+
+        Args:
+            precision: One of `precisions`.
+            truncation: One of `truncations`.
+            tasks: Names of tasks.
+
+        Raises:
+            ValueError: The grid has no such precision, truncation or task.
+        """
+        frame, items = self.frame, self.items
+        for column, values in (("precision", precision), ("truncation", truncation), ("task", tasks)):
+            frame, items = rows.narrowed(frame, items, column, values)
+        return replace(self, frame=frame, items=items)
+
+    @classmethod
+    def merge(cls, grids: Sequence[Self]) -> Self:
+        """One grid of several, with the rows of all of them in the order given.
+
+        Args:
+            grids: Grids of one model that have no cell in common: other tasks, sizes, precisions or truncations.
+
+        Raises:
+            ValueError: There is no grid, they are of different models, two have a score in common, or different latencies.
+        """
+        if not grids:
+            raise ValueError("There is no grid to merge.")
+        if len(names := {grid.model for grid in grids}) > 1:
+            raise ValueError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
+        frame, items = rows.joined([(grid.frame, grid.items) for grid in grids])
+        return cls(frame, items, grids[0].model, rows.common_latency([grid.latency for grid in grids]))
+
+    def with_latency(self, times: pd.DataFrame) -> Self:
+        """The grid with what each depth costs, for `recommend`, `pareto` and `plot_pareto`.
+
+        Args:
+            times: What `benchmark_latency(model)` returns, or a table of your own with `num_layers`,
+                `milliseconds_per_text` and, if you like, `parameters`.
+
+        Raises:
+            ValueError: A column or a depth of the grid is missing, a depth is there twice, or a time is not above 0.
+        """
+        return replace(self, latency=times)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of the tidy table, with `precision` and `truncation` only where there is more than the plain one."""
+        told = [axis for axis, plain in AXES.items() if set(self.frame[axis]) != {plain}]
+        return self.frame[[*COLUMNS, *told]].copy()
+
+    def pivot(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+        """Scores by layers (rows) and dims (columns).
+
+        A task's score is the mean over its splits and subsets, as in mteb. A mean with a NaN in it is NaN. Sizes that
+        were not scored are NaN too.
+
+        Args:
+            task: Name of one task; None for the mean over tasks.
+            metric: Name of a metric; None for each task's main metric.
+
+        Raises:
+            ValueError: There is no such task or metric.
+        """
+        return pivots.pivot(self.frame, task, metric)
+
+    def score(self, size: Size | str, task: str | None = None) -> float:
+        """The main score at one size, in mteb's units.
+
+        Args:
+            size: A `Size`, or text such as `"6L-128d"`.
+            task: Name of one task; None for the mean over tasks.
+
+        Raises:
+            ValueError: There is no such task, or the size was not scored.
+        """
+        wanted = Size.parse(size) if isinstance(size, str) else size
+        if not isinstance(wanted, Size):
+            raise TypeError(f"size must be a Size or text such as '6L-128d', got {size!r}.")
+        if wanted not in self.sizes:
+            raise ValueError(f"{wanted} was not scored; there are {', '.join(map(str, self.sizes))}.")
+        return float(self.pivot(task)[wanted.dim][wanted.num_layers])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything, items too, to one file, which is never left half written.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        files.write(path, self.frame, self.items, {"model": self.model, "latency": self.latency})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: Another ending, or the file is not a saved grid.
+        """
+        frame, items, names = files.read(path)
+        return cls(frame, items, **names)

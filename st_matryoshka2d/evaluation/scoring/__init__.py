@@ -1,0 +1,1 @@
+"""mteb's own evaluation of each size, kept on disk."""

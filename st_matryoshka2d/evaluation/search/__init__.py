@@ -1,0 +1,1 @@
+"""A corpus once, in chunks, for all sizes."""

@@ -1,0 +1,1 @@
+"""Whether two grids differ by more than chance."""

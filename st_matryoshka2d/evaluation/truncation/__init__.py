@@ -1,0 +1,1 @@
+"""Other coordinates than the first: the baselines of matryoshka training."""

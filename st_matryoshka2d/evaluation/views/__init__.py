@@ -1,0 +1,1 @@
+"""What is scored: a size, a precision, a choice of coordinates."""

@@ -24,7 +24,7 @@ from torch import distributed
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.evaluation.scoring import processes
+from st_matryoshka2d.evaluation import processes
 from tests import task_types_labels as labels
 from tests.sts_support import LocalSTS, quiet, read_along
 from tests.task_types_support import Writer

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import mteb
 import pandas as pd
 from datasets import Dataset
+from mteb.abstasks.abstask import AbsTask
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import GridResult, Size, evaluate
+from st_matryoshka2d import Size, evaluate
 from tests.task_types_support import found, oracle, task_metadata
 
 
@@ -51,29 +53,29 @@ def from_hub(name: str) -> type[AbsTaskRetrieval]:
     return type(name, (AbsTaskRetrieval,), {"metadata": task_metadata(name, "Retrieval", "ndcg_at_10", dataset=where)})
 
 
-def task_class(name: str, options: dict[str, Any] | None) -> Any:
-    if options is None:
-        return lambda: mteb.get_task(name)
-    return from_parquet(name, **options) if options else from_hub(name)
+def maker(name: str, options: dict[str, Any]) -> Callable[[], AbsTask]:
+    if "folder" in options:
+        return from_parquet(name, options["folder"], options["documents"])
+    return from_hub(name) if options.get("local") else lambda: mteb.get_task(name)
 
 
-def compared(grid: GridResult, model: SentenceTransformer, make_task: Any, size: Size, full: Size) -> dict[str, Any]:
-    name = make_task().metadata.name
-    of_task = grid.at(tasks=name)
-    sides = (found(of_task, size), oracle(model, make_task(), size))
+def scored(model: SentenceTransformer, make_task: Callable[[], AbsTask], size: Size, with_cell: bool) -> dict[str, Any]:
+    full = Size(6, 384)
+    sizes = [size, full] if with_cell else [full]
+    grid = evaluate(model, make_task(), sizes=sizes, corpus_chunk_size=500, show_progress_bar=False)
+    sides = (found(grid, size), oracle(model, make_task(), size)) if with_cell else ({}, {})
     cell, expected = ({"/".join(key[1:]): score for key, score in side.items()} for side in sides)
-    return {"full": grid.score(full, name), "size": str(size), "cell": cell, "mteb": expected}
+    return {"full": grid.score(full), "cell": cell, "mteb": expected}
 
 
 def main(wanted: dict[str, Any]) -> None:
     model = SentenceTransformer(wanted["model"], device="cpu")
-    size, full = Size.parse(wanted["size"]), Size(6, 384)
-    classes = {name: task_class(name, options) for name, options in wanted["tasks"].items()}
-    grid = evaluate(
-        model, [make() for make in classes.values()], sizes=[size, full], corpus_chunk_size=500, show_progress_bar=False
-    )
-    found_scores = {name: compared(grid, model, make, size, full) for name, make in classes.items()}
-    sys.stdout.write("\n" + json.dumps(found_scores))
+    size = Size.parse(wanted["size"])
+    scores = {
+        name: scored(model, maker(name, options), size, options.get("cell", True))
+        for name, options in wanted["tasks"].items()
+    }
+    sys.stdout.write("\n" + json.dumps(scores))
 
 
 if __name__ == "__main__":

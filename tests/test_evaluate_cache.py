@@ -215,3 +215,13 @@ def test_random_states_and_the_model_are_left_as_they_were(tiny: SentenceTransfo
     assert {name: (one.training, len(one._forward_hooks)) for name, one in tiny.named_modules()} == modules
     assert transformer.config.to_dict() == config
     assert model_revision(tiny) == revision
+
+
+def test_integers_that_another_chunk_has_spread_are_other_cells(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    def asked(chunk: int, **kwargs: Any) -> GridResult:
+        return quiet(tiny, FewResults(), sizes=SIZES, precisions=["float32", "int8"], corpus_chunk_size=chunk, **kwargs)
+
+    for chunk in (5, 4096):
+        assert_identical(asked(chunk, cache=tmp_path), asked(chunk))
+    before = asked(5, cache=tmp_path).at(precision="int8")
+    assert before.score(SIZES[0]) != asked(4096, cache=tmp_path).at(precision="int8").score(SIZES[0])

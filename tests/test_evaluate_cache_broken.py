@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -71,3 +73,19 @@ def test_a_bit_that_flips_in_a_cell_is_no_other_score(tiny: SentenceTransformer,
             errors.append(str(error))
     assert len(errors) > 3, seed
     assert all(str(cell) in error for error in errors), seed
+
+
+def test_what_another_run_is_writing_stays_and_what_a_killed_one_left_goes(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    (cell,) = tmp_path.rglob("*.parquet")
+    expected = files(tmp_path)
+    for age in (-3600.0, 3600.0):
+        for path in (cell.parent / f".{age}.part.parquet", cell.parents[1] / f".tmp{age}", cell.parents[1] / f"new-{age}"):
+            path.mkdir() if path.name.startswith("new") else path.touch()
+            os.utime(path, (time.time() - age,) * 2)
+    quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    left = {path.name for path in tmp_path.rglob("*3600*")}
+    assert left == {".-3600.0.part.parquet", ".tmp-3600.0", "new--3600.0"}
+    assert set(expected) < set(files(tmp_path))

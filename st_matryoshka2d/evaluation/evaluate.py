@@ -10,7 +10,6 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.grid.result import GridResult
-from st_matryoshka2d.evaluation.random_states import random_states_kept
 from st_matryoshka2d.evaluation.scoring.scoring import score_views
 from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks
 from st_matryoshka2d.evaluation.views.precision import check_precision
@@ -87,11 +86,9 @@ def evaluate(
         raise ValueError(f"Give each precision once, and at least one; got {stored}.")
     for precision in stored:
         check_precision(precision)
-    with random_states_kept():  # which mteb seeds when it makes the task of a name
-        chosen = chosen_tasks(tasks)
     return score_views(
         model,
-        chosen,
+        chosen_tasks(tasks),
         [View(size, precision) for precision in stored for size in wanted],
         cache=cache,
         n_jobs=n_jobs,

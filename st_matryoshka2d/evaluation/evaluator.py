@@ -90,8 +90,7 @@ class GridEvaluator(BaseEvaluator):
         show_progress_bar: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        with random_states_kept():
-            self.tasks = chosen_tasks(tasks)
+        self.tasks = chosen_tasks(tasks)
         self.sizes = None if sizes is None else _spelt(sizes)
         self.primary_size = None if primary_size is None else _spelt([primary_size])[0]
         if self.sizes is not None:

@@ -91,8 +91,7 @@ def evaluate_funnel(
     positive_int(corpus_chunk_size, "corpus_chunk_size")
     lengths = _lengths(shortlists, positive_int(k, "k"))
     views = _views(full_size(model), sizes, precisions)
-    with random_states_kept():  # which mteb seeds when it makes the task of a name
-        chosen = chosen_tasks(tasks)
+    chosen = chosen_tasks(tasks)
     for task in chosen:
         for part in parts_of(task):
             _check_search(part)
@@ -107,7 +106,7 @@ def evaluate_funnel(
             processes=processes,
             show_progress_bar=show_progress_bar,
         )
-        archive = Archive(ResultCache(Path(cache)), shared.meta) if cache is not None else None
+        archive = Archive(ResultCache(Path(cache)), shared.meta, corpus_chunk_size) if cache is not None else None
         run = Run(shared, archive, pairs_of(views), lengths, k, {"batch_size": batch_size, "show_progress_bar": False})
         rows = [row for task in tqdm(chosen, desc="Funnels", disable=not show_progress_bar) for row in run.rows(task)]
     return FunnelResult(pd.DataFrame(rows), str(shared.meta.name))

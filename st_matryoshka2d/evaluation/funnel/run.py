@@ -81,7 +81,7 @@ class Run:
 
     @property
     def _asked(self) -> str:
-        told = [[str(view) for view in self.shared.views], list(self.lengths), self.k]
+        told = [[str(view) for view in self.shared.views], list(self.lengths), self.k, self.shared.corpus_chunk_size]
         return blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
 
     def _scored(self, task: AbsTask, folder: Path | None) -> list[Row]:

@@ -6,17 +6,20 @@ import hashlib
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mteb import ResultCache
-from mteb.abstasks import AbsTask
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.results import TaskResult
 
 from st_matryoshka2d.evaluation.grid.files import replace_file
 from st_matryoshka2d.evaluation.grid.result import GridResult
+from st_matryoshka2d.evaluation.views.precision import RANGED
 from st_matryoshka2d.evaluation.views.views import View
 
 if TYPE_CHECKING:
@@ -34,9 +37,12 @@ class Archive:
         cache: mteb's cache of results. Beside its folder `results`, where one file has all splits and subsets that were ever
             scored, lies one of ours, with each cell as it was asked for and, while a task is scored, with its embeddings.
         meta: The model, without a size.
+        corpus_chunk_size: Documents that are searched at a time, which integers depend on.
     """
 
-    def __init__(self, cache: ResultCache, meta: ModelMeta) -> None:
+    def __init__(self, cache: ResultCache, meta: ModelMeta, corpus_chunk_size: int) -> None:
+        self._corpus_chunk_size = corpus_chunk_size
+        self._began = time.time()
         self._cache = cache
         self._folder = Path(cache.cache_path) / "st_matryoshka2d" / str(meta.name).replace("/", "__") / str(meta.revision)
 
@@ -52,6 +58,7 @@ class Archive:
             list(task.hf_subsets),
             task.seed,
             version("mteb"),
+            version("st_matryoshka2d"),
             type(task).__qualname__,
         ]
         return self._folder / f"{task.metadata.name}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]}"
@@ -100,17 +107,25 @@ class Archive:
         grid.save(path)
 
     def clear(self, task: AbsTask) -> None:
-        """Delete what only a run that goes on needs, and what one that was killed had begun to write.
+        """Delete what only a run that goes on needs, and what one before this had begun to write when it was killed.
 
         Args:
             task: A task that is finished.
         """
-        for pattern in ("texts-*", "search-*", "new-*", ".*", "cells/.*"):
-            for path in self.folder(task).glob(pattern):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        folder = self.folder(task)
+        left = [path for pattern in ("texts-*", "search-*") for path in folder.glob(pattern)]
+        for path in (path for pattern in ("new-*", ".*", "cells/.*") for path in folder.glob(pattern)):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < self._began:  # or another run may be writing it
+                    left.append(path)
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def _path(self, task: AbsTask, view: View) -> Path:
-        return self.folder(task) / "cells" / f"{str(view).replace(' ', '-')}.parquet"
+        name = str(view).replace(" ", "-")
+        if view.precision in RANGED and isinstance(task, AbsTaskRetrieval):
+            name += f"-of-{self._corpus_chunk_size}"
+        return self.folder(task) / "cells" / f"{name}.parquet"
 
 
 def _with_what_is_there(result: TaskResult, path: Path) -> TaskResult:

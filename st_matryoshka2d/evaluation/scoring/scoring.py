@@ -78,7 +78,7 @@ def score_views(
         _check_alike(shared, tasks)
         if cache is not None and not isinstance(cache, ResultCache):
             cache = ResultCache(Path(cache))
-        archive = Archive(cache, shared.meta) if cache is not None else None
+        archive = Archive(cache, shared.meta, corpus_chunk_size) if cache is not None else None
         run = Run(shared, archive, n_jobs, {"batch_size": batch_size, "show_progress_bar": False})
         return GridResult.merge([grid for task in tasks for grid in run.grids(task, bar)])
 

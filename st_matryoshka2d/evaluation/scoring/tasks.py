@@ -14,6 +14,8 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.benchmarks.benchmark import Benchmark
 
+from st_matryoshka2d.evaluation.random_states import random_states_kept
+
 __all__ = ["Tasks", "chosen_tasks", "data_of", "fresh", "parts_of"]
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
@@ -91,7 +93,8 @@ def data_of(task: AbsTask) -> Iterator[None]:
 
 def _task_named(name: str) -> AbsTask:
     try:
-        return mteb.get_task(name)
+        with random_states_kept():  # mteb seeds the generators when it makes a task
+            return mteb.get_task(name)
     except KeyError as error:
         known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from st_matryoshka2d.evaluation.grid.columns import AXES
 
-__all__ = ["check_precision", "quantise", "ranges_of"]
+__all__ = ["RANGED", "check_precision", "quantise", "ranges_of"]
 
-_RANGED = {"int8", "uint8", "int4", "uint4"}
+# Integers, which are spread over the ranges of some embeddings.
+RANGED = {"int8", "uint8", "int4", "uint4"}
 
 
 def check_precision(precision: str) -> str:
@@ -23,7 +24,7 @@ def check_precision(precision: str) -> str:
     Raises:
         ValueError: It does not.
     """
-    known = [AXES["precision"], *sorted(_RANGED), "binary", "float16", "bfloat16"]
+    known = [AXES["precision"], *sorted(RANGED), "binary", "float16", "bfloat16"]
     if precision not in known:
         raise ValueError(f"precision must be one of {', '.join(known)}, got {precision!r}.")
     return precision
@@ -49,7 +50,7 @@ def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -
     """
     if precision == AXES["precision"]:
         return embeddings
-    if precision not in _RANGED or ranges is None:
+    if precision not in RANGED or ranges is None:
         return _compressed(embeddings, precision)
     # The wrapper takes its ranges from what it is given: with the two extremes on top, they are the ones wanted.
     clipped = torch.clamp(embeddings, ranges[0], ranges[1])

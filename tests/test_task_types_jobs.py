@@ -17,7 +17,7 @@ from tests.task_types_support import assert_grid_is_mteb, marks
 pytestmark = marks
 
 KINDS = [labels.LocalClassification, labels.LocalMultilabel, labels.LocalClustering, LocalSTS, search.LocalRetrieval]
-SIZES = [Size(2, 8), Size(4, 32), Size(1, 21), Size(3, 8)]
+SIZES = [Size(2, 8), Size(4, 32), Size(1, 21)]
 
 
 def assert_identical(one: GridResult, other: GridResult) -> None:
@@ -36,7 +36,7 @@ def test_two_processes_give_what_one_gives(tiny: SentenceTransformer) -> None:
 
 
 def test_two_processes_and_several_precisions(tiny: SentenceTransformer) -> None:
-    wanted: dict[str, Any] = {"sizes": SIZES[:3], "precisions": ["float32", "int8", "binary"]}
+    wanted: dict[str, Any] = {"sizes": SIZES, "precisions": ["float32", "int8", "binary"]}
     alone = quiet(tiny, [labels.BinaryClassification(), search.FewResults()], **wanted)
     assert_identical(alone, quiet(tiny, [labels.BinaryClassification(), search.FewResults()], n_jobs=2, **wanted))
 

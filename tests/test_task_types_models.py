@@ -155,6 +155,14 @@ def test_a_corpus_in_many_chunks_in_fewer_bits(tiny: SentenceTransformer) -> Non
             assert_cell_is_mteb(grid, tiny, search.LocalRetrieval, size, precision)
 
 
+def test_which_of_equal_documents_are_kept_does_not_depend_on_chunks(skewed: SentenceTransformer) -> None:
+    """In one bit many documents are equally near, and only some are kept; which ones mteb keeps is left to a sort."""
+    skewed.similarity_fn_name = "dot"  # type: ignore[assignment]
+    wanted: dict[str, Any] = {"sizes": [Size(2, 12), Size(4, 24)], "precisions": ["binary"]}
+    grids = [quiet(skewed, search.FewResults(), corpus_chunk_size=chunk, **wanted) for chunk in (1000, 13)]
+    assert grids[0].to_frame().equals(grids[1].to_frame())
+
+
 def test_int8_ranges_are_those_of_the_first_chunk(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     """mteb takes them from all documents at once; here, as the docstring says, from the documents that are read first."""
     chunk, size = 40, Size(4, 32)

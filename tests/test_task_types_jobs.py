@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, Size
@@ -41,12 +40,11 @@ def test_two_processes_and_several_precisions(tiny: SentenceTransformer) -> None
     assert_identical(alone, quiet(tiny, [labels.BinaryClassification(), search.FewResults()], n_jobs=2, **wanted))
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_the_same_task_objects_once_more(tiny: SentenceTransformer, n_jobs: int) -> None:
+def test_the_same_task_objects_once_more(tiny: SentenceTransformer) -> None:
     tasks = made()
-    once = quiet(tiny, tasks, sizes=SIZES[:2], n_jobs=n_jobs)
-    assert_identical(once, quiet(tiny, tasks, sizes=SIZES[:2], n_jobs=n_jobs))
-    assert_identical(once, quiet(tiny, made(), sizes=SIZES[:2], n_jobs=n_jobs))
+    once = quiet(tiny, tasks, sizes=SIZES[:2])
+    assert_identical(once, quiet(tiny, tasks, sizes=SIZES[:2]))
+    assert_identical(once, quiet(tiny, made(), sizes=SIZES[:2]))
 
 
 def test_a_task_alone_gives_what_it_gives_among_others(tiny: SentenceTransformer) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
-__all__ = ["COLUMNS", "KEYS", "markdown", "mean_over_tasks", "with_kept"]
+__all__ = ["COLUMNS", "KEYS", "mean_over_tasks", "with_kept"]
 
 _FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
 _MEASURED = [
@@ -41,16 +39,3 @@ def with_kept(rows: pd.DataFrame) -> pd.DataFrame:
     """
     kept = {f"{name}_kept": rows[name] / rows[f"{name}_alone"].replace(0, np.nan) for name in ("ndcg", "recall")}
     return rows.assign(**kept)
-
-
-def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose source is aligned as well.
-
-    Args:
-        head: Names of the columns.
-        body: Cells by row.
-    """
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    rule = ["-" * (width - 1) + ":" for width in widths]
-    lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
-from st_matryoshka2d.evaluation.funnel.means import COLUMNS, KEYS, markdown, mean_over_tasks, with_kept
-from st_matryoshka2d.evaluation.grid import pivots
+from st_matryoshka2d.evaluation.funnel.means import COLUMNS, KEYS, mean_over_tasks, with_kept
+from st_matryoshka2d.evaluation.grid import pivots, tables
 from st_matryoshka2d.evaluation.grid.files import replace_file
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class FunnelResult:
             [str(first), str(of_first[str(first)]), *(f"{100 * share:.2f}" for share in row)]
             for first, row in zip(table.index, table.to_numpy(), strict=True)
         ]
-        return markdown(head, body)
+        return tables.aligned(head, body)
 
     def plot(
         self,

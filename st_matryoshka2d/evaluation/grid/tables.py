@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-__all__ = ["latex", "markdown"]
+__all__ = ["aligned", "latex", "markdown"]
 
 _CORNER = "layers / dim"
 
 
 def markdown(cells: pd.DataFrame) -> str:
-    """A Markdown table whose source is aligned as well.
+    """A Markdown table of layers and dims.
 
     Args:
         cells: Texts by layers (rows) and dims (columns).
     """
     head = [_CORNER, *map(str, cells.columns)]
     body = [[str(layers), *row] for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
+    return aligned(head, body)
+
+
+def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose source is aligned as well.
+
+    Args:
+        head: Names of the columns.
+        body: Cells by row.
+    """
     widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
     rule = ["-" * (width - 1) + ":" for width in widths]
     lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]

@@ -6,7 +6,7 @@ DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books
 the same grid are timed, one after the other in each round:
 
 - pairs: the papers' way. The model is loaded for each layer, and for each dim both sentences of every pair are encoded,
-  by sentence-transformers' own evaluator.
+  in batches of 16, by sentence-transformers' own evaluator.
 - layers: the model is loaded for each layer, and each different sentence encoded once for all dims.
 - ours: `evaluate`. The model is loaded once, and each different sentence encoded once for all layers and dims.
 
@@ -39,16 +39,18 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from torch.nn.modules.module import register_module_forward_pre_hook
 from tqdm import tqdm
+from transformers.utils import logging
 
 from st_matryoshka2d import evaluate, retrieval_task, sts_task
 
 LAYERS = range(1, 7)
 DIMS = [16, 32, 64, 128, 256, 384]
+PAPERS_BATCH_SIZE = 16
 Scores = dict[tuple[int, int], float]
 
 
 def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
-    """A load for each layer, an encoding of every pair for each dim."""
+    """A load for each layer, an encoding of every pair for each dim; in the batches of the papers, not in ours."""
     scores: Scores = {}
     for layer in LAYERS:
         model = cut(layer)
@@ -57,7 +59,7 @@ def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
                 pairs["sentence1"].tolist(),
                 pairs["sentence2"].tolist(),
                 pairs["score"].tolist(),
-                batch_size=batch_size,
+                batch_size=PAPERS_BATCH_SIZE,
                 truncate_dim=dim,
                 write_csv=False,
             )
@@ -83,7 +85,8 @@ def by_us(pairs: pd.DataFrame, batch_size: int) -> Scores:
     """One load, one encoding of each different sentence."""
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     grid = evaluate(model, sts_task(pairs, name="STS-B test"), LAYERS, DIMS, batch_size=batch_size, show_progress_bar=False)
-    return {(size.num_layers, size.dim): grid.score(size) for size in grid.sizes}
+    table: dict[Any, dict[Any, float]] = grid.pivot().to_dict()
+    return {(layer, dim): table[dim][layer] for layer in LAYERS for dim in DIMS}
 
 
 WAYS: dict[str, Callable[[pd.DataFrame, int], Scores]] = {"ours": by_us, "layers": by_layers, "pairs": by_pairs}
@@ -185,20 +188,22 @@ def memory_table(options: argparse.Namespace) -> pd.DataFrame:
     return table.assign(**{"times the first": table["peak MB"] / table["peak MB"].iloc[0]})
 
 
-def report(tables: dict[str, pd.DataFrame], options: argparse.Namespace) -> str:
-    """Both tables as Markdown."""
+def write(name: str, table: pd.DataFrame, options: argparse.Namespace) -> None:
+    """One table as Markdown and as JSON."""
+    cells = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else f"{value}")
+    rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells.to_numpy().tolist()]
     lines = [
-        "# A grid of 36 sizes",
+        f"# A grid of 36 sizes: {name}",
         "",
-        f"all-MiniLM-L6-v2, {torch.get_num_threads()} threads of {platform.machine()}, torch {torch.__version__}; STS-B "
-        f"test, batches of {options.batch_size}. Written by `benchmarks/grid.py`.",
+        f"all-MiniLM-L6-v2, {torch.get_num_threads()} threads of {platform.machine()}, torch {torch.__version__}, batches "
+        f"of {options.batch_size} ({PAPERS_BATCH_SIZE} where every pair is encoded). Written by `benchmarks/grid.py`.",
+        "",
+        *(f"| {' | '.join(row)} |" for row in rows),
     ]
-    for name, table in tables.items():
-        cells = table.map(lambda value: f"{value:.3g}" if isinstance(value, float) and abs(value) < 100 else f"{value}")
-        cells = cells.map(lambda text: text if not re.fullmatch(r"\d{3,}\.\d+", text) else f"{float(text):.0f}")
-        rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells.to_numpy().tolist()]
-        lines += ["", f"## {name}", "", *(f"| {' | '.join(row)} |" for row in rows)]
-    return "\n".join(lines) + "\n"
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (options.out / f"{name}.json").write_text(json.dumps(table.to_dict("records"), indent=1), encoding="utf-8")
+    print(*lines, sep="\n")
 
 
 def main() -> None:
@@ -206,23 +211,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grid")
-    parser.add_argument("--batch-size", type=int, default=16, help="the papers' scripts use 16")
-    parser.add_argument("--rounds", type=int, default=5, help="of ours and layers")
+    parser.add_argument("--batch-size", type=int, default=32, help="of ours and layers")
+    parser.add_argument("--rounds", type=int, default=5, help="of ours and layers; 0 leaves the times out")
     parser.add_argument("--rounds-of-pairs", type=int, default=1, help="of the papers' way, which takes long")
-    parser.add_argument("--documents", type=int, nargs="*", default=[10_000, 30_000, 100_000])
+    parser.add_argument("--documents", type=int, nargs="*", default=[10_000, 30_000, 100_000], help="none: no memory table")
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--words", type=int, default=16, help="of each document")
     options = parser.parse_args()
-    tables = {}
+    logging.set_verbosity_error()  # each load would list the layers that it leaves out
+    logging.disable_progress_bar()
     if options.rounds:
-        tables["Time"] = time_table(options)
+        write("time", time_table(options), options)
     if options.documents:
-        tables["Memory"] = memory_table(options)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "cpu.md").write_text(text := report(tables, options), encoding="utf-8")
-    content = {name: table.to_dict("records") for name, table in tables.items()}
-    (options.out / "cpu.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    print(text)
+        write("memory", memory_table(options), options)
 
 
 if __name__ == "__main__":

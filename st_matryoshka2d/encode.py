@@ -57,6 +57,15 @@ class EveryLayer(SentenceTransformer):
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
         return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
 
+    def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
+        """By what `encode` sorts texts before it batches them: sorted by tokens, a third less of a batch is padding.
+
+        Where sentence-transformers no longer asks, it sorts by characters.
+        """
+        if not isinstance(sample, str) or not getattr(self.tokenizer, "is_fast", False):
+            return super()._input_length(sample)
+        return sum(self.tokenizer.backend_tokenizer.encode(sample).attention_mask)
+
     def split(self, embeddings: Any, size: Size) -> Any:
         """The columns of one size in what `encode` returned."""
         width = embeddings.shape[-1] // len(self.depths)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import mteb
+import numpy as np
 import pytest
 import torch
 from mteb.cache import ResultCache
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate
+from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
 from st_matryoshka2d.evaluation.encoding.memo import Memo
 from st_matryoshka2d.evaluation.encoding.view_encoder import ViewEncoder
@@ -42,6 +44,27 @@ def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> Non
     assert counts(seen, task.texts()) == {2}
     cells_of_mteb(tiny, task)
     assert max(seen[text] for text in task.texts()) > 4  # a text that is encoded again does count again
+
+
+def test_texts_are_batched_by_tokens(minilm: SentenceTransformer) -> None:
+    texts = ["internationalization " * 4, "a b c d e f g h " * 4, "it is as it is " * 3, "ox", "extraordinarily"]
+    tokens = [len(minilm.tokenizer(text)["input_ids"]) for text in texts]
+    assert sorted(texts, key=len, reverse=True) != [
+        text for _, text in sorted(zip(tokens, texts, strict=True), reverse=True)
+    ]
+    batches: list[int] = []
+
+    class Recorded(EveryLayer):
+        def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            batches.append(input["input_ids"].shape[1])
+            return super().forward(input, **kwargs)
+
+    every = EveryLayer.of(minilm, [1, 6])
+    every.__class__ = Recorded
+    embeddings = every.encode(texts, batch_size=1)
+    assert batches == sorted(tokens, reverse=True)
+    for row, text in zip(embeddings, texts, strict=True):
+        np.testing.assert_allclose(every.split(row, Size(6, 384)), minilm.encode(text), atol=1e-6)
 
 
 def test_each_text_goes_through_the_model_once_for_each_prompt(tiny: SentenceTransformer) -> None:

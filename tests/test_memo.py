@@ -27,7 +27,7 @@ def assert_has(memo: Memo, texts: list[str]) -> None:
     generator = random.Random(0)
     asked = generator.choices(texts, k=3 * len(texts))
     for columns in (slice(0, WIDTH), slice(2, 4)):
-        found = memo.take(asked, columns)
+        found = memo.take(memo.rows(asked), columns)
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, embeddings(asked)[:, columns])
     assert memo.missing([*texts, "not there", *texts, "nor this", "not there"]) == ["not there", "nor this"]
@@ -90,7 +90,7 @@ def test_an_unknown_text_is_an_error(tmp_path: Path) -> None:
     memo = Memo()
     memo.add(["a"], embeddings(["a"]))
     with pytest.raises(KeyError):
-        memo.take(["a", "b"], slice(0, 1))
+        memo.rows(["a", "b"])
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 300])

@@ -126,11 +126,9 @@ class EncodeOnce:
             prompt_type: Query, document or neither.
             **kwargs: What else mteb passes to `encode`.
         """
-        memo = self._memo(prompt_type)
-        if missing := memo.missing(texts):
-            self._fill(memo, missing, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs)
-        of_layer = self._of_layer(memo, texts, view.size.num_layers)
-        return view.truncation(of_layer, view.size.num_layers)[:, : view.size.dim]
+        depth = view.size.num_layers
+        kwargs = {"task_metadata": task_metadata, **kwargs}
+        return view.truncation(self._by_layer(texts, [depth], prompt_type, **kwargs)[depth], depth)[:, : view.size.dim]
 
     def encode_queries(self, texts: Sequence[str], **kwargs: Any) -> dict[int, Tensor]:
         """Embeddings (texts, full dim) by layer, of texts that are remembered.
@@ -139,10 +137,7 @@ class EncodeOnce:
             texts: Queries.
             **kwargs: What mteb passes to `encode`.
         """
-        memo = self._memo(PromptType.query)
-        if missing := memo.missing(texts):
-            self._fill(memo, missing, prompt_type=PromptType.query, **kwargs)
-        return {depth: self._of_layer(memo, texts, depth) for depth in self._depths}
+        return self._by_layer(texts, self._depths, PromptType.query, **kwargs)
 
     def search(self, corpus: CorpusDatasetType, wanted: Search, view: View, **kwargs: Any) -> dict[str, dict[str, float]]:
         """What mteb wants of a search under one view; the corpus is read when the first view asks.
@@ -191,8 +186,16 @@ class EncodeOnce:
             self._memos[prompt_type] = Memo(self._folder / named if self._folder is not None else None)
         return self._memos[prompt_type]
 
-    def _of_layer(self, memo: Memo, texts: Sequence[str], num_layers: int) -> Tensor:
-        return torch.from_numpy(memo.take(texts, self._columns(memo.width, num_layers)))
+    def _by_layer(
+        self, texts: Sequence[str], depths: Iterable[int], prompt_type: PromptType | None, **kwargs: Any
+    ) -> dict[int, Tensor]:
+        memo = self._memo(prompt_type)
+        try:
+            rows = memo.rows(texts)
+        except KeyError:
+            self._fill(memo, memo.missing(texts), prompt_type=prompt_type, **kwargs)
+            rows = memo.rows(texts)
+        return {depth: torch.from_numpy(memo.take(rows, self._columns(memo.width, depth))) for depth in depths}
 
     def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
         """Encode, chunk by chunk, and each process its share."""

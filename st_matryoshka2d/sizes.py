@@ -13,6 +13,7 @@ __all__ = [
     "Size",
     "all_within",
     "full_size",
+    "ladder_to",
     "mrl_dims",
     "positive_int",
     "sizes_ladder",
@@ -65,7 +66,7 @@ def all_within(values: object, limit: int, name: str) -> list[int]:
     Args:
         values: What the user passed: a list, range or array, or one integer.
         limit: Layers or dimensions of the model.
-        name: `"num_layers"` or `"dim"`.
+        name: How the argument is called; `"num_layers"` counts layers, any other dimensions.
 
     Raises:
         TypeError: Neither an integer nor a list of integers.
@@ -180,7 +181,15 @@ def sizes_ladder(model: SupportsSize) -> list[Size]:
         >>> print(*sizes_ladder(bert_base))
         2L-32d 4L-64d 6L-128d 8L-256d 10L-512d 12L-768d
     """
-    full = full_size(model)
+    return ladder_to(full_size(model))
+
+
+def ladder_to(full: Size) -> list[Size]:
+    """The ladder of `sizes_ladder` up to a size.
+
+    Args:
+        full: Size of the whole model.
+    """
     if full.dim == 1:
         return [full]
     exponent = (full.dim - 1).bit_length() - 1  # floor(log2(D - 1)), exact for every D
@@ -228,12 +237,14 @@ def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes"
     if isinstance(sizes, (str, Size)):
         sizes = [sizes]
     if not isinstance(sizes, Iterable):
-        raise TypeError(f"{where} must be a list of sizes such as [Size(6, 128)], got {sizes!r}.")
+        raise TypeError(f"{where} must be a list of sizes such as [Size(6, 128)] or ['6L-128d'], got {sizes!r}.")
     checked: list[Size] = []
     for given in sizes:
         size = Size.parse(given) if isinstance(given, str) else given
         if not isinstance(size, Size):
-            raise TypeError(f"{where} must hold Size objects such as Size(6, 128), got {given!r}.")
+            raise TypeError(
+                f"{where} must hold Size objects such as Size(6, 128), or text such as '6L-128d'; got {given!r}."
+            )
         if size.num_layers > full.num_layers:
             raise ValueError(f"{where}: {size} asks for {size.num_layers} layers, the model has {full.num_layers}.")
         if size.dim > full.dim:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import demo_data
 import pytest
+from datasets import Dataset
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "train_step.py"
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
@@ -20,7 +21,15 @@ def test_train_step(tmp_path: Path) -> None:
     texts.parent.mkdir(parents=True)
     demo_data.triplets(200).to_parquet(str(texts))
     options = ["--model", "tiny", "--device", "cpu", "--losses", "starbucks-cached", "--pairs", "7", "--batch-size", "4"]
-    command = [sys.executable, SCRIPT, *options, "--data", tmp_path / "data", "--out", tmp_path / "out"]
+    command = [
+        sys.executable,
+        BENCHMARKS / "train_step.py",
+        *options,
+        "--data",
+        tmp_path / "data",
+        "--out",
+        tmp_path / "out",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     result = json.loads((tmp_path / "out" / "tiny-cpu.json").read_text(encoding="utf-8"))
     assert (
@@ -41,3 +50,33 @@ def test_train_step(tmp_path: Path) -> None:
     rows = [line for line in report if line.startswith("| starbucks-cached |")]
     assert [row.count("|") for row in rows] == [len(time) + 1, len(memory) + 1]
     assert str(tmp_path) not in "".join(report), "a report holds no paths"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
+def test_smae_step(tmp_path: Path) -> None:
+    options = ["--model", "tiny", "--pairs", "6", "--batch-size", "2", "--tokens", "16", "--out", str(tmp_path)]
+    subprocess.run([sys.executable, BENCHMARKS / "smae_step.py", *options], check=True, stdout=subprocess.DEVNULL)
+    result = json.loads((tmp_path / "tiny-cpu.json").read_text(encoding="utf-8"))
+    ours, straightforward, mlm = result["Time"]
+    assert ours["loss"] == pytest.approx(straightforward["loss"], rel=1e-5)
+    assert mlm["loss"] < ours["loss"]
+    assert all(row["low"] <= row["times ours"] <= row["high"] for row in result["Time"])
+    assert all(0 < row["growth MB"] < row["peak MB"] for row in result["Memory"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
+def test_grid(tmp_path: Path) -> None:
+    for folder in ("sts/stsb", "text"):
+        (tmp_path / folder).mkdir(parents=True)
+    demo_data.scored_pairs(12).to_parquet(str(tmp_path / "sts" / "stsb" / "test.parquet"))
+    texts = [" ".join(row["anchor"] for row in demo_data.triplets(6, seed)) for seed in range(8)]
+    Dataset.from_dict({"text": texts}).to_parquet(str(tmp_path / "text" / "books_train.parquet"))
+    options = ["--data", tmp_path, "--out", tmp_path / "out", "--rounds", "1", "--documents", "4", "8", "--queries", "2"]
+    command = [sys.executable, BENCHMARKS / "grid.py", *map(str, options), "--words", "6"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    ours, layers, pairs = json.loads((tmp_path / "out" / "time.json").read_text(encoding="utf-8"))
+    assert max(layers["largest difference"], pairs["largest difference"]) < 1e-4
+    assert ours["texts"] < layers["texts"] < pairs["texts"] == 36 * 24
+    memory = json.loads((tmp_path / "out" / "memory.json").read_text(encoding="utf-8"))
+    assert [row["documents"] for row in memory] == [4, 8]
+    assert all(row["peak MB"] > 0 for row in memory)

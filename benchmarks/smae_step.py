@@ -1,0 +1,177 @@
+"""What a step of SMAE costs: time and memory against the straightforward way, and against plain masked language modelling.
+
+    python benchmarks/smae_step.py
+
+A BERT of random weights, on random tokens; a step clears the gradients, computes the loss, goes back through it and steps
+AdamW.
+
+- ours: `SMAEForPreTraining`. Only masked tokens are scored, and the decoder's passes of all sizes are one batch.
+- straightforward: the same model and loss. Every position is scored, the decoder runs once for each size, and cross
+  entropies are torch's own.
+- mlm: the same backbone with transformers' own masked-LM loss, which has neither sizes nor a decoder.
+
+Times are taken in turns. Memory is that of two steps in a process of its own, on Linux; growth is what they add to the
+model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from scipy import stats
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from tqdm import trange
+from transformers import BertConfig, BertForMaskedLM, set_seed
+
+from st_matryoshka2d.pretraining import SMAEForPreTraining
+
+Batch = dict[str, Tensor]
+MODELS = {"bert-base": BertConfig(), "tiny": BertConfig(hidden_size=32, num_hidden_layers=6, num_attention_heads=4)}
+ENCODER_RATIO, DECODER_RATIO = 0.2, 0.4
+
+
+def ours(model: SMAEForPreTraining, batch: Batch) -> Tensor:
+    """The package's way."""
+    loss: Tensor = model(**batch).loss
+    return loss
+
+
+def straightforward(model: SMAEForPreTraining, batch: Batch) -> Tensor:
+    """Equations 6-9 line by line, for BERT."""
+    mlm: Any = model.mlm
+    block: Any = model.decoder[0]
+    states = mlm.bert(batch["input_ids"], batch["attention_mask"], output_hidden_states=True).hidden_states
+    embedded = mlm.bert.embeddings(batch["decoder_input_ids"])
+    total = torch.zeros(())
+    for size in model.sizes:
+        if model.W is None:
+            raise ValueError("A linear projection is meant.")
+        projected = states[size.num_layers][..., : size.dim] @ model.W[: size.dim]
+        total = total + cross_entropy(mlm.cls(projected).flatten(0, 1), batch["labels"].flatten())
+        decoded = block(torch.cat([projected[:, :1], embedded[:, 1:]], dim=1))
+        decoded = decoded[0] if isinstance(decoded, tuple) else decoded
+        total = total + cross_entropy(mlm.cls(decoded).flatten(0, 1), batch["decoder_labels"].flatten())
+    return total / len(model.sizes)
+
+
+def plain(model: SMAEForPreTraining, batch: Batch) -> Tensor:
+    """No sizes, no decoder."""
+    loss: Tensor = model.mlm(**{name: batch[name] for name in ("input_ids", "attention_mask", "labels")}).loss
+    return loss
+
+
+WAYS: dict[str, Callable[[SMAEForPreTraining, Batch], Tensor]] = {
+    "ours": ours,
+    "straightforward": straightforward,
+    "mlm": plain,
+}
+
+
+class Training:
+    """A model, an optimizer and a batch of full length, so that no mask for padding is needed."""
+
+    def __init__(self, way: str, options: argparse.Namespace) -> None:
+        set_seed(options.seed)
+        self.way = WAYS[way]
+        self.model = SMAEForPreTraining(BertForMaskedLM(MODELS[options.model])).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        words = self.model.mlm.config.vocab_size
+        tokens = torch.randint(1000, words, (options.batch_size, options.tokens))
+        self.batch = {"attention_mask": torch.ones_like(tokens)}
+        for prefix, ratio in {"": ENCODER_RATIO, "decoder_": DECODER_RATIO}.items():
+            masked = torch.rand(tokens.shape) < ratio
+            masked[:, 0] = False
+            self.batch[f"{prefix}input_ids"] = tokens.masked_fill(masked, 103)
+            self.batch[f"{prefix}labels"] = tokens.masked_fill(~masked, -100)
+
+    def step(self) -> float:
+        """Train; returns the seconds it took."""
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        self.way(self.model, self.batch).backward()
+        self.optimizer.step()
+        return time.perf_counter() - start
+
+
+def time_table(options: argparse.Namespace) -> pd.DataFrame:
+    """Median seconds, and the median ratio to ours with its 95 % interval from order statistics, one ratio a round."""
+    trainings = {way: Training(way, options) for way in WAYS}
+    with torch.no_grad():
+        losses = {way: float(WAYS[way](trainings["ours"].model.eval(), trainings["ours"].batch)) for way in WAYS}
+    trainings["ours"].model.train()
+    rounds = []
+    for turn in trange(1 + options.pairs, desc="rounds"):
+        gc.collect()
+        rounds.append({way: trainings[way].step() for way in (list(WAYS) if turn % 2 else reversed(WAYS))})
+    seconds = pd.DataFrame(rounds[1:])
+    rows = []
+    for way in WAYS:
+        ratios = seconds[way] / seconds["ours"]
+        low, high = stats.quantile_test(ratios, p=0.5).confidence_interval(0.95)
+        rows.append([way, losses[way], seconds[way].median(), ratios.median(), low, high])
+    return pd.DataFrame(rows, columns=["way", "loss", "seconds", "times ours", "low", "high"])
+
+
+def measure_memory(way: str, options: argparse.Namespace) -> tuple[float, float]:
+    """Peak of two steps, and how far that is above what is in use before them; for a process of its own."""
+    training = Training(way, options)
+    before = megabytes("VmRSS")
+    for _ in range(2):
+        training.step()
+    return (peak := megabytes("VmHWM")), peak - before
+
+
+def megabytes(field: str) -> float:
+    """What the kernel counts for this process."""
+    return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{field}:")[1].split()[0]) / 2**10
+
+
+def memory_table(options: argparse.Namespace) -> pd.DataFrame:
+    """Peak of two steps in megabytes, and by how many times ours."""
+    with ProcessPoolExecutor(1, torch.multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        found = list(pool.map(partial(measure_memory, options=options), WAYS))
+    table = pd.DataFrame(found, columns=["peak MB", "growth MB"])
+    table.insert(0, "way", list(WAYS))
+    return table.assign(**{"times ours": table["peak MB"] / table["peak MB"][0]})
+
+
+def main() -> None:
+    """Read the command line, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=MODELS, default="bert-base")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "smae_step")
+    for name, default in {"--pairs": 30, "--batch-size": 16, "--tokens": 128, "--seed": 0}.items():
+        parser.add_argument(name, type=int, default=default)
+    options = parser.parse_args()
+    tables = {"Time": time_table(options), "Memory": memory_table(options)}
+    lines = [
+        f"# A step of SMAE: {options.model}",
+        "",
+        f"Batches of {options.batch_size} x {options.tokens} tokens, {options.pairs} rounds, {torch.get_num_threads()} "
+        f"threads of {platform.machine()}, torch {torch.__version__}. Written by `benchmarks/smae_step.py`.",
+    ]
+    for name, table in tables.items():
+        cells = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)).to_numpy().tolist()
+        rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells]
+        lines += ["", f"## {name}", "", *(f"| {' | '.join(row)} |" for row in rows)]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{options.model}-cpu.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    content = {name: table.to_dict("records") for name, table in tables.items()}
+    (options.out / f"{options.model}-cpu.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(*lines, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

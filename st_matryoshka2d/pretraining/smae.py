@@ -1,0 +1,251 @@
+"""Starbucks' masked auto-encoding: a backbone that is good at every size before any fine-tuning."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.generic import ModelOutput
+
+from st_matryoshka2d.backbone import hidden_states
+from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.pretraining.checkpoints import load_masked_lm
+from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
+from st_matryoshka2d.pretraining.masked_lm import MaskedLM, find_masked_lm
+from st_matryoshka2d.pretraining.tied_weights import register_tied_weights
+from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
+
+__all__ = ["SMAEForPreTraining", "SMAEOutput"]
+
+_NOT_MASKED = -100
+
+
+@dataclass
+class SMAEOutput(ModelOutput):
+    """What a step of pre-training gives.
+
+    Attributes:
+        loss: Eq. 9, a scalar.
+        parts: The mean cross entropy over the masked tokens of each size, `"2L-32d/encoder"` and `"2L-32d/decoder"`, without
+            gradient. Their sum divided by the number of sizes is the loss.
+    """
+
+    loss: Tensor | None = None
+    parts: dict[str, Tensor] | None = None
+
+
+class SMAEForPreTraining(nn.Module):
+    r"""Masked auto-encoding over sizes (Starbucks, section 3.2), around any encoder with a masked-LM head.
+
+    A text is masked twice, more for the decoder (Eq. 6). For each size (n, d) the first d coordinates of layer n are
+    projected to full width, and the head predicts the encoder's masked tokens from them; a decoder of one layer predicts its
+    own, seeing its text with the embedding of CLS replaced by the projected CLS state (Eq. 7):
+
+    .. math::
+        \tilde x^{cls}_{dec} = pool(V_n^d W_{1:d}), \qquad V_n^d = encoder_{1:n}(x_{enc})_{1:d}
+
+        L_{mlm}(n, d) = L_{enc}(n, d) + L_{dec}(n, d) \quad\text{(Eq. 8)}, \qquad
+        L = \frac{1}{|S|} \sum_{(n, d) \in S} L_{mlm}(n, d) \quad\text{(Eq. 9)}
+
+    One pass of the encoder serves all sizes, and one pass of the decoder; only masked tokens are scored. Layer n is what a
+    model cut there returns, with the final norm of pre-norm families. After training `save_pretrained` writes the encoder
+    as a plain checkpoint, without the decoder and W.
+
+    Args:
+        mlm: What `AutoModelForMaskedLM` loads.
+        sizes: S; None for the ladder of the model's depth and width (Starbucks, section 3.1).
+        decoder_layers: Layers of the decoder, each of which starts as a copy of the encoder's first.
+        projection: `"linear"`: V W, as in Eq. 7; W starts as the identity. `"head"`: the layers of the masked-LM head before
+            the vocabulary, their input zero beyond d, as the authors' code offers.
+        mae: False leaves the decoder out (Table 3, "- MAE"). With the full size alone and no decoder, what is left is plain
+            masked language modelling (Table 3, "- Starbucks").
+        tokenizer: Saved along with the encoder, if given.
+
+    Attributes:
+        mlm: The model that is trained.
+        W: (D, D), row i projects coordinate i; None where the head projects.
+        decoder: The decoder's blocks; empty without a decoder.
+
+    Raises:
+        TypeError: Not a transformers model, or a number is not an integer.
+        ValueError: A size is not within the model, the model is no encoder with a masked-LM head, or an unknown projection.
+
+    Example:
+        >>> from st_matryoshka2d.pretraining import SMAEDataCollator
+        >>> model = SMAEForPreTraining.from_pretrained(folder, sizes=["3L-64d", "6L-384d"])
+        >>> collator = SMAEDataCollator(model.tokenizer, seed=0)
+        >>> output = model(**collator([{"text": "Which part of this sentence is masked is up to the seed."}]))
+        >>> sorted(output.parts)
+        ['3L-64d/decoder', '3L-64d/encoder', '6L-384d/decoder', '6L-384d/encoder']
+    """
+
+    def __init__(
+        self,
+        mlm: PreTrainedModel,
+        sizes: Iterable[Size | str] | None = None,
+        decoder_layers: int = 1,
+        projection: Literal["linear", "head"] = "linear",
+        mae: bool = True,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
+        super().__init__()
+        if projection not in ("linear", "head"):
+            raise ValueError(f"projection must be 'linear' or 'head', got {projection!r}.")
+        self._parts: MaskedLM = find_masked_lm(mlm)
+        encoder: Any = mlm.get_submodule(self._parts.encoder)
+        full = Size(self._parts.backbone.num_layers, mlm.config.hidden_size)
+        self.sizes = ladder_to(full) if sizes is None else validate_sizes(sizes, full)
+        check_depths(encoder, self._parts.backbone, sorted({size.num_layers for size in self.sizes}))
+        self.mlm = mlm
+        self.projection = projection
+        self.tokenizer = tokenizer
+        like: Any = mlm.get_input_embeddings().weight
+        self.W = nn.Parameter(torch.eye(full.dim, dtype=like.dtype, device=like.device)) if projection == "linear" else None
+        first = next(encoder.get_submodule(str(self._parts.backbone.blocks)).children())
+        copies = positive_int(decoder_layers, "decoder_layers") if mae else 0
+        self.decoder = nn.ModuleList(copy.deepcopy(first) for _ in range(copies))
+        if projection == "head" and (width := self._parts.head(mlm, like.new_zeros(1, full.dim)).shape[1]) != full.dim:
+            raise ValueError(
+                f"projection='head': the head of {type(mlm).__name__} is {width} wide, its states are {full.dim} wide, so "
+                "it cannot project them to their full width. Take projection='linear'."
+            )
+        register_tied_weights(self)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike[str],
+        sizes: Iterable[Size | str] | None = None,
+        decoder_layers: int = 1,
+        projection: Literal["linear", "head"] = "linear",
+        mae: bool = True,
+        **kwargs: Any,
+    ) -> SMAEForPreTraining:
+        """Start from a checkpoint; one without a masked-LM head gets a new head, and transformers says so.
+
+        Args:
+            name_or_path: Hub id or folder.
+            sizes: As in the class.
+            decoder_layers: As in the class.
+            projection: As in the class.
+            mae: As in the class.
+            **kwargs: Keywords of `AutoModelForMaskedLM.from_pretrained`: `revision`, `token`, `dtype`, ...
+
+        Raises:
+            ValueError: The architecture has no masked-LM head (a decoder-only model), or its tokenizer has no mask token.
+        """
+        mlm, tokenizer = load_masked_lm(name_or_path, **kwargs)
+        return cls(mlm, sizes, decoder_layers, projection, mae, tokenizer)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
+        """Write the encoder with its masked-LM head, and the tokenizer if there is one: no decoder, no W.
+
+        `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load the folder without this package.
+
+        Args:
+            save_directory: A folder, made if it is not there.
+        """
+        self.mlm.save_pretrained(save_directory)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(save_directory)
+
+    def activation_checkpointing_enable(self, **kwargs: Any) -> None:
+        """Trade time for memory in the encoder; the Trainer calls this for `gradient_checkpointing=True`.
+
+        Args:
+            **kwargs: What transformers' models take.
+        """
+        self.mlm.activation_checkpointing_enable(**kwargs)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch tokens"],
+        attention_mask: Int[Tensor, "batch tokens"] | None = None,
+        labels: Int[Tensor, "batch tokens"] | None = None,
+        decoder_input_ids: Int[Tensor, "batch tokens"] | None = None,
+        decoder_labels: Int[Tensor, "batch tokens"] | None = None,
+    ) -> SMAEOutput:
+        """The loss of one batch, as `SMAEDataCollator` makes it.
+
+        Args:
+            input_ids: The texts as the encoder sees them; the first token of each is CLS.
+            attention_mask: 0 at padding; None for none.
+            labels: The right tokens where the encoder's are masked, -100 elsewhere.
+            decoder_input_ids: The texts as the decoder sees them; not used without a decoder.
+            decoder_labels: As `labels`.
+
+        Raises:
+            ValueError: Something is missing, or nothing is masked.
+        """
+        attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        states = self._states(input_ids, attention_mask)
+        masked, targets = _masked(labels, "labels")
+        projected = self._project([states[size.num_layers][masked][:, : size.dim] for size in self.sizes])
+        rows = [projected if self.W is None else self._parts.head(self.mlm, projected)]
+        tokens = {"encoder": targets}
+        if len(self.decoder):
+            decoder_masked, tokens["decoder"] = _masked(decoder_labels, "decoder_labels")
+            cls = self._project([states[size.num_layers][:, 0, : size.dim] for size in self.sizes])
+            decoded = self._decode(cls, decoder_input_ids, attention_mask)
+            rows.append(self._parts.head(self.mlm, decoded[decoder_masked.repeat(len(self.sizes), 1)]))
+        return self._score(torch.cat(rows), tokens)
+
+    def _states(self, input_ids: Tensor, attention_mask: Tensor) -> dict[int, Float[Tensor, "batch tokens D"]]:
+        """What the encoder cut at each depth wanted would return, from one pass."""
+        encoder: Any = self.mlm.get_submodule(self._parts.encoder)
+        with hidden_states(encoder.config):
+            outputs = encoder(input_ids=input_ids, attention_mask=attention_mask)
+        states = {depth: outputs.hidden_states[depth] for depth in {size.num_layers for size in self.sizes}}
+        full = self._parts.backbone.num_layers
+        finished = {depth: self._parts.backbone.finish(encoder, state) for depth, state in states.items() if depth < full}
+        return finished | {full: outputs.last_hidden_state}
+
+    def _project(self, states: list[Float[Tensor, "rows d"]]) -> Float[Tensor, "sizes*rows D"]:
+        """Each size's coordinates to full width: V W over the first d rows of W, or the head over V and zeros."""
+        if self.W is not None:
+            return torch.cat([state @ self.W[: state.shape[1]].to(state.dtype) for state in states])
+        padded = [nn.functional.pad(state, (0, self.mlm.config.hidden_size - state.shape[1])) for state in states]
+        return self._parts.head(self.mlm, torch.cat(padded))
+
+    def _decode(self, cls: Float[Tensor, "sizes*batch D"], input_ids: Tensor | None, attention_mask: Tensor) -> Tensor:
+        """The decoder's states of all sizes, as one batch."""
+        if input_ids is None:
+            raise ValueError("decoder_input_ids is missing; take SMAEDataCollator, or mae=False for no decoder.")
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        copies = len(self.sizes)
+        return self._parts.decode(
+            self.mlm, self.decoder, cls, **{name: values.repeat(copies, 1) for name, values in inputs.items()}
+        )
+
+    def _score(self, rows: Float[Tensor, "rows E"], tokens: dict[str, Tensor]) -> SMAEOutput:
+        """Eq. 8 and 9, over the masked tokens of the encoder at all sizes, then those of the decoder at all sizes."""
+        vocabulary: Any = self.mlm.get_submodule(self._parts.vocabulary)
+        names = {f"{size}/{part}": targets for part, targets in tokens.items() for size in self.sizes}
+        counts = [len(targets) for targets in names.values()]
+        exact = torch.promote_types(rows.dtype, torch.float32)
+        weights = [rows.new_full((count,), 1 / (count * len(self.sizes)), dtype=exact) for count in counts]
+        loss, by_row = vocabulary_cross_entropy(
+            rows, vocabulary.weight, vocabulary.bias, torch.cat(list(names.values())), torch.cat(weights)
+        )
+        parts = {name: part.mean() for name, part in zip(names, by_row.split(counts), strict=True)}
+        return SMAEOutput(loss=loss, parts=parts)
+
+
+def _masked(labels: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+    """Where tokens are masked, and which they are."""
+    if labels is None:
+        raise ValueError(f"{name} is missing; SMAEDataCollator makes all that the model needs.")
+    masked = labels != _NOT_MASKED
+    if not masked.any():
+        raise ValueError(
+            f"{name} has no masked token (all are {_NOT_MASKED}), so there is nothing to learn from this batch."
+        )
+    return masked, labels[masked]
+

@@ -1,0 +1,53 @@
+"""The Trainer of transformers, with the loss of every size in its logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer
+
+__all__ = ["SMAETrainer"]
+
+
+class SMAETrainer(Trainer):
+    """transformers' `Trainer`, whose logs also name the loss of each size: `"2L-32d/encoder"`, `"2L-32d/decoder"`, ...
+
+    Each is the mean over the steps since the last log, and over processes. Nothing else differs: the plain `Trainer` trains
+    the same weights.
+
+    Args:
+        *args: As in `Trainer`.
+        **kwargs: As in `Trainer`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._parts: dict[str, Tensor] = {}
+        self._steps = 0.0
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The loss of a batch; its parts are kept for the next log."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if model.training:
+            share = 1 / self.current_gradient_accumulation_steps  # of a step; the last one of an epoch may be shorter
+            self._steps += share
+            for name, part in outputs["parts"].items():
+                self._parts[name] = self._parts.get(name, 0) + share * part.detach()
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Write logs, and the parts to those of training steps."""
+        if "loss" in logs and self._parts:
+            means = torch.stack(list(self._parts.values())) / self._steps
+            over_processes = self.accelerator.reduce(means, reduction="mean").tolist()
+            logs = logs | dict(zip(self._parts, over_processes, strict=True))
+            self._parts, self._steps = {}, 0.0
+        super().log(logs, start_time)

@@ -1,0 +1,8 @@
+"""`python -m st_matryoshka2d` is the command line."""
+
+from __future__ import annotations
+
+from st_matryoshka2d.cli.app import app
+
+if __name__ == "__main__":
+    app(prog_name="python -m st_matryoshka2d")

@@ -1,0 +1,40 @@
+"""The commands under one name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from st_matryoshka2d import __version__
+from st_matryoshka2d.cli.command import Command
+from st_matryoshka2d.cli.compare import compare
+from st_matryoshka2d.cli.grid import grid
+from st_matryoshka2d.cli.info import info
+from st_matryoshka2d.cli.latency import latency
+from st_matryoshka2d.cli.recommend import recommend
+from st_matryoshka2d.cli.truncate import truncate
+
+__all__ = ["app"]
+
+# A bug keeps Python's own traceback, which, unlike rich's, can be pasted into a report.
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"st-matryoshka2d {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Sentence-embedding models that can be cut in depth and in width: score every size, choose one, cut to it."""
+
+
+for command in (info, grid, latency, recommend, compare, truncate):
+    app.command(cls=Command)(command)

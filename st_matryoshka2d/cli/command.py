@@ -1,0 +1,66 @@
+"""What all commands have in common: an answer on stdout, everything else on stderr, errors in words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+from typer.core import TyperCommand
+
+__all__ = ["Answer", "Command"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found out; its function returns it.
+
+    Args:
+        shown: For people: lines and tables.
+        data: The same for programs; what JSON can hold.
+        as_json: Whether programs asked.
+    """
+
+    shown: Sequence[RenderableType]
+    data: Any
+    as_json: bool
+
+    def show(self) -> None:
+        """Print it."""
+        if self.as_json:
+            typer.echo(json.dumps(self.data, indent=2, ensure_ascii=False, allow_nan=False))
+            return
+        # Text from models and files is no markup.
+        console = Console(highlight=False, markup=False, emoji=False)
+        if not console.is_terminal:
+            console.width = 10_000  # nobody's window: nothing to fold lines for
+        for part in self.shown:
+            console.print(part, soft_wrap=isinstance(part, str))
+
+
+class Command(TyperCommand):
+    """A command whose function returns an `Answer`."""
+
+    def invoke(self, ctx: Any) -> None:
+        """Run the function and print its answer, or its error in words.
+
+        Args:
+            ctx: What typer knows of the call.
+
+        Raises:
+            Exit: With code 1, after an error that the library told in words.
+        """
+        try:
+            with redirect_stdout(sys.stderr):  # what libraries print must not get between a program and its JSON
+                answer: Answer = super().invoke(ctx)
+        except (OSError, TypeError, ValueError) as error:
+            message = " ".join(str(error).split()) or type(error).__name__
+            Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
+            raise typer.Exit(1) from error
+        answer.show()

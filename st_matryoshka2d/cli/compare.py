@@ -1,0 +1,50 @@
+"""`compare`: is one model better than another, size by size, by more than chance?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.tables import drawn, records, written
+
+__all__ = ["compare"]
+
+
+def compare(
+    grid: options.Grid,
+    other: options.Grid,
+    alpha: Annotated[float, typer.Option(help="A difference is significant where p is below.")] = 0.05,
+    test: Annotated[
+        Literal["auto", "fisher"],
+        typer.Option(
+            help="auto: paired t of queries, Steiger of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
+        ),
+    ] = "auto",
+    plot: Annotated[Path | None, options.figure_option("Draw the differences as a heat map")] = None,
+    as_json: options.AsJson = False,
+) -> Answer:
+    """Say what one grid scores above another of the same tasks, and whether that is more than chance."""
+    options.make_folders(plot)
+
+    from st_matryoshka2d import GridResult
+
+    comparison = GridResult.load(grid).compare(GridResult.load(other), alpha=alpha, test=test)
+    if plot is not None:
+        comparison.plot(plot)
+    files = written(plot)
+    return Answer(
+        [*drawn(str(comparison)), *(f"Written: {file}" for file in files)],
+        {
+            "grid": comparison.names[0],
+            "other": comparison.names[1],
+            "alpha": alpha,
+            "correction": comparison.correction,
+            "differences": records(comparison.to_frame()),
+            "written": files,
+        },
+        as_json,
+    )

@@ -1,0 +1,145 @@
+"""`grid`: score every size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.tables import drawn, read_table, records, written
+from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from mteb.abstasks import AbsTask
+
+    from st_matryoshka2d import GridResult
+
+__all__ = ["grid"]
+
+
+def grid(
+    model: options.Model,
+    tasks: Annotated[list[str] | None, typer.Option(help="Name of an mteb task; may be repeated.")] = None,
+    pairs: Annotated[
+        list[Path] | None,
+        options.file_option(
+            "--pairs",
+            "Your own pairs, with columns sentence1, sentence2, score; may be repeated",
+            (".csv", ".parquet"),
+            exists=True,
+        ),
+    ] = None,
+    layers: options.Layers = None,
+    dims: Annotated[
+        list[int] | None, typer.Option(help="A width; may be repeated.", min=1, show_default="8, 16, 32, ... and all")
+    ] = None,
+    sizes: Annotated[
+        list[Size] | None,
+        typer.Option(
+            help="A size such as 6L-128d, instead of all pairs of layers and dims; may be repeated.",
+            parser=options.read_size,
+            metavar="SIZE",
+        ),
+    ] = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What a coordinate is stored in: float32, int8, binary, ...; may be repeated.", show_default="float32"
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder for results; a run that was killed goes on where it stopped.", file_okay=False),
+    ] = None,
+    n_jobs: Annotated[int, typer.Option(help="Sizes whose classifiers or clusters are fitted at a time.", min=1)] = 1,
+    batch_size: options.BatchSize = 32,
+    out: Annotated[
+        Path | None,
+        options.file_option(
+            "--out",
+            "Write the grid (recommend and compare read .parquet and .json)",
+            (".parquet", ".json", ".csv", ".md"),
+            writable=True,
+        ),
+    ] = None,
+    plot: Annotated[Path | None, options.figure_option("Draw the grid as a heat map")] = None,
+    device: options.Device = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+    revision: options.Revision = None,
+    token: options.Token = None,
+    as_json: options.AsJson = False,
+) -> Answer:
+    """Score a model at many sizes, each text through the model once."""
+    if not tasks and not pairs:
+        raise typer.BadParameter("Say what to score on: --tasks STSBenchmark, or --pairs with a file of your own.")
+    if sizes and (layers or dims):
+        raise typer.BadParameter("Give --sizes, or --layers and --dims (all their pairs are scored); both were given.")
+    options.make_folders(out, plot)
+    chosen: list[AbsTask | str] = [*(tasks or []), *map(_task_of_pairs, pairs or [])]
+
+    from sentence_transformers import SentenceTransformer
+
+    from st_matryoshka2d import evaluate
+
+    result = evaluate(
+        SentenceTransformer(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
+        chosen,
+        layers or None,
+        dims or None,
+        sizes or None,
+        precisions=precision or "float32",
+        cache=cache,
+        n_jobs=n_jobs,
+        batch_size=batch_size,
+    )
+    if out is not None:
+        _write(result, out)
+    if plot is not None:
+        result.plot(plot)
+    scores = result.to_frame().query("is_main").drop(columns="is_main")
+    files = written(out, plot)
+    return Answer(
+        [*drawn("\n\n".join(_sections(result))), *(f"Written: {file}" for file in files)],
+        {"model": result.model, "scores": records(scores), "written": files},
+        as_json,
+    )
+
+
+def _task_of_pairs(path: Path) -> AbsTask:
+    from st_matryoshka2d import sts_task
+
+    # A text may well be "NA" or "42".
+    table = read_table(path, keep_default_na=False, dtype={"sentence1": str, "sentence2": str})
+    try:
+        return sts_task(table, name=path.stem)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _sections(result: GridResult) -> Iterator[str]:
+    """A title and a table for each precision and task, and where there are several tasks, for their mean."""
+    for precision in result.precisions:
+        stored = f"{precision}, " if len(result.precisions) > 1 else ""
+        of_precision = result.at(precision=precision)
+        for task in result.tasks:
+            yield f"{stored}{of_precision.at(tasks=task)}"
+        if len(result.tasks) > 1:
+            yield f"{stored}{of_precision}"
+
+
+def _write(result: GridResult, path: Path) -> None:
+    from st_matryoshka2d.evaluation.grid.files import replace_file
+
+    match path.suffix.lower():
+        case ".csv":
+            result.to_csv(path)
+        case ".md":
+            # Markdown wants an empty line between a title and its table
+            text = "\n\n".join(section.replace("\n", "\n\n", 1) for section in _sections(result))
+            replace_file(path, lambda part: part.write_text(f"{text}\n", encoding="utf-8"))
+        case _:
+            result.save(path)

@@ -1,0 +1,77 @@
+"""`info`: what a model is, and what it can be cut to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.tables import table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from sentence_transformers import SentenceTransformer
+
+__all__ = ["info"]
+
+
+def info(
+    model: options.Model,
+    device: options.Device = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+    revision: options.Revision = None,
+    token: options.Token = None,
+    as_json: options.AsJson = False,
+) -> Answer:
+    """Tell how deep and wide a model is, whether it can be cut, and which sizes make a good ladder."""
+    from sentence_transformers import SentenceTransformer
+
+    from st_matryoshka2d.dims import declared_dims
+    from st_matryoshka2d.sizes import full_size
+
+    loaded = SentenceTransformer(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
+    size = full_size(loaded)
+    ladder, refusal = _ladder(loaded)
+    dims = declared_dims(loaded.config)
+    facts = {
+        "model": model,
+        "architecture": getattr(loaded.config, "model_type", "unknown"),
+        "num_layers": size.num_layers,
+        "dim": size.dim,
+        "parameters": _parameters(loaded),
+        "trained_dims": dims,
+        "similarity": str(loaded.similarity_fn_name),
+        "max_seq_length": loaded.max_seq_length,
+    }
+    lines = [
+        f"{model}: {facts['architecture']}, {size.num_layers} layers x {size.dim} dimensions",
+        f"Parameters: {facts['parameters']:,}",
+        f"Trained dims (matryoshka_dimensions): {', '.join(map(str, dims)) or 'none declared'}",
+        f"Similarity: {facts['similarity']}. Longest text: {facts['max_seq_length']} tokens",
+        f"Can be cut in depth: {'yes' if refusal is None else f'no. {refusal}'}",
+    ]
+    rungs = table(["ladder", "parameters"], [[rung["size"], f"{rung['parameters']:,}"] for rung in ladder])
+    shown: list[RenderableType] = [*lines, "", rungs] if ladder else [*lines]
+    return Answer(
+        shown,
+        {**facts, "can_be_cut": refusal is None, "refusal": refusal, "ladder": ladder},
+        as_json,
+    )
+
+
+def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:
+    """The sizes with their parameters, or why there are none. Each cut is proved on a few tokens when it is made."""
+    from st_matryoshka2d import sizes_ladder, truncate
+
+    try:
+        cuts = {size: truncate(model, size.num_layers, size.dim) for size in sizes_ladder(model)}
+    except (TypeError, ValueError) as error:
+        return [], str(error)
+    return [
+        {"size": str(size), "num_layers": size.num_layers, "dim": size.dim, "parameters": _parameters(cut)}
+        for size, cut in cuts.items()
+    ], None
+
+
+def _parameters(model: SentenceTransformer) -> int:
+    return sum(weight.numel() for weight in model.parameters())

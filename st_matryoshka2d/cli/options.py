@@ -1,0 +1,113 @@
+"""Arguments and options that several commands have, and how files and sizes are read from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from st_matryoshka2d.sizes import Size
+
+__all__ = [
+    "FIGURES",
+    "AsJson",
+    "BatchSize",
+    "Device",
+    "Grid",
+    "Layers",
+    "Model",
+    "Revision",
+    "Token",
+    "TrustRemoteCode",
+    "figure_option",
+    "file_option",
+    "make_folders",
+    "read_size",
+]
+
+FIGURES = (".png", ".svg", ".pdf")
+
+
+def _known_place(name: str) -> str:
+    """A path to nowhere is not looked up on the Hub, which would take long and say something else."""
+    path = Path(name)
+    if (name.startswith((".", "~")) or path.is_absolute()) and not path.is_dir():
+        raise typer.BadParameter(f"There is no folder {name}.")
+    return name
+
+
+Model = Annotated[
+    str,
+    typer.Argument(help="Hub id or folder of a sentence-transformers model.", show_default=False, callback=_known_place),
+]
+Grid = Annotated[
+    Path, typer.Argument(help="A grid that was saved as .parquet or .json.", show_default=False, exists=True, dir_okay=False)
+]
+Layers = Annotated[list[int] | None, typer.Option(help="A depth; may be repeated.", min=1, show_default="all")]
+BatchSize = Annotated[int, typer.Option(help="Texts in a batch of the model.", min=1)]
+Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest there is")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the Hub.")]
+Token = Annotated[str | None, typer.Option(help="Token for the Hub.", show_default="the one that is logged in")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any) -> Any:
+    """An option for a file whose ending says the format; another ending is refused before any work is done.
+
+    Args:
+        name: Such as `--out`.
+        what: What the file is for.
+        suffixes: The endings there are.
+        **settings: More settings of `typer.Option`.
+    """
+    ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+    callback = _refusing_other_endings(suffixes, ending)
+    return typer.Option(name, help=f"{what}: {ending}.", dir_okay=False, callback=callback, **settings)
+
+
+def figure_option(what: str) -> Any:
+    """The option for a figure.
+
+    Args:
+        what: What is drawn.
+    """
+    return file_option("--plot", what, FIGURES, writable=True)
+
+
+def make_folders(*files: Path | None) -> None:
+    """Make the folders of files to be written: where that cannot be done shows before the work, not after it.
+
+    Args:
+        *files: None for one that was not asked for.
+    """
+    for path in files:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def read_size(text: str) -> Size:
+    """A size as it is written on the command line.
+
+    Args:
+        text: Such as `6L-128d`.
+
+    Raises:
+        BadParameter: It has another form.
+    """
+    try:
+        return Size.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _refusing_other_endings(suffixes: tuple[str, ...], ending: str) -> Callable[[Any], Any]:
+    def check(given: Any) -> Any:
+        for path in given if isinstance(given, list) else [given]:
+            if path is not None and path.suffix.lower() not in suffixes:
+                raise typer.BadParameter(f"The ending says the format, and must be {ending}; got {str(path)!r}.")
+        return given
+
+    return check

@@ -1,0 +1,69 @@
+"""`recommend`: which size to ship."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.tables import read_table, records, table
+
+__all__ = ["recommend"]
+
+_MIN_SCORE = 0.97
+_SHOWN = 10
+
+
+def recommend(
+    grid: options.Grid,
+    min_score: Annotated[
+        float | None, typer.Option(help="Share of the full size's score to keep.", show_default=str(_MIN_SCORE))
+    ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="The best score within the other limits, instead of the cheapest size.")
+    ] = False,
+    max_ms: Annotated[float | None, typer.Option(help="Milliseconds for a text, at most; needs times.")] = None,
+    max_bytes: Annotated[float | None, typer.Option(help="Bytes of a vector, at most.")] = None,
+    task: Annotated[str | None, typer.Option(help="Judge by this task alone.", show_default="the mean over tasks")] = None,
+    latency: Annotated[
+        Path | None,
+        options.file_option("--latency", "Times that the command latency wrote", (".csv", ".json"), exists=True),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> Answer:
+    """Choose the cheapest size of a grid that is good enough and within the budget."""
+    if best and min_score is not None:
+        raise typer.BadParameter("--best asks for no --min-score; both were given.")
+
+    from st_matryoshka2d import GridResult
+
+    scores = GridResult.load(grid)
+    if latency is not None:
+        scores = scores.with_latency(read_table(latency))
+    wanted = None if best else _MIN_SCORE if min_score is None else min_score
+    choice = scores.recommend(wanted, max_ms=max_ms, max_bytes=max_bytes, task=task)
+    sizes = choice.to_frame()
+    timed = scores.latency is not None
+    head = ["layers", "dim", "precision", "score", "of full", *(["ms a text"] if timed else []), "bytes", "refused"]
+    body = [
+        [
+            str(row["num_layers"]),
+            str(row["dim"]),
+            row["precision"],
+            f"{row['score'] * 100:.2f}",
+            f"{row['relative'] * 100:.1f} %",
+            *([f"{row['milliseconds_per_text']:.2f}"] if timed else []),
+            str(row["bytes"]),
+            row["refused"],
+        ]
+        for row in sizes.head(_SHOWN).to_dict("records")
+    ]
+    more = [f"{len(sizes) - _SHOWN} more sizes; --json has all."] if len(sizes) > _SHOWN else []
+    return Answer(
+        [str(choice), table(head, body, texts=("precision", "refused")), *more],
+        {"size": str(choice.size), "precision": choice.precision, "told": str(choice), "sizes": records(sizes)},
+        as_json,
+    )

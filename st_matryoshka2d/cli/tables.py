@@ -1,0 +1,87 @@
+"""Tables: for people as rich draws them, for programs as records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["drawn", "read_table", "records", "table", "written"]
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
+    """A table of numbers.
+
+    Args:
+        head: Names of the columns.
+        body: Cells by row.
+        texts: Columns that hold words, which stand left.
+    """
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in head:
+        drawn.add_column(name, justify="left" if name in texts else "right", overflow="fold")
+    for row in body:
+        drawn.add_row(*row)
+    return drawn
+
+
+def drawn(text: str) -> Iterator[RenderableType]:
+    """What a result of this package prints, with its Markdown tables drawn.
+
+    Args:
+        text: For example `str(grid)`.
+    """
+    for is_table, lines in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        if not is_table:
+            yield from lines
+            continue
+        head, _, *body = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        yield table(head, body)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as JSON has them; NaN is null.
+
+    Args:
+        frame: Any table.
+    """
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return rows
+
+
+def read_table(path: Path, **settings: Any) -> pd.DataFrame:
+    """A table from a file.
+
+    Args:
+        path: Ends in `.csv`, `.json` or `.parquet`.
+        **settings: For `pandas.read_csv`.
+
+    Raises:
+        ValueError: The file is not what its ending says.
+    """
+    import pandas as pd
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_json(path) if path.suffix.lower() == ".json" else pd.read_csv(path, **settings)
+    except ValueError as error:  # pandas' and pyarrow's errors are ValueErrors, and do not name the file
+        raise ValueError(f"{path} cannot be read as {path.suffix[1:].upper()}: {error}") from error
+
+
+def written(*paths: Path | None) -> list[str]:
+    """Names of the files that were asked for, to be told.
+
+    Args:
+        *paths: None for one that was not.
+    """
+    return [str(path) for path in paths if path is not None]

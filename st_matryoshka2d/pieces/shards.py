@@ -1,0 +1,45 @@
+"""Checkpoints of several files: the index says which tensor is in which shard."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath, PureWindowsPath
+
+from st_matryoshka2d.pieces.strict_json import parse_object
+
+__all__ = ["parse_index", "require_inside"]
+
+
+def parse_index(text: bytes, what: str) -> dict[str, str]:
+    """Read `model.safetensors.index.json`: the shard of each tensor.
+
+    Args:
+        text: The file's bytes.
+        what: What the file is called, for the errors.
+
+    Raises:
+        ValueError: It is no index, or it names a shard that is no safetensors file beside it.
+    """
+    shards = parse_object(text, what).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise ValueError(f"{what} must have a `weight_map` that names the shard of each tensor, found {str(shards)[:100]}.")
+    for tensor, shard in shards.items():
+        if not isinstance(shard, str) or not shard.endswith(".safetensors"):
+            raise ValueError(f"{what} puts {tensor!r} into {str(shard)[:100]!r}, which is no .safetensors file.")
+        require_inside(shard, what)
+    return shards
+
+
+def require_inside(path: str, what: str) -> str:
+    """The path, if it stays inside the folder that it is relative to.
+
+    Args:
+        path: A path that somebody else wrote.
+        what: Where it is written, for the error.
+
+    Raises:
+        ValueError: It leads out of the folder, on this system or another, or is no path at all.
+    """
+    other = PureWindowsPath(path)  # knows backslashes, drives, and everything that a POSIX path knows
+    if not path or path.startswith("/") or other.anchor or ".." in other.parts or not path.isprintable():
+        raise ValueError(f"{what} names the path {path[:100]!r}, which is not inside the repository.")
+    return PurePosixPath(path).as_posix()

@@ -1,0 +1,260 @@
+"""From the Hub comes what a cut needs and nothing else, it is what a cut of the whole model is, and it comes once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import truncate
+from tests import families
+from tests.pieces_support import ROOT, Hub, Loader, pieces_in, serving
+
+SENTENCES = ["the cat sat on the mat", "a dog"]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    with serving(tmp_path_factory.mktemp("hub")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def loader(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
+    process = Loader(hub.url, tmp_path_factory.mktemp("home"))
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def offline(hub: Hub, loader: Loader) -> Iterator[Loader]:
+    """Shares the other process's cache; started with it, because starting takes long."""
+    process = Loader(hub.url, loader.home, {"HF_HUB_OFFLINE": "1"})
+    yield process
+    process.close()
+
+
+def deep(folder: Path) -> None:
+    """The shape of BERT-base, narrower, in half precision."""
+    config = hf.BertConfig(
+        vocab_size=len(families.VOCABULARY), hidden_size=256, intermediate_size=1024, num_attention_heads=4, pad_token_id=0
+    )
+    families.build(config).half().save_pretrained(folder)
+    families.tokenizer().save_pretrained(folder)
+
+
+def family(name: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        families.pipeline(families.CONFIGS[name](), folder.parent / "weights").save_pretrained(str(folder))
+        shutil.rmtree(folder.parent / "weights")
+
+    return make
+
+
+def sharded(folder: Path) -> None:
+    deep(folder)
+    hf.AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder, max_shard_size="2MB")
+    (folder / "model.safetensors").unlink()
+
+
+def with_language_model_head(folder: Path) -> None:
+    """Every path has `bert.` before it, and there are tensors that no embedding needs."""
+    torch.manual_seed(0)
+    hf.BertForMaskedLM(families.CONFIGS["bert"]()).save_pretrained(folder)
+    families.tokenizer().save_pretrained(folder)
+
+
+def folder_of_its_own(folder: Path) -> None:
+    """The layout before version 1 of sentence-transformers."""
+    family("bert")(folder)
+    (folder / "0_Transformer").mkdir()
+    for path in [*folder.glob("model.safetensors"), *folder.glob("token*"), folder / "config.json"]:
+        path.rename(folder / "0_Transformer" / path.name)
+    (folder / "sentence_bert_config.json").rename(folder / "0_Transformer" / "sentence_bert_config.json")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0] |= {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def mixed(folder: Path) -> None:
+    """Numbers of several widths, and tensors in an order in which no library writes them."""
+    family("bert")(folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name in tensors:
+        if name.endswith("dense.weight"):
+            tensors[name] = tensors[name].half()
+    tensors["embeddings.position_ids"] = torch.arange(64)[None]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+REPOSITORIES: dict[str, Callable[[Path], None]] = {
+    "deep": deep,
+    "sharded": sharded,
+    "head": with_language_model_head,
+    "old": folder_of_its_own,
+    "mixed": mixed,
+    **{name: family(name) for name in ("modernbert", "distilbert", "t5-encoder", "qwen3")},
+}
+
+
+def needed_bytes(folder: Path, upper: Callable[[int], bool]) -> tuple[int, int]:
+    """Bytes of the tensors of a checkpoint without its upper blocks, and of all its headers."""
+    tensors = headers = 0
+    for path in folder.glob("model*.safetensors"):
+        headers += 8 + int.from_bytes(path.read_bytes()[:8], "little")
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                numbers = [int(step) for step in name.split(".") if step.isdigit()]
+                if not (numbers and upper(numbers[0])):
+                    tensor = file.get_tensor(name)
+                    tensors += tensor.numel() * tensor.element_size()
+    return tensors, headers
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_no_more_than_the_needed_bytes_come_and_they_come_once(
+    name: str, hub: Hub, loader: Loader, offline: Loader, tmp_path: Path
+) -> None:
+    folder = hub.root / "org" / name
+    REPOSITORIES[name](folder)
+    transformer = folder / "0_Transformer" if name == "old" else folder
+    hub.reset()
+    loaded = loader.load(f"org/{name}", num_layers=2, dim=8)
+    assert "error" not in loaded, loaded
+    tensors, headers = needed_bytes(transformer, lambda block: block >= 2)
+    weights = {path.name for path in transformer.glob("model*.safetensors")}
+    sent = sum(amount for file, amount in hub.sent.items() if file in weights)
+    sent -= sum(path.stat().st_size for path in folder.glob("2_Dense/model.safetensors"))  # these come whole
+    assert tensors <= sent <= 1.02 * tensors + headers
+    expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2, dim=8).encode(SENTENCES)
+    assert np.array_equal(np.asarray(loaded["embedding"], dtype=np.float32), expected.astype(np.float32))
+    assert (loaded["layers"], loaded["warnings"]) == (2, [])
+    assert loaded["base_model"] == [f"org/{name}", "a" * 40]
+    assert loaded["called"] == [f"org/{name}"] * 2
+
+    hub.reset()
+    assert loader.load(f"org/{name}", num_layers=2, dim=8)["embedding"] == loaded["embedding"]
+    assert not [path for path, _ in hub.asked if path.endswith((".safetensors", ".json")) and path != "modules.json"]
+    hub.reset()
+    assert offline.load(f"org/{name}", num_layers=2, dim=8)["embedding"] == loaded["embedding"]
+    assert loader.load(f"org/{name}", num_layers=2, dim=8, local_files_only=True)["embedding"] == loaded["embedding"]
+    assert hub.sent == {}
+
+    [piece] = loader.home.glob(f"hub/models--org--{name}/st_matryoshka2d/{'a' * 40}/2-layers")
+    alone = SentenceTransformer(str(piece), device="cpu", truncate_dim=8)
+    assert np.array_equal(alone.encode(SENTENCES), expected)
+    assert alone[0].model.config.num_hidden_layers == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_commit_is_another_piece(hub: Hub, loader: Loader) -> None:
+    folder = hub.root / "org" / "moving"
+    family("bert")(folder)
+    hub.reset()
+    before = loader.load("org/moving", num_layers=1)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: 2 * tensor for name, tensor in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    hub.reset(commit="b" * 40)
+    after = loader.load("org/moving", num_layers=1)
+    assert after["embedding"] != before["embedding"]
+    assert loader.load("org/moving", num_layers=1, revision="b" * 40)["embedding"] == after["embedding"]
+    assert loader.load("org/moving", num_layers=1, revision="a" * 40)["embedding"] == before["embedding"]
+    assert "OSError" in loader.load("org/moving", num_layers=3, local_files_only=True)["error"]  # it has two pieces of one
+
+
+def test_the_cache_goes_where_it_is_told_and_stays_clean(hub: Hub, loader: Loader, tmp_path: Path) -> None:
+    from huggingface_hub import scan_cache_dir
+
+    family("bert")(hub.root / "org" / "elsewhere")
+    hub.reset()
+    assert loader.load("org/elsewhere", num_layers=1, cache_folder=str(tmp_path))["layers"] == 1
+    assert pieces_in(tmp_path)
+    assert not scan_cache_dir(tmp_path).warnings
+    assert not pieces_in(loader.home / "hub" / "models--org--elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("albert", {"num_layers": 2}), ("bert", {"dim": 8}), ("bert", {"num_layers": 4})]
+)
+def test_models_that_are_needed_whole_come_whole_without_a_word(
+    name: str, size: dict[str, int], hub: Hub, loader: Loader, tmp_path: Path
+) -> None:
+    folder = hub.root / "org" / f"whole-{name}"
+    if not folder.exists():
+        family(name)(folder)
+    hub.reset()
+    loaded = loader.load(f"org/whole-{name}", **size, cache_folder=str(tmp_path))
+    expected = truncate(SentenceTransformer(str(folder), device="cpu"), **size).encode(SENTENCES)
+    assert np.array_equal(np.asarray(loaded["embedding"], dtype=np.float32), expected)
+    assert loaded["warnings"] == []
+    assert pieces_in(tmp_path) == []
+
+
+def test_a_cut_with_a_call_time_depth_is_loaded_whole_and_then_cut(hub: Hub, loader: Loader, tmp_path: Path) -> None:
+    from st_matryoshka2d import TruncatedTransformer
+
+    model = families.pipeline(families.CONFIGS["bert"](), tmp_path)
+    model[0] = TruncatedTransformer.from_transformer(model[0])
+    model.save_pretrained(str(hub.root / "org" / "elastic"))
+    hub.reset()
+    loaded = loader.load("org/elastic", num_layers=2, trust_remote_code=True)
+    expected = truncate(model, num_layers=2).encode(SENTENCES)
+    assert np.allclose(loaded["embedding"], expected, atol=1e-6), loaded
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_names_that_do_not_show_the_blocks_mean_the_whole_file(
+    renamed: bool, hub: Hub, loader: Loader, tmp_path: Path
+) -> None:
+    """A block under a word; two models in one file."""
+    folder = hub.root / "org" / f"renamed-{renamed}"
+    family("bert")(folder)
+    tensors = load_file(folder / "model.safetensors")
+    if renamed:
+        tensors |= {
+            name.replace("layer.3.", "layer.three."): tensors.pop(name) for name in list(tensors) if "layer.3." in name
+        }
+    else:
+        tensors |= {f"other.{name}": tensor.clone() for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    hub.reset()
+    loaded = loader.load(f"org/renamed-{renamed}", num_layers=2, cache_folder=str(tmp_path))
+    assert loaded["layers"] == 2
+    assert len(loaded["warnings"]) == 1
+    assert "do not show which belong to which layer" in loaded["warnings"][0]
+    assert pieces_in(tmp_path) == []
+
+
+def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    """It dies with half the folder written; the next one starts anew."""
+    script = (
+        "import os, sys; from pathlib import Path; from st_matryoshka2d.pieces.whole_folder import made_once\n"
+        "with made_once(Path(sys.argv[1])) as folder:\n"
+        "    if folder is None: sys.exit(7)\n"
+        "    (folder / sys.argv[2]).write_text('half')\n"
+        "    if sys.argv[2] == 'killed': os.kill(os.getpid(), 9)\n"
+        "    if sys.argv[2] == 'failed': raise ValueError\n"
+    )
+
+    def run(word: str) -> int:
+        command = [sys.executable, "-c", script, str(tmp_path / "piece"), word]
+        return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL, check=False).returncode
+
+    assert run("killed") != 0
+    assert not (tmp_path / "piece").exists()
+    assert run("failed") == 1
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+    assert run("whole") == 0
+    assert [path.name for path in (tmp_path / "piece").iterdir()] == ["whole"]
+    assert run("again") == 7

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.truncation.spread import coordinate_spread as coordinate_spread
     from st_matryoshka2d.latency import benchmark_latency as benchmark_latency
     from st_matryoshka2d.loading import load as load
+    from st_matryoshka2d.model_card.grid import add_grid_to_model_card as add_grid_to_model_card
+    from st_matryoshka2d.model_card.sizes import add_sizes_to_model_card as add_sizes_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
     from st_matryoshka2d.sizes import Size as Size
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
@@ -34,6 +36,8 @@ _HOME = {
     "GridResult": "evaluation.grid.result",
     "Size": "sizes",
     "TruncatedTransformer": "elastic",
+    "add_grid_to_model_card": "model_card.grid",
+    "add_sizes_to_model_card": "model_card.sizes",
     "benchmark_latency": "latency",
     "classification_task": "evaluation.own_data.classification",
     "coordinate_spread": "evaluation.truncation.spread",
@@ -55,6 +59,8 @@ __all__ = [
     "GridResult",
     "Size",
     "TruncatedTransformer",
+    "add_grid_to_model_card",
+    "add_sizes_to_model_card",
     "benchmark_latency",
     "classification_task",
     "coordinate_spread",

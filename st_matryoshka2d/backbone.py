@@ -35,7 +35,14 @@ Copied = TypeVar("Copied", bound=nn.Module)
 _CAPTURING = "transformers.utils.output_capturing"
 
 # Lists that can be as long as the model is deep by accident; every other list of that length is one entry per layer.
-_NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id", "matryoshka_dimensions"}
+_NOT_PER_LAYER = {
+    "architectures",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "matryoshka_dimensions",
+    "matryoshka_sizes",
+}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tqdm.auto import trange
 
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
-from st_matryoshka2d.submodel import truncate
+from st_matryoshka2d.submodel import cut_to
 
 __all__ = ["benchmark_latency"]
 
@@ -51,20 +51,24 @@ def benchmark_latency(
     Depths take turns, each round in another order, and the gain is taken round by round: whatever else the machine does then
     hits all of them alike.
 
+    `milliseconds_per_text` is the time of the call divided by its texts: what a text costs where many are encoded in one go.
+    A single query waits longer than that, because a batch shares work. To time one: `texts=["a typical query"]`, and
+    `milliseconds` is how long it takes.
+
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to be measured; it is left as it is.
         num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
         texts: What one call encodes, all of it; None for one batch of mixed length, in English, from queries of a few words
             to a paragraph of 55. As in any batch, the short ones are padded to the longest.
-        batch_size: Texts in a batch of the model.
-        rounds: Timed calls for each depth, after a short warm-up.
+        batch_size: Texts in a batch of the model, and in the default batch; 32 unless you say otherwise.
+        rounds: Timed calls for each depth, 30 unless you say otherwise, after three that are not counted.
         show_progress_bar: Show one step for each round.
 
     Returns:
-        One row for each depth, ascending. `milliseconds`: median over the rounds, for one call; `low`, `high`: quartiles;
-        `milliseconds_per_text`: that median divided by the number of texts; `speedup`: median over the rounds of the full
-        model's time divided by this depth's; `theory`: N / num_layers; `parameters`: weights of the model cut to this depth,
-        those that layers share counted once.
+        One row for each depth, ascending. `milliseconds_per_text`: median of one call over the rounds, divided by the number
+        of its texts; `milliseconds`: median of one call, all its texts; `low`, `high`: the quartiles around it, between
+        which half of the calls lie; `parameters`: weights of the model cut to this depth, those that layers share counted
+        once; `theory`: N / num_layers; `speedup`: median over the rounds of the full model's time divided by this depth's.
 
     Raises:
         TypeError: `texts` is one string, or a number is not an integer.
@@ -87,20 +91,21 @@ def benchmark_latency(
         raise ValueError("texts is empty; at least one text is needed.")
     full = full_size(model)
     depths = _depths(num_layers, full)
-    cuts = {depth: truncate(model, num_layers=depth) for depth in depths}
+    cuts = {depth: cut_to(model, num_layers=depth) for depth in depths}
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
     return pd.DataFrame(
         {
+            # what matters comes first and last, because a narrow terminal leaves out the middle
             "num_layers": depths,
+            "milliseconds_per_text": quartiles.loc[0.5].to_numpy() / len(batch),
             "milliseconds": quartiles.loc[0.5].to_numpy(),
             "low": quartiles.loc[0.25].to_numpy(),
             "high": quartiles.loc[0.75].to_numpy(),
-            "milliseconds_per_text": quartiles.loc[0.5].to_numpy() / len(batch),
-            "speedup": seconds.rdiv(seconds[full.num_layers], axis=0).median().to_numpy(),
-            "theory": [full.num_layers / depth for depth in depths],
             # a Module gives each of its parameters once, however often it is used
             "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()],
+            "theory": [full.num_layers / depth for depth in depths],
+            "speedup": seconds.rdiv(seconds[full.num_layers], axis=0).median().to_numpy(),
         }
     )
 

@@ -23,8 +23,9 @@ from st_matryoshka2d.pieces.fetch import check_whole_files, fetch_piece, piece_f
 from st_matryoshka2d.pieces.plan import NamesUnknownError
 from st_matryoshka2d.pieces.remote import RangesRefusedError
 from st_matryoshka2d.pieces.safe_files import require_safetensors
-from st_matryoshka2d.sizes import positive_int, within
-from st_matryoshka2d.submodel import narrow, require_one, truncate
+from st_matryoshka2d.sizes import Size, full_size, positive_int, within
+from st_matryoshka2d.submodel import cut_to, narrow, require_one
+from st_matryoshka2d.trained import warn_if_untrained
 
 __all__ = ["load"]
 
@@ -44,7 +45,7 @@ def load(
 
     From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. It can be had of
     safetensors files only. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
-    fetched), and nothing is unpickled.
+    fetched), and nothing is unpickled. A size that the model was not trained at is warned of, as by `truncate`.
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
@@ -73,7 +74,10 @@ def load(
     piece = None if num_layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, num_layers)
     kwargs = _without_pickles(Checkpoint(str(piece)) if piece and piece.is_dir() else checkpoint, allow_bin, kwargs)
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        return truncate(SentenceTransformer(checkpoint.name, **kwargs), num_layers, dim)
+        whole = SentenceTransformer(checkpoint.name, **kwargs)
+        small = cut_to(whole, num_layers, dim)
+        warn_if_untrained(whole.config, full_size(small), full_size(whole))
+        return small
     config_kwargs = dict(kwargs.pop("config_kwargs", None) or {})
     full_config = AutoConfig.from_pretrained(
         checkpoint.name,
@@ -98,7 +102,10 @@ def load(
     with _upper_layers_unmentioned():
         model = _pipeline(checkpoint, piece, {**kwargs, "config_kwargs": {**config_kwargs, **overrides}})
     check_loaded(transformer_of(model).model, full_config)
-    return narrow(model, dim)
+    full = Size(depth, full_size(model).dim)
+    narrow(model, dim, full_config, checkpoint.name if checkpoint.commit else None)
+    warn_if_untrained(full_config, full_size(model), full)
+    return model
 
 
 def _resolved(name_or_path: str | os.PathLike[str]) -> str:

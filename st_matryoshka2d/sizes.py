@@ -242,9 +242,7 @@ def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes"
     for given in sizes:
         size = Size.parse(given) if isinstance(given, str) else given
         if not isinstance(size, Size):
-            raise TypeError(
-                f"{where} must hold Size objects such as Size(6, 128), or text such as '6L-128d'; got {given!r}."
-            )
+            raise TypeError(f"{where} must hold Size objects such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
         if size.num_layers > full.num_layers:
             raise ValueError(f"{where}: {size} asks for {size.num_layers} layers, the model has {full.num_layers}.")
         if size.dim > full.dim:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
@@ -14,9 +16,10 @@ from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
 from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.sizes import full_size, within
+from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
-__all__ = ["narrow", "pipeline_at_depth", "require_one", "truncate"]
+__all__ = ["cut_to", "narrow", "pipeline_at_depth", "require_one", "truncate"]
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
@@ -28,6 +31,9 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     this package. Cutting changes nothing in the full model. The two share their weights' memory, so training one of them
     trains the other; moving or casting one does not. For a cut that stays as it is, take `copy.deepcopy` of it or `load` it.
     Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again.
+
+    A model that was trained at certain sizes (`matryoshka_sizes` in its config) can be cut to any, with a warning that
+    names the nearest trained ones where the size is not among them.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
@@ -44,6 +50,23 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
         (2, 64)
         >>> small.save_pretrained("small")
     """
+    cut = cut_to(model, num_layers, dim)
+    warn_if_untrained(model.config, full_size(cut), full_size(model))
+    return cut
+
+
+def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
+    """`truncate` where nobody chose the size by hand: it does not warn of one that was not trained.
+
+    Args:
+        model: As for `truncate`.
+        num_layers: As for `truncate`.
+        dim: As for `truncate`.
+
+    Raises:
+        TypeError: As `truncate`.
+        ValueError: As `truncate`.
+    """
     routes_of(model)
     require_one(num_layers, dim)
     full = full_size(model)
@@ -52,7 +75,8 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
         within(dim, full.dim, "dim")
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = model.truncate_dim
-    return narrow(cut, dim)
+    cut.model_card_data.citations = dict(model.model_card_data.citations)
+    return narrow(cut, dim, model.config, _name(model))
 
 
 def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pipeline]) -> Pipeline:
@@ -109,20 +133,36 @@ def require_one(num_layers: int | None, dim: int | None) -> None:
         raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
 
 
-def narrow(model: SentenceTransformer, dim: int | None) -> SentenceTransformer:
-    """Set the width in place, and tell servers (in the config) the dims that the model may be asked for.
+def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str | None) -> SentenceTransformer:
+    """Set the width in place, and tell in the config which dims the model may be asked for and what it is a cut of.
 
     Args:
-        model: A pipeline; it is returned.
+        model: A pipeline at its depth; it is returned.
         dim: Dimensions to keep; None for all.
+        original: Config of the model that is cut.
+        name: How that one is called on the Hub; None if that is not known.
 
     Raises:
         TypeError: `dim` is not an integer.
         ValueError: `dim` is out of range.
     """
-    full = full_size(model).dim
-    kept = full if dim is None else within(dim, full, "dim")
+    depth, width = full_size(model).num_layers, full_size(model).dim
+    kept = width if dim is None else within(dim, width, "dim")
     if dim is not None:
         model.truncate_dim = kept
-    declare_dims(model.config, [*(trained for trained in declared_dims(model.config) if trained < kept), kept])
+    full = Size(original.num_hidden_layers, width)
+    for route in routes_of(model).values():
+        config = route.transformer.model.config
+        declare_dims(config, [*(trained for trained in declared_dims(original) if trained < kept), kept])
+        declare_cut(config, Size(depth, kept), original, full, name)
     return model
+
+
+def _name(model: SentenceTransformer) -> str | None:
+    """Id on the Hub, if the model has one: what was trained in memory is no longer what it was loaded from."""
+    card = model.model_card_data
+    origin = None if "generated_from_trainer" in card.tags else getattr(model.config, "name_or_path", None)
+    for known in (card.model_id, origin):
+        if known and re.fullmatch(r"[\w.-]+/[\w.-]+", known) and not Path(known).exists():
+            return str(known)
+    return None

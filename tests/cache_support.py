@@ -17,7 +17,7 @@ from st_matryoshka2d.evaluation.grid.columns import CELL
 
 def assert_identical(one: GridResult, other: GridResult) -> None:
     """Scores, what they are made of, and their types."""
-    assert one.model == other.model
+    assert (one.model, one.revision) == (other.model, other.revision)
     pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
     pd.testing.assert_frame_equal(one.items[CELL], other.items[CELL], check_exact=True, check_dtype=len(one.items) > 0)
     for column in ("ids", "values", "gold"):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
+from mteb.abstasks import AbsTask
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -22,9 +23,10 @@ from sentence_transformers import (
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import distributed
 
-from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task
+from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task, sts_task
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.evaluation import processes
+from st_matryoshka2d.evaluation.search import search
 from tests import task_types_labels as labels
 from tests.sts_support import LocalSTS, quiet, read_along
 from tests.task_types_support import Writer
@@ -98,6 +100,7 @@ def main(part: str, folder: Path) -> None:
     """Write what each process has found."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    search._BETWEEN_SAVES = 0.0
     model = SentenceTransformer(str(folder / "model"), device="cpu")
     torch.save(PARTS[part](model, Embedded(model), folder), folder / f"{part}-{RANK}.pt")
 
@@ -119,10 +122,15 @@ def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[
     found["errors"] = {
         "fails": _error(lambda: grid(model, {"tasks": FailsInTheSecond})),
         "differs": _error(lambda: grid(model, CASES["sts"], sizes=sizes)),
+        "other data": _error(lambda: grid(model, {"tasks": _own_pairs})),
     }
     found["after errors"] = grid(model, CASES["sts"])
     found["in a trainer"] = _in_a_trainer(model, embedded, folder)
     return found
+
+
+def _own_pairs() -> AbsTask:
+    return sts_task({"sentence1": ["a", "b"], "sentence2": ["c", f"d{RANK}"], "score": [1, 2]})
 
 
 def _error(call: Callable[[], object]) -> str:

@@ -28,6 +28,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size
 from st_matryoshka2d.evaluation.encoding import encoder
 from st_matryoshka2d.evaluation.encoding.memo import Memo
+from st_matryoshka2d.evaluation.search import search
 from tests import families
 from tests.cache_support import files, read_whole, unfinished
 from tests.sts_support import LocalSTS, quiet
@@ -61,6 +62,7 @@ def main(root: Path) -> None:
     """Write `<kind>.json`, and for each kind the grid of a run without a cache, of a whole one and of a killed one."""
     torch.set_num_threads(1)
     encoder._CHUNK = CHUNK  # so that a small task is embedded in several chunks
+    search._BETWEEN_SAVES = 0.0
     seed = int.from_bytes(os.urandom(4))
     generator = random.Random(seed)
     model = families.pipeline(families.CONFIGS["bert"](), root / "model", "mean", dense=None, normalize=False)

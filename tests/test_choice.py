@@ -50,6 +50,20 @@ def test_without_latency_layers_stand_for_time() -> None:
     assert members(grid.pareto()) == members(grid.pareto(["num_layers", "bytes"])) != members(grid.pareto("bytes"))
 
 
+def test_the_front_prints_in_few_columns_and_is_a_table() -> None:
+    front = curve().pareto("milliseconds_per_text")
+    assert str(front).splitlines() == [
+        "|   size | score | of full | ms a text | parameters | bytes |",
+        "| -----: | ----: | ------: | --------: | ---------: | ----: |",
+        "| 1L-64d | 60.00 |  75.0 % |       0.5 |      1,100 |   256 |",
+        "| 2L-64d | 70.00 |  87.5 % |       0.9 |      1,200 |   256 |",
+        "| 4L-64d | 80.00 | 100.0 % |      1.75 |      1,400 |   256 |",
+    ]
+    assert type(front.head(1)) is type(front[["score", "bytes"]]) is pd.DataFrame
+    untimed = GridResult(curve().to_frame()).pareto("bytes")
+    assert str(untimed).startswith("|        size | score | of full | bytes |\n")
+
+
 def cheapest(
     grid: GridResult, min_score: float | None, max_ms: float | None, max_bytes: float | None
 ) -> dict[Any, Any] | None:
@@ -131,25 +145,41 @@ def test_sizes_without_a_score_are_never_chosen() -> None:
     assert choice.size == Size(2, 8)
     assert set(choice.to_frame().query("num_layers == 1")["refused"]) == {"no score"}
     assert 1 not in set(grid.pareto()["num_layers"])
-    with pytest.raises(ValueError, match=r"one limit let go, the nearest: time 0.9 ms \(2L-8d int8\)"):
+    with pytest.raises(ValueError, match=r"The best of any size: time 0.9 ms \(2L-8d int8\)\.$"):
         grid.recommend(None, max_ms=0.6)
 
 
-def test_the_nearest_miss_of_each_limit_is_told() -> None:
-    with pytest.raises(
-        ValueError, match=re.escape("one limit let go, the nearest: score 87.5 % (2L-64d); time 1.75 ms (4L-64d")
-    ):
-        curve().recommend(0.9, max_ms=1)
-    with pytest.raises(ValueError, match="No size of 18 meets every limit") as refused:
-        curve().recommend(0.99, max_ms=1, max_bytes=70)
-    assert "score at least 99 %, time at most 1 ms, vector at most 70 bytes" in str(refused.value)
-    assert "score 82.5 % (2L-64d int8); time: even then none; vector: even then none" in str(refused.value)
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            {"min_score": 0.9, "max_ms": 1},
+            "score at least 90 %, time at most 1 ms. The best of any size: score 100 % (4L-64d), time 0.5 ms (1L-8d int8). "
+            "The best that meets all other limits: score 87.5 % (2L-64d) or time 1.75 ms (4L-64d int8).",
+        ),
+        (
+            {"min_score": 0.99, "max_ms": 1, "max_bytes": 70},
+            "score at least 99 %, time at most 1 ms, vector at most 70 bytes. The best of any size: score 100 % (4L-64d), "
+            "time 0.5 ms (1L-8d int8), vector 8 bytes (1L-8d int8). "
+            "The best that meets all other limits: score 82.5 % (2L-64d int8).",
+        ),
+        (
+            {"min_score": 1.2, "max_ms": 0.1},
+            "score at least 120 %, time at most 0.1 ms. "
+            "The best of any size: score 100 % (4L-64d), time 0.5 ms (1L-8d int8).",
+        ),
+    ],
+)
+def test_what_there_is_instead_is_told(limits: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^No size of 18 meets every limit: {re.escape(message)}$"):
+        curve().recommend(**limits)
 
 
 @pytest.mark.parametrize(
     ("change", "limits", "error", "message"),
     [
         (None, {"min_score": 97}, ValueError, r"for 97 % give 0\.97; got 97"),
+        (None, {"min_score": 1.5}, ValueError, r"for 97 % give 0\.97; got 1\.5"),
         (None, {"min_score": -0.1}, ValueError, "min_score must be a number above 0"),
         (None, {"min_score": float("nan")}, ValueError, "min_score must be a number above 0"),
         (None, {"min_score": "0.9"}, TypeError, "min_score must be a number"),
@@ -159,7 +189,7 @@ def test_the_nearest_miss_of_each_limit_is_told() -> None:
         (None, {"min_score": None}, ValueError, "nothing to choose by"),
         (None, {"task": "C"}, ValueError, "no task 'C' here"),
         (lambda frame: frame["score"] - 0.9, {}, ValueError, "4L-64d scores -0.1"),
-        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d scores nan"),
+        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d has none"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(

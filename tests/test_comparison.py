@@ -160,7 +160,7 @@ def test_without_items_there_is_a_difference_and_no_test() -> None:
     assert np.isnan(found["p_value"])
     assert np.isnan(found["p_adjusted"])
     assert str(comparison).splitlines()[0] == "C: accuracy, first minus other, points"
-    assert str(comparison).splitlines()[-2:] == ["|            2 | +10.00 |", "Not tested (no items)."]
+    assert str(comparison).splitlines()[-2:] == ["|            2 | +10.00? |", "? Not tested (no items)."]
 
 
 @pytest.mark.parametrize("metric", ["cosine_pearson", "cosine_spearman"])
@@ -208,6 +208,50 @@ def test_a_task_that_failed_is_not_averaged_away(ours: GridResult, theirs: GridR
     assert np.isnan(comparison.pivot()[32][2])
     assert lines(comparison.to_markdown())[0][1] == "nan"
     assert lines(comparison.to_markdown("B"))[0][1] == f"{comparison.pivot('B')[32][2] * 100:+.2f}"
+
+
+def test_what_was_not_tested_is_marked(ours: GridResult, theirs: GridResult) -> None:
+    partial = GridResult(ours.frame, ours.items.drop(index=[0]), "lab/ours")  # A at 2L-32d
+    comparison = partial.compare(theirs)
+    assert comparison.to_frame()["test"].tolist() == ["none: no items", *["Steiger"] * 5]
+    assert lines(comparison.to_markdown("A"))[0][1] == f"{comparison.pivot('A')[32][2] * 100:+.2f}?"
+    assert lines(comparison.to_markdown())[0][1] == f"{comparison.pivot()[32][2] * 100:+.2f} (0/1)?"
+    assert comparison.to_markdown().count("?") == 1
+    assert "?" not in comparison.to_markdown("B")
+    assert str(comparison).endswith("Holm over 5 tests). ? 1 of 6 differences are not tested (no items).")
+
+
+def test_a_test_without_a_p_is_told(ours: GridResult) -> None:
+    constant = changed(ours, values=np.ones(300))
+    constant = GridResult(constant.frame.assign(score=np.nan), constant.items)
+    assert str(constant.compare(constant)).endswith("? Not tested (Steiger gives no p).")
+
+
+def test_a_size_that_a_task_lacks_has_no_mean(ours: GridResult, theirs: GridResult) -> None:
+    lacks = (ours.frame["task"] == "B") & (ours.frame["num_layers"] == 4)
+    comparison = GridResult(ours.frame[~lacks], ours.items, "lab/ours").compare(theirs)
+    assert lines(comparison.to_markdown())[1] == ["4", "", ""]
+    assert lines(comparison.to_markdown("A"))[1][2].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
+
+
+def test_two_sizes_of_one_model(ours: GridResult) -> None:
+    larger, smaller = ours.at(num_layers=2, dims=64), ours.at(num_layers=2, dims=32)
+    comparison = larger.compare(smaller)
+    assert comparison.names == ("ours 2L-64d", "ours 2L-32d")
+    for task, found in zip("AB", comparison.to_frame().itertuples(), strict=True):
+        one, other = (next(iter(grid.at(tasks=task).items["values"])) for grid in (larger, smaller))
+        r1, r2, r12 = (
+            stats.spearmanr(*two).statistic for two in ((one, gold_of(task)), (other, gold_of(task)), (one, other))
+        )
+        assert found.delta == pytest.approx(r1 - r2)
+        assert found.p_value == pytest.approx(steiger_test(r1, r2, r12, 300, ranks=True), rel=1e-9)
+
+
+def test_names_tell_two_states_of_one_model_apart(ours: GridResult) -> None:
+    comparison = ours.named("after training").compare(ours)
+    assert comparison.names == ("after training", "ours")
+    with pytest.raises(ValueError, match="named by a text"):
+        ours.named("")
 
 
 def test_precisions_of_one_model() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import re
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from mteb.cache import ResultCache
+from mteb.models import CompressionWrapper
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate
@@ -20,6 +22,7 @@ from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
 from st_matryoshka2d.evaluation.encoding.memo import Memo
 from st_matryoshka2d.evaluation.encoding.view_encoder import ViewEncoder
+from st_matryoshka2d.evaluation.views.precision import quantise
 from st_matryoshka2d.evaluation.views.views import View
 from tests.sts_support import AsymmetricSTS, LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
 
@@ -155,3 +158,11 @@ def test_mteb_says_once_that_a_task_is_superseded(
     quiet(tiny, Old(), num_layers=[1, 2], dims=[8, 16])
     assert sum("superseded" in record.message for record in caplog.records) == 1
     assert sum("superseded" in str(warning.message) for warning in recwarn) == 1
+
+
+def test_integers_of_few_texts_cause_no_remark(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
+    logger = logging.getLogger(CompressionWrapper.__module__)
+    before = logger.level
+    with caplog.at_level(logging.INFO):
+        quantise(torch.randn(5, 4), "int8")
+    assert (caplog.records, list(recwarn), logger.level) == ([], [], before)

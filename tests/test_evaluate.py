@@ -169,8 +169,10 @@ def test_a_wrong_task_is_found_before_any_data_is_loaded(tiny: SentenceTransform
         ({"num_layers": True}, TypeError, "num_layers must be an integer"),
         ({"num_layers": "2"}, TypeError, "num_layers must be an integer"),
         ({"num_layers": 2.0}, TypeError, "num_layers must be an integer"),
-        ({"dims": [8, 33]}, ValueError, "dim=33: the model has 32 dimensions"),
+        ({"dims": [8, 33]}, ValueError, "dims=33: the model has 32 dimensions"),
         ({"dims": [8, 8]}, ValueError, "more than once"),
+        ({"dims": []}, ValueError, "dims is empty"),
+        ({"cache": __file__}, ValueError, "cache is a folder for results, and '.*test_evaluate.py' is a file"),
     ],
 )
 def test_sizes_that_cannot_be_scored(

@@ -20,6 +20,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import FunnelResult, Size, evaluate_funnel, truncate
 from st_matryoshka2d.evaluation.funnel.judged import judged
 from st_matryoshka2d.evaluation.funnel.measures import Funnel, measured
+from st_matryoshka2d.evaluation.search import search
 from st_matryoshka2d.evaluation.search.candidates import Candidates, Rankings
 from st_matryoshka2d.evaluation.search.found import Found
 from st_matryoshka2d.evaluation.views.views import View
@@ -243,7 +244,10 @@ def test_ties_in_the_second_stage_are_broken_as_trec_eval_breaks_them(k: int) ->
 
 
 def test_a_shortlist_of_everything_is_a_search_with_the_second_size_alone(tiny: SentenceTransformer) -> None:
-    result = funnel(tiny, [LocalRetrieval(), FewResults()], SIZES, shortlists=DOCUMENTS + 10, k=3)
+    with pytest.warns(
+        UserWarning, match=rf"has a corpus of \d+ documents, of which shortlists of {DOCUMENTS + 10} leave none"
+    ):
+        result = funnel(tiny, [LocalRetrieval(), FewResults()], SIZES, shortlists=DOCUMENTS + 10, k=3)
     frame = result.to_frame()
     np.testing.assert_array_equal(frame["ndcg"], frame["ndcg_alone"])
     np.testing.assert_array_equal(frame["recall"], frame["recall_alone"])
@@ -263,6 +267,7 @@ def test_several_chunks_are_one(tiny: SentenceTransformer) -> None:
     pd.testing.assert_frame_equal(one.to_frame(), several.to_frame(), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:NFCorpus has a corpus of 90 documents")
 def test_by_default_all_layers_and_every_power_of_two(tiny: SentenceTransformer) -> None:
     result = funnel(tiny, LocalRetrieval())
     assert (result.firsts, result.seconds, result.shortlists) == (
@@ -310,7 +315,12 @@ def test_texts_go_through_the_model_once_and_not_again_with_a_cache(tiny: Senten
         funnel(tiny, LocalRetrieval(), **asked)
 
 
-def test_a_killed_run_goes_on_behind_the_chunk_it_had_read(tiny: SentenceTransformer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("between_saves", [0.0, 1e9])
+def test_a_killed_run_goes_on_behind_the_chunk_it_had_read(
+    tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between_saves: float
+) -> None:
+    """If that was written; what was not is read again, and makes no difference."""
+    monkeypatch.setattr(search, "_BETWEEN_SAVES", between_saves)
     queries, documents = prompted_texts(tiny)
     done, last = queries.union(documents[:60]), set(documents[60:]) - set(documents[:60])
     asked: dict[str, Any] = {"sizes": SIZES, "shortlists": [10, 20], "corpus_chunk_size": 30}
@@ -330,7 +340,8 @@ def test_a_killed_run_goes_on_behind_the_chunk_it_had_read(tiny: SentenceTransfo
     seen.clear()
     resumed = funnel(tiny, LocalRetrieval(), **asked, cache=tmp_path)
     assert last <= set(seen)
-    assert done & set(seen) <= set(documents[60:])
+    assert queries.isdisjoint(seen)
+    assert set(documents[:60]) <= set(seen) if between_saves else done & set(seen) <= set(documents[60:])
     assert not list(tmp_path.rglob("unfinished"))
     pd.testing.assert_frame_equal(resumed.to_frame(), whole.to_frame(), rtol=1e-9)
 
@@ -344,6 +355,7 @@ class NotLoaded(LocalRetrieval):
     ("wanted", "error", "message"),
     [
         ({"tasks": [NotLoaded(), LocalSTS()]}, ValueError, "STS13 is a task of type STS; a funnel needs one that searches"),
+        ({"tasks": LocalSTS(), "sizes": ["4L-32d"], "k": 200}, ValueError, "STS13 is a task of type STS; a funnel needs"),
         ({"tasks": [NotLoaded(), LocalReranking()]}, ValueError, "type Reranking; a funnel needs one that searches"),
         ({"tasks": [NotLoaded(), aggregate()]}, ValueError, "STS13 is a task of type STS"),
         ({"tasks": SkipFirst()}, ValueError, "ArguAna leaves out the first result"),
@@ -356,7 +368,7 @@ class NotLoaded(LocalRetrieval):
         ({"precisions": ["int8", "int8"]}, ValueError, "each precision once"),
         ({"shortlists": []}, ValueError, "at least one"),
         ({"shortlists": [20, 20]}, ValueError, "each length once"),
-        ({"shortlists": [20, 5]}, ValueError, "A shortlist of 5 has no 10 documents"),
+        ({"shortlists": [20, 5]}, ValueError, "shortlists has 5, which is below k=10"),
         ({"shortlists": 0}, ValueError, "shortlists must be 1 or more"),
         ({"k": 0}, ValueError, "k must be 1 or more"),
         ({"k": 2.5}, TypeError, "k must be an integer"),

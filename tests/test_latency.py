@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -61,7 +62,7 @@ def test_own_texts_are_encoded_whole(tiny: SentenceTransformer) -> None:
 def test_the_table(tiny: SentenceTransformer) -> None:
     table = benchmark_latency(tiny, batch_size=2, rounds=11)
     assert list(table.columns) == [
-        *("num_layers", "milliseconds", "low", "high", "milliseconds_per_text", "speedup", "theory", "parameters")
+        *("num_layers", "milliseconds_per_text", "milliseconds", "low", "high", "parameters", "theory", "speedup")
     ]
     assert list(table["num_layers"]) == [1, 2, 3, 4]
     assert list(table["theory"]) == pytest.approx([4, 2, 4 / 3, 1])
@@ -181,6 +182,21 @@ def test_the_figure_shows_theory_and_what_was_measured(times: pd.DataFrame, tmp_
     assert [label.get_text() for label in axes.get_xticklabels()][:2] == ["1\n3.64 ms", "2\n6.3 ms"]
     assert axes.get_title() == "a model"
     assert (tmp_path / "speedup.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("factor", [0.4, 1.6])
+def test_the_numbers_keep_clear_of_both_lines(times: pd.DataFrame, factor: float) -> None:
+    """Whether the model is faster than the theory or slower; at the full depth both are 1."""
+    measured = times["theory"] ** (1 + (factor - 1) / 4)
+    figure = plot_speedup(times.assign(speedup=measured))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    for text in axes.texts:
+        box = text.get_window_extent()
+        for line in axes.get_lines():
+            along = axes.transData.transform(line.get_xydata())
+            dense = np.column_stack([np.interp(np.linspace(0, 5, 500), range(6), along[:, axis]) for axis in (0, 1)])
+            assert not ((dense > box.min) & (dense < box.max)).all(axis=1).any(), text.get_text()
 
 
 def test_a_figure_of_something_else_is_refused(times: pd.DataFrame) -> None:

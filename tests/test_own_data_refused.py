@@ -11,6 +11,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, Value
 
 from st_matryoshka2d import classification_task, retrieval_task, sts_task
+from st_matryoshka2d.evaluation.scoring.tasks import chosen_tasks
 
 PAIRS: dict[str, Any] = {"sentence1": ["a", "b", "c"], "sentence2": ["x", "y", "z"], "score": [1, 2.5, 4]}
 CORPUS: dict[Any, Any] = {"d1": "one", "d2": {"title": "T", "text": "two"}, "d3": "three"}
@@ -44,6 +45,19 @@ def table(columns: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
 def test_cells_of_pairs(hold: Any, column: str, cells: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sts_task(hold({**PAIRS, column: cells}))
+
+
+def test_one_pair_has_no_correlation() -> None:
+    with pytest.raises(ValueError, match="pairs has one row; a correlation needs at least two"):
+        sts_task({name: cells[:1] for name, cells in PAIRS.items()})
+
+
+def test_tasks_of_ones_own_need_names_of_their_own() -> None:
+    one, other = sts_task(PAIRS), sts_task({**PAIRS, "score": [3, 2, 1]})
+    with pytest.raises(ValueError, match=r"MySTS is given more than once; .*; name='\.\.\.' tells tasks of your own apart"):
+        chosen_tasks([one, other])
+    with pytest.raises(ValueError, match=r"give each task once\.$"):
+        chosen_tasks([one, one])
 
 
 def test_cells_of_a_dataset() -> None:

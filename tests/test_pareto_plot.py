@@ -71,9 +71,8 @@ def test_every_scored_size_is_a_point(tmp_path: Path) -> None:
     for points in axes.collections:
         places = np.asarray(points.get_offsets())
         drawn[points.get_alpha() == 1.0] |= {(round(float(x), 6), round(float(y), 6)) for x, y in places}
-    front = {
-        tuple(place) for place in grid.pareto(task="A")[["milliseconds_per_text", "score"]].mul([1, 100]).round(6).to_numpy()
-    }
+    on_line = grid.pareto("milliseconds_per_text", task="A")
+    front = {tuple(place) for place in on_line[["milliseconds_per_text", "score"]].mul([1, 100]).round(6).to_numpy()}
     every = {tuple(place) for place in table[["milliseconds_per_text", "score"]].mul([1, 100]).round(6).to_numpy()}
     assert drawn[True] == front
     assert drawn[True] | drawn[False] == every
@@ -86,3 +85,51 @@ def test_every_scored_size_is_a_point(tmp_path: Path) -> None:
 def test_one_size_can_be_drawn() -> None:
     alone = random_grid(0, layers=(4,), dims=(64,))
     assert list(labels_of(alone.plot_pareto(title="mine"))) == ["4L-64d"]
+
+
+def assert_within_the_figure(figure: Figure) -> None:
+    """Every legend, and nothing over another."""
+    boxes = [legend.get_window_extent() for legend in figure.legends] + [figure.axes[0].get_window_extent()]
+    for box in boxes:
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+@pytest.mark.parametrize("precisions", [("float32",), ("float32", "int8")])
+@pytest.mark.parametrize(("dims", "told"), [((64,), []), ((20, 64), ["dominated"])])
+def test_legends_lie_beside_the_axes(precisions: tuple[str, ...], dims: tuple[int, ...], told: list[str]) -> None:
+    grid = with_scores(
+        random_grid(0, dims=dims, precisions=precisions, tasks=("A",)),
+        lambda frame: 0.1 * frame["num_layers"] + frame["dim"],
+    )
+    figure = grid.plot_pareto()
+    figure.draw_without_rendering()
+    assert_within_the_figure(figure)
+    texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert texts == [*map(str, dims[::-1]), *(precisions if len(precisions) > 1 else ()), *told]
+
+
+@pytest.mark.parametrize("cost", ["bytes", "dim", "num_layers"])
+@pytest.mark.parametrize("dims", [(8, 16, 384), (8, 16, 32, 64, 128, 256, 512, 768), (64,)])
+def test_each_cost_that_there_is_has_a_tick(cost: str, dims: tuple[int, ...]) -> None:
+    grid = random_grid(0, layers=range(1, 17), dims=dims, precisions=("float32", "int8", "binary"), tasks=("A",))
+    figure = grid.plot_pareto(cost=cost)
+    figure.draw_without_rendering()
+    axis = figure.axes[0].xaxis
+    values = set(costs(grid)[cost])
+    assert {*axis.get_majorticklocs(), *axis.get_minorticklocs()} == values
+    labels = axis.get_majorticklabels()
+    assert {float(label.get_text()) for label in labels} >= {min(values), max(values)}
+    assert len(labels) >= min(len(values), 5)
+    assert not any(a.get_window_extent().overlaps(b.get_window_extent()) for a, b in combinations(labels, 2))
+
+
+def test_sizes_at_one_place_share_a_label() -> None:
+    same = random_grid(0, dims=(16, 64), precisions=("float32", "int8"))
+    figure = with_scores(same, lambda frame: 0.2 * frame["num_layers"]).plot_pareto()
+    assert set(labels_of(figure)) == {f"{depth}L-16d int8 and 3 more" for depth in (1, 2, 4)}
+
+
+def test_the_model_is_named() -> None:
+    assert random_grid(0).named("org/model").plot_pareto().get_supxlabel() == "org/model"

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import GridResult, Size
+from tests.choice_support import random_grid
 
 LADDER = [Size(2, 32), Size(4, 64), Size(6, 128)]
 
@@ -104,6 +105,36 @@ def test_a_task_that_lacks_a_size_makes_its_mean_nan() -> None:
     assert np.isnan(grid.score("6L-128d"))
     assert np.isfinite(grid.score("6L-128d", "A"))
     assert np.isfinite(grid.score("4L-64d"))
+    table, note = grid.to_markdown().split("\n\n")
+    assert [row[column + 1] != "" for column, row in enumerate(parsed(table)[2:])] == [True, True, False]
+    assert note == "No mean where a task was not scored: B lacks 6L-128d."
+    assert "\n\n" not in grid.to_markdown("B")
+    assert grid.to_latex().startswith(f"% {note}\n")
+
+
+def test_tasks_by_sizes(grid: GridResult, table: list[dict[str, Any]]) -> None:
+    found = grid.by_task()
+    assert found.index.tolist() == ["A", "B"]
+    assert found.columns.tolist() == [str(size) for size in grid.sizes]
+    for size in grid.sizes:
+        for task in "AB":
+            assert found[str(size)][task] == pytest.approx(mean(table, size, task, None))
+            assert grid.by_task("pearson")[str(size)][task] == pytest.approx(mean(table, size, task, "pearson"))
+    ladder = GridResult(pd.DataFrame(rows("B", LADDER, seed=0) + rows("A", LADDER[:2], seed=1)))
+    assert ladder.by_task().isna().to_numpy().tolist() == [[False] * 3, [False, False, True]]
+    assert ladder.by_task().index.tolist() == ["B", "A"]
+
+
+def test_what_a_table_does_not_show_is_told() -> None:
+    grid = random_grid(0, precisions=("int8", "float32", "binary"))
+    table, note = grid.to_markdown().split("\n\n")
+    assert note == "Also int8, binary: grid.at(precision=...)."
+    assert table == grid.at(precision="float32").to_markdown()
+    assert str(grid).startswith("mean of 2 tasks: spearman, float32, percent\n")
+    assert grid.to_latex("A").startswith(
+        f"% {note}\n\\begin{{table}}\n\\centering\n\\caption{{A: spearman, float32, percent}}"
+    )
+    assert "Also" not in str(grid.at(precision="int8"))
 
 
 def parsed(markdown: str) -> list[list[str]]:

@@ -44,7 +44,7 @@ def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task:
             gold = np.array([*ODD[1:], np.nan]) if number % 3 else None
             ids = ["q, 1", "ü", "", "[]", "1", "None", "nan"]
             items.append({**cell, "truncation": "first", "ids": ids, "values": generator.permutation(ODD), "gold": gold})
-    return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel")
+    return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", revision="4f2a")
 
 
 @pytest.fixture(params=["with items", "without items", "one row", "with latency"])
@@ -65,6 +65,7 @@ def test_what_is_loaded_is_what_was_saved(any_grid: GridResult, tmp_path: Path, 
     any_grid.save(path)
     loaded = GridResult.load(str(path))
     assert_identical(any_grid, loaded)
+    assert loaded.revision == any_grid.revision
     assert (any_grid.latency is None) == (loaded.latency is None)
     if any_grid.latency is not None and loaded.latency is not None:
         pd.testing.assert_frame_equal(any_grid.latency, loaded.latency, check_exact=True)
@@ -183,6 +184,24 @@ def test_who_reads_while_it_is_written_finds_one_grid_whole(tmp_path: Path, endi
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask, "as any new file of this user"
 
 
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_from_before_there_were_revisions(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"grid.{ending}"
+    grid().save(path)
+    if ending == "json":
+        content = json.loads(path.read_text(encoding="utf-8"))
+        del content["revision"]
+        path.write_text(json.dumps(content), encoding="utf-8")
+    else:
+        table = pq.read_table(path)
+        ((key, told),) = table.schema.metadata.items()
+        kept = {name: value for name, value in json.loads(told).items() if name != "revision"}
+        pq.write_table(table.replace_schema_metadata({key: json.dumps(kept)}), path)
+    old = GridResult.load(path)
+    assert_identical(old, replace(grid(), revision=""))
+    assert GridResult.merge([old, grid(1, task="B")]).revision == "4f2a"
+
+
 def test_csv_has_the_frame(tmp_path: Path) -> None:
     text = str(grid().to_csv())
     grid().to_csv(tmp_path / "grid.csv")
@@ -192,14 +211,17 @@ def test_csv_has_the_frame(tmp_path: Path) -> None:
 
 
 def test_latex_has_a_row_for_each_depth_and_a_column_for_each_dim() -> None:
-    lines = grid(precisions=("float32",)).to_latex().splitlines()
-    assert lines[0] == r"\begin{tabular}{rrr}"
+    lines = grid(precisions=("float32",), task="My_STS, 100% {new}").to_latex().splitlines()
     assert [line for line in lines if line.startswith("\\")] == [
-        lines[0],
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{My\_STS, 100\% \{new\}: spearman, percent}",
+        r"\begin{tabular}{rrr}",
         r"\toprule",
         r"\midrule",
         r"\bottomrule",
         r"\end{tabular}",
+        r"\end{table}",
     ]
     rows = [line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\")]
     assert [row[0] for row in rows] == ["layers / dim", "2", "12"]
@@ -217,6 +239,9 @@ def test_at_and_merge_undo_each_other() -> None:
     parts = [grid().at(precision=precision) for precision in ("float32", "int8")]
     assert [part.precisions for part in parts] == [["float32"], ["int8"]]
     assert_identical(GridResult.merge(parts), grid())
+    shallow, deep = grid().at(num_layers=2), grid().at(num_layers=[12])
+    assert [str(size) for size in shallow.sizes] == ["2L-8d", "2L-768d"]
+    assert GridResult.merge([shallow.at(dims=dim) for dim in (8, 768)] + [deep]).sizes == grid().sizes
     latency = pd.DataFrame({"num_layers": [2, 12], "milliseconds_per_text": [1.0, 2.0]})
     timed = GridResult.merge([parts[0].with_latency(latency), parts[1]])
     assert timed.latency is not None
@@ -228,10 +253,19 @@ def test_at_and_merge_undo_each_other() -> None:
     [
         (lambda: GridResult.merge([]), "no grid to merge"),
         (lambda: GridResult.merge([grid(), replace(grid(1, task="B"), model="x/y")]), "different models: x/y, ørg/mödel"),
-        (lambda: GridResult.merge([grid(), grid().at(precision="int8")]), "only once, this one is repeated"),
+        (
+            lambda: GridResult.merge([grid(task="T"), grid(task="T").at(precision="int8", dims=768)]),
+            r"^T \(test, déu\) at 12L-768d int8 is in two of these grids\. Drop it from one: `grid\.at\(",
+        ),
+        (
+            lambda: GridResult.merge([grid(), replace(grid(1, task="B"), revision="77")]),
+            "ørg/mödel with different weights or settings, .* two names: `grid.named",
+        ),
         (lambda: grid().at(precision="int4"), "no precision 'int4' here; there are float32, int8"),
         (lambda: grid().at(truncation="random-0"), "no truncation 'random-0' here; there are first"),
         (lambda: grid().at(tasks=["C"]), "no task 'C' here"),
+        (lambda: grid().at(num_layers=6), "no num_layers 6 here; there are 12, 2"),
+        (lambda: grid().at(num_layers=2, dims=[8, 64]), "no dim 64 here; there are 8, 768"),
         (lambda: grid().at(tasks=[]), "at least one score"),
     ],
 )

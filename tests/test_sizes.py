@@ -100,7 +100,7 @@ def test_sizes_outside_the_model_are_refused(sizes: list[Size], words: str) -> N
 
 
 def test_things_that_are_not_sizes_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"Size objects .* or text such as '6L-128d'; got \(2, 8\)"):
+    with pytest.raises(TypeError, match=r"Size objects .* or text such as '6L-128d', got \(2, 8\)"):
         validate_sizes([(2, 8)], Size(4, 32))  # type: ignore[list-item]
 
 

@@ -110,10 +110,21 @@ def test_a_seed_without_a_score_is_not_averaged_away() -> None:
 def test_printing_says_what_each_dim_keeps(result: TruncationResult) -> None:
     assert str(result).splitlines() == [
         "mean of 2 tasks, 3 layers: 80.00 at the full 8 dims.",
-        "4 of 8 dims (50 % removed): prefix keeps 95.0 %, random 88.1 % +- 0.6, PCA 99.4 %: "
-        "the first coordinates carry more.",
-        "2 of 8 dims (75 % removed): prefix keeps 69.4 %, random 64.4 % +- 6.6: no difference seen.",
+        "4 of 8 dims (50 % removed): prefix keeps 95.0 %, random 88.1 % +- 0.6: the first coordinates carry more "
+        "(windows 75.0 %, PCA 99.4 %).",
+        "2 of 8 dims (75 % removed): prefix keeps 69.4 %, random 64.4 % +- 6.6: no difference seen (windows 31.2 %).",
     ]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json"])
+def test_a_result_is_kept_in_a_file(result: TruncationResult, tmp_path: Path, ending: str) -> None:
+    result.save(tmp_path / f"result.{ending}")
+    again = TruncationResult.load(tmp_path / f"result.{ending}")
+    pd.testing.assert_frame_equal(again.to_frame(), result.to_frame())
+    assert (str(again), again.grid.model) == (str(result), "a/model")
+    result.grid.at(truncation="first").save(tmp_path / f"grid.{ending}")
+    with pytest.raises(ValueError, match="at least two random subsets are compared, got first"):
+        TruncationResult.load(tmp_path / f"grid.{ending}")
 
 
 def test_what_cannot_be_compared(result: TruncationResult) -> None:
@@ -139,7 +150,8 @@ def assert_labels_do_not_overlap(figure: Figure) -> None:
     figure.draw(renderer)
     for panel in figure.axes:
         for axis in (panel.xaxis, *(child.xaxis for child in panel.child_axes)):
-            texts = [label for label in axis.get_ticklabels() if label.get_text()]
+            labels = [*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)]
+            texts = [label for label in labels if label.get_text()]
             boxes = [label.get_window_extent(renderer) for label in texts]
             assert len(boxes) > 2
             assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
@@ -158,6 +170,7 @@ def test_the_figure_has_a_line_for_each_method_and_a_band_for_each_spread(result
     spread = np.std([0.50, 0.66, 0.70], ddof=1) / 0.9 * 100
     assert {(50.0, 91.111), (50.0, 88.889), (75.0, round(68.8889 + spread, 3))} <= heights
     assert figure.get_suptitle() == "A, 3 layers"
+    assert panel.get_title() == "a/model"
     (legend,) = figure.legends
     assert {text.get_text() for text in legend.get_texts()} == set(lines)
     assert (tmp_path / "curves.png").stat().st_size > 10_000
@@ -170,9 +183,16 @@ def test_the_dims_above_the_figure_do_not_overlap(full_dim: int) -> None:
     figure = made_of(scores).plot()
     assert_labels_do_not_overlap(figure)
     (above,) = figure.axes[0].child_axes
-    told = [int(label.get_text()) for label in above.get_xticklabels()]
-    assert {full_dim, 256, 128, 64} <= set(told) <= set(dims)
-    assert above.get_xticks() == pytest.approx([100 - 100 * dim / full_dim for dim in told])
+    lower, upper = ([int(label.get_text()) for label in above.get_xticklabels(minor=minor)] for minor in (False, True))
+    assert {full_dim, 256, 128, 64} <= set(lower)
+    assert sorted([*lower, *upper], reverse=True) == dims
+    for minor, told in ((False, lower), (True, upper)):
+        assert above.get_xticks(minor=minor) == pytest.approx([100 - 100 * dim / full_dim for dim in told])
+
+
+def test_many_dims_are_thinned_out_above_the_figure() -> None:
+    scores = {(name, dim): (0.5,) for name in ("first", "random-0", "random-1") for dim in range(8, 385, 8)}
+    assert_labels_do_not_overlap(made_of(scores).plot())
 
 
 def test_two_models_in_one_figure(result: TruncationResult, tmp_path: Path) -> None:

@@ -61,10 +61,11 @@ def info(
 
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:
     """The sizes with their parameters, or why there are none. Each cut is proved on a few tokens when it is made."""
-    from st_matryoshka2d import sizes_ladder, truncate
+    from st_matryoshka2d import sizes_ladder
+    from st_matryoshka2d.submodel import cut_to
 
     try:
-        cuts = {size: truncate(model, size.num_layers, size.dim) for size in sizes_ladder(model)}
+        cuts = {size: cut_to(model, size.num_layers, size.dim) for size in sizes_ladder(model)}
     except (TypeError, ValueError) as error:
         return [], str(error)
     return [

@@ -48,9 +48,10 @@ def evaluate(
         num_layers: Depths, each 1..N; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
-        precisions: What a coordinate is stored in after the cut: `"float32"`, `"int8"`, `"binary"`, ... as mteb's
-            `CompressionWrapper` makes it. Integers are spread over the ranges of what is encoded together; in a corpus, over
-            those of its first chunk.
+        precisions: What a coordinate is stored in after the cut, as mteb's `CompressionWrapper` makes it: one or several of
+            `"float32"`, `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"` and `"binary"`. Integers are
+            spread over the ranges of what is encoded together; in a corpus, over those of its first `corpus_chunk_size`
+            documents.
         cache: A folder or mteb's `ResultCache`: each size's result is written there as soon as it is known, under the name
             of the model and a hash of its weights and settings, and a run that was killed goes on where it stopped, without
             encoding again what is there. None reads and writes nothing.
@@ -65,8 +66,8 @@ def evaluate(
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
         ValueError: A size is not within the model; `sizes` is given as well as `num_layers` or `dims`; there is no task,
-            one is unknown, not of text alone, or given twice; a precision is unknown or given twice; an embedding is not
-            finite.
+            one is unknown, not of text alone, or given twice; a precision is unknown or given twice; `cache` is a file; an
+            embedding is not finite.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -107,5 +108,5 @@ def _wanted_sizes(
         return validate_sizes(sizes, full)
 
     layers = range(1, full.num_layers + 1) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
-    widths = [*mrl_dims(full.dim), full.dim] if dims is None else all_within(dims, full.dim, "dim")
+    widths = [*mrl_dims(full.dim), full.dim] if dims is None else all_within(dims, full.dim, "dims")
     return sizes_product(layers, widths)

@@ -24,6 +24,7 @@ from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.trained import declare_training
 
 __all__ = ["MultiSizeLoss"]
 
@@ -124,6 +125,11 @@ class MultiSizeLoss(nn.Module):
         """Whether texts are embedded in mini-batches; sentence-transformers asks."""
         return self.mini_batch_size is not None
 
+    @property
+    def signature(self) -> str:
+        """This class around that of the wrapped loss, as the config of the trained model names them."""
+        return f"{type(self).__name__}({type(self.loss).__name__})"
+
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """Named parts of the loss for a batch.
 
@@ -134,7 +140,7 @@ class MultiSizeLoss(nn.Module):
         columns = list(sentence_features)
         check_columns(self.loss, len(columns), labels)
         if unwrap(self.model).training:
-            self._declare_trained_dims()
+            self._declare_training()
             self._warn_of_unsaved()
             if is_distributed() and not self.started_alike:  # each process has drawn projections of its own
                 start_alike(self.own.values())
@@ -202,10 +208,12 @@ class MultiSizeLoss(nn.Module):
             return {f"{self.task_name}_{key}": part for key, part in value.items()}
         return {self.task_name: value}
 
-    def _declare_trained_dims(self) -> None:
+    def _declare_training(self) -> None:
+        sizes = self.sampler.candidates
         for route in routes_of(unwrap(self.model)).values():
-            config = route.transformer.model.config  # other losses may train other dims of the same model
-            declare_dims(config, {*declared_dims(config), *(size.dim for size in self.sampler.candidates)})
+            config = route.transformer.model.config  # other losses may train other sizes of the same model
+            declare_dims(config, {*declared_dims(config), *(size.dim for size in sizes)})
+            declare_training(config, sizes, self.signature)
 
     def _warn_of_unsaved(self) -> None:
         if self.own and not self.state_is_saved:

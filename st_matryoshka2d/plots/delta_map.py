@@ -13,11 +13,15 @@ from st_matryoshka2d.plots.heat_map import coloured_cells
 
 __all__ = ["delta_map"]
 
+_LEAST_RANGE = 2.0  # what the darkest colours stand for at least: a few tenths of a point must not look dramatic
+
 
 def delta_map(
     deltas: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str, names: tuple[str, str], note: str
 ) -> Figure:
     """Draw differences between two models: blue where the first is better, red where the other is, white where none is.
+
+    The colours reach to the largest difference, and to two units at least.
 
     The maps of Starbucks' Figures 3 to 9 (arXiv:2410.13230), in colours that the colour-blind can tell apart.
 
@@ -31,15 +35,21 @@ def delta_map(
     """
     values = deltas.to_numpy(dtype=float)
     known = np.abs(values[np.isfinite(values)])
-    # Where nothing differs, any range above zero leaves all cells white.
-    norm = CenteredNorm(halfrange=known.max() if known.any() else 1.0)
+    norm = CenteredNorm(halfrange=max([_LEAST_RANGE, *known]))
     figure, bar = coloured_cells(deltas, texts, colours="RdBu", norm=norm)
     width, height = figure.get_size_inches()
     note = textwrap.fill(note, int(18 * width))
     ends = [f"{textwrap.fill(name, 16)}\nbetter" for name in names]
-    figure.set_size_inches(width, height + 0.12 * sum(len(text.splitlines()) for text in (*ends, note)))
+    lines = sum(len(text.splitlines()) for text in (*ends, note))
     axes = figure.axes[0]
-    axes.set_title(title)
+    if len(title) <= 9 * (width - 1.2):  # inches of the map alone
+        axes.set_title(title)
+    else:
+        title = textwrap.fill(title, int(11 * (width - 0.8)))
+        # over the words at the end of the bar, with room for the bar below it
+        axes.set_title(title, loc="left", fontsize="medium", pad=14 + 11 * len(ends[0].splitlines()))
+        lines += 1 + len(title.splitlines())
+    figure.set_size_inches(width, height + 0.12 * lines)
     axes.set_facecolor("0.8")  # white is a cell without a difference
     bar.set_label(label)
     # 9 points away, because the number at the very end of the bar is half as high.

@@ -14,6 +14,8 @@ from st_matryoshka2d.sizes import Size
 
 __all__ = ["funnel_curves"]
 
+_ABOVE = "Above 100: what the first stage leaves out, the second size alone would rank too high."
+
 _STYLES = [("-", "o"), ("--", "s"), (":", "D"), ("-.", "^")]
 
 
@@ -48,6 +50,9 @@ def funnel_curves(shares: pd.DataFrame, vector_bytes: Mapping[str, int], *, titl
             linewidth=1.6,
             label=f"{name} ({vector_bytes[name]} bytes)",
         )
+    axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
+    if (shares > 100).any(axis=None):
+        figure.supxlabel(_ABOVE, fontsize=7.5, color="0.3")
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_xticks([], minor=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from itertools import cycle
+from itertools import chain, cycle, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from st_matryoshka2d.evaluation.choice.cost import costs, name_of, vector_bytes
 from st_matryoshka2d.evaluation.choice.pareto import checked_costs, on_front, time_column
 from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.plots.labels import label_points
+from st_matryoshka2d.plots.ticks import apart
 
 if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.grid.result import GridResult
@@ -32,6 +33,9 @@ _AXES = {
     "dim": "dimensions",
 }
 _MARKERS = "osD^vPX*"
+_AREAS = (52, 28, 18, 12)  # each smaller than the one before, so that what lies on top hides nothing
+_MARGIN = 0.13  # on both sides of the points, of the width that they take
+_TICKS_APART = 0.07  # of the width of the axes; four digits have room
 
 
 def plot_pareto(
@@ -58,23 +62,25 @@ def plot_pareto(
         column,
         title=title if title is not None else pivots.subject([task] if task else grid.tasks),
         label=f"{pivots.metric_name(grid.frame, task)} (%)",
+        model=grid.model,
     )
     if path is not None:
         figure.savefig(path, dpi=200, bbox_inches="tight")
     return figure
 
 
-def pareto_plot(table: pd.DataFrame, cost: str, *, title: str, label: str) -> Figure:
+def pareto_plot(table: pd.DataFrame, cost: str, *, title: str, label: str, model: str = "") -> Figure:
     """Draw every size as a point, and a line through those that nothing of the same cost or less outscores.
 
-    Colours are dimensions, or layers where the cost is of dimensions. A point is pale where another size is at least as good
-    in score, in this cost and in bytes, and better in one of them.
+    Colours are dimensions, or layers where the cost is of dimensions. Points off the line are pale: another size is at least
+    as good in both of what the axes show, and better in one.
 
     Args:
         table: What `costs` makes, without sizes that have no score.
         cost: Which column is the horizontal axis.
         title: Above the figure.
         label: What the scores are.
+        model: Its name, in small letters below; nothing if empty.
     """
     table = table.assign(x=table[cost].astype(float) / (1e6 if cost == "parameters" else 1), y=table["score"] * 100)
     figure = Figure(figsize=(8.0, 5.2), layout="constrained")
@@ -83,20 +89,39 @@ def pareto_plot(table: pd.DataFrame, cost: str, *, title: str, label: str) -> Fi
     axes.grid(color="0.93")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    line = table[on_front(table, [cost])].sort_values(["x", "y"])
+    figure.supxlabel(model, fontsize=7.5, color="0.3")
+    front = on_front(table, [cost])
+    line = table[front].sort_values(["x", "y", "bytes"])
     axes.plot(line["x"], line["y"], color="0.35", linewidth=1.4, zorder=2)
-    colours = "num_layers" if cost in ("bytes", "dim") else "dim"
-    _points(axes, table, colours, on_front(table, sorted({cost, "bytes"})))
-    if colours == "num_layers":
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-    axes.margins(x=0.13, y=0.17)  # room for labels
-    names = [name_of(row) for row in line.itertuples()]
-    label_points(figure, axes, line[["x", "y"]].to_numpy(), names, avoid=table[["x", "y"]].to_numpy())
+    _points(figure, axes, table, "num_layers" if cost in ("bytes", "dim") else "dim", front)
+    axes.margins(x=_MARGIN, y=0.17)  # room for labels
+    if cost in ("bytes", "dim", "num_layers"):
+        _ticks(axes, sorted(table["x"].unique()), log=cost != "num_layers")
+    places = line.groupby(["x", "y"], sort=False)
+    names = [_names([name_of(row) for row in rows.itertuples()]) for _, rows in places]
+    label_points(figure, axes, np.array(list(places.groups)), names, avoid=table[["x", "y"]].to_numpy())
     return figure
 
 
-def _points(axes: Axes, table: pd.DataFrame, colours: str, front: pd.Series[bool]) -> None:
+def _names(names: list[str]) -> str:
+    """One label for all sizes that lie at one place."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _ticks(axes: Axes, values: list[float], *, log: bool) -> None:
+    """A tick at each value that there is, and its number where there is room."""
+    if log:
+        axes.set_xscale("log", base=2)
+    number = dict(zip(np.log2(values) if log else values, values, strict=True))
+    places = list(number)
+    width = (places[-1] - places[0]) * (1 + 2 * _MARGIN)
+    ends_first = dict.fromkeys([places[0], places[-1], *places])
+    told = [number[place] for place in apart(ends_first, _TICKS_APART * width)]
+    axes.set_xticks(told, [f"{value:g}" for value in told])
+    axes.set_xticks([value for value in values if value not in told], [], minor=True)
+
+
+def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front: pd.Series[bool]) -> None:
     """The points, and legends of what their colours and shapes mean."""
     values, precisions = (
         sorted(table[colours].unique()),
@@ -105,8 +130,8 @@ def _points(axes: Axes, table: pd.DataFrame, colours: str, front: pd.Series[bool
     # the palest tenth of the map is hard to see on white
     palette = dict(zip(values, colormaps["viridis_r"](np.linspace(0.1, 1, len(values))), strict=True))
     shapes = dict(zip(precisions, cycle(_MARKERS), strict=False))
-    for precision, shape in shapes.items():
-        for kept, alpha in ((False, 0.3), (True, 1.0)):
+    for (precision, shape), area in zip(shapes.items(), chain(_AREAS, repeat(_AREAS[-1])), strict=False):
+        for kept, alpha in ((False, 0.4), (True, 1.0)):
             rows = table[(table["precision"] == precision) & (front == kept)]
             axes.scatter(
                 rows["x"],
@@ -114,13 +139,14 @@ def _points(axes: Axes, table: pd.DataFrame, colours: str, front: pd.Series[bool
                 c=[palette[value] for value in rows[colours]],
                 marker=shape,
                 alpha=alpha,
-                s=34,
+                s=area,
+                edgecolors="white",
+                linewidths=0.6,
                 zorder=3,
             )
     dots = [Line2D([], [], linestyle="", marker="o", color=palette[value], label=str(value)) for value in values[::-1]]
-    first = axes.legend(handles=dots, title=_AXES[colours], loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    figure.legend(handles=dots, title=_AXES[colours], loc="outside right upper", frameon=False)
     marks = [Line2D([], [], linestyle="", marker=shape, color="0.35", label=name) for name, shape in shapes.items()]
-    pale = Line2D([], [], linestyle="", marker="o", color="0.35", alpha=0.3, label="dominated")
-    told = [*(marks if len(marks) > 1 else []), *([] if front.all() else [pale])]
-    axes.legend(handles=told, loc="lower left", bbox_to_anchor=(1.01, 0.0), frameon=False)
-    axes.add_artist(first)
+    pale = Line2D([], [], linestyle="", marker="o", color="0.35", alpha=0.4, label="dominated")
+    if told := [*(marks if len(marks) > 1 else []), *([] if front.all() else [pale])]:
+        figure.legend(handles=told, loc="outside right lower", frameon=False)

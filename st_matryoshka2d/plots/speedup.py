@@ -42,14 +42,22 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
     layers = times["num_layers"].to_numpy()
     axes.plot(layers, times["theory"], color="0.55", linestyle="--", marker="o", markersize=4, label="theory: N / layers")
     axes.plot(layers, times["speedup"], color="#0072B2", marker="o", markersize=5, label="measured")
-    for depth, measured in zip(layers, times["speedup"], strict=True):
+    for depth, measured, theory in zip(layers, times["speedup"], times["theory"], strict=True):
+        # on the side of its point where the other line is not
+        above = measured > theory
         axes.annotate(
-            f"{measured:.2f}x", (depth, measured), (-3, -4), textcoords="offset points", ha="right", va="top", fontsize=8
+            f"{measured:.2f}x",
+            (depth, measured),
+            (3, 3) if above else (-3, -4),
+            textcoords="offset points",
+            ha="left" if above else "right",
+            va="bottom" if above else "top",
+            fontsize=8,
         )
     told = times["milliseconds_per_text"].map("{:.3g} ms".format)
     axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, told, strict=True)], fontsize=8)
     axes.set(xlabel="layers, and the measured time of a text", ylabel="speed-up over the full model", title=title or "")
-    axes.margins(x=0.11)  # room for what is written left of the first point
+    axes.margins(x=0.11, y=0.08)  # room for what is written beside the first point
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="0.93")
     axes.spines[["top", "right"]].set_visible(False)

@@ -10,6 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from st_matryoshka2d.plots.ticks import apart
+
 __all__ = ["compared_curves", "truncation_curves"]
 
 # Name in the legend, colour (Okabe and Ito's, told apart by most colour-blind readers), kind of line.
@@ -22,23 +24,25 @@ _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 _MODELS = ("#0072B2", "#D55E00")
 
 
-def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str) -> Figure:
+def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model: str = "") -> Figure:
     """One model: relative score of every method.
 
     Args:
         summary: What `TruncationResult.summary` returns.
         full_dim: Width of the model.
         title: Above the figure.
+        model: Its name, in small letters below the title; nothing if empty.
     """
     figure = Figure(figsize=(7.0, 5.0), layout="constrained")
     axes = _axes(figure, 111, "score relative to the full size (%)")
-    axes.axhline(100, color="0.6", linewidth=0.8, linestyle=":")
+    axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
     for method, (label, style) in _METHODS.items():
         rows = summary[summary["method"] == method]
         if not rows.empty:
             runs = int(rows["runs"].max())
             _curve(axes, rows, full_dim, "relative", label=f"{label} ({runs}, mean ± s.d.)" if runs > 1 else label, **style)
     _dims_on_top(axes, summary["dim"], full_dim)
+    axes.set_title(model, fontsize=7.5, color="0.3")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize="medium")
     return figure
@@ -92,13 +96,14 @@ def _spread(rows: pd.DataFrame, column: str) -> Any:
 
 
 def _dims_on_top(axes: Axes, dims: Collection[int], full_dim: int) -> None:
-    """The dims that the percents stand for; powers of two first, others where there is room."""
-    told: list[int] = []
-    for dim in sorted({full_dim, *map(int, dims)}, key=lambda dim: (dim != full_dim, dim & (dim - 1) != 0, -dim)):
-        if all(abs(dim - other) >= 0.045 * full_dim for other in told):
-            told.append(dim)
+    """The dims that the percents stand for, in two rows; where even these have no room, powers of two go before others."""
+    wanted = sorted({full_dim, *map(int, dims)}, key=lambda dim: (dim != full_dim, dim & (dim - 1) != 0, -dim))
+    lower = apart(wanted, 0.045 * full_dim)
+    upper = apart([dim for dim in wanted if dim not in lower], 0.045 * full_dim)
     top = axes.secondary_xaxis("top")
-    top.set_xticks([100 * (1 - dim / full_dim) for dim in told], [str(dim) for dim in told], fontsize="small")
-    top.tick_params(length=2, color="0.6")
+    for row, minor, length in ((lower, False, 2), (upper, True, 15)):
+        places = [100 * (1 - dim / full_dim) for dim in row]
+        top.set_xticks(places, [f"{dim:g}" for dim in row], minor=minor, fontsize="small")
+        top.tick_params(which="minor" if minor else "major", length=length, color="0.8")
     top.spines[:].set_visible(False)
     top.set_xlabel("dimensions kept")

@@ -248,4 +248,3 @@ def _masked(labels: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
             f"{name} has no masked token (all are {_NOT_MASKED}), so there is nothing to learn from this batch."
         )
     return masked, labels[masked]
-

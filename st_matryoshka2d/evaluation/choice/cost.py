@@ -96,7 +96,8 @@ def costs(grid: GridResult, task: str | None = None) -> pd.DataFrame:
     table["parameters"] = of_depth["parameters"].astype("Int64").array
     full = full_row(table)
     table["relative"] = table["score"] / (full["score"] if full is not None and full["score"] > 0 else np.nan)
-    names = ["num_layers", "dim", "precision", "score", "relative", "milliseconds_per_text", "parameters", "bytes"]
+    # A narrow terminal leaves out the middle ones.
+    names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text", "parameters", "bytes"]
     return table.sort_values(["num_layers", "dim", "bytes"], ignore_index=True)[names]
 
 

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, costs
+from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, costs, name_of
+from st_matryoshka2d.evaluation.grid.tables import aligned
 
 if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.grid.result import GridResult
 
-__all__ = ["checked_costs", "on_front", "pareto", "time_column"]
+__all__ = ["Front", "checked_costs", "on_front", "pareto", "time_column"]
 
 _COSTS = ["milliseconds_per_text", "num_layers", "parameters", "bytes", "dim"]
 
 
-def pareto(grid: GridResult, cost: str | Sequence[str] | None = None, task: str | None = None) -> pd.DataFrame:
-    """The rows of `costs` on the front, cheapest first.
+class Front(pd.DataFrame):
+    """The table that `pareto` returns. It prints in few columns; whatever is made of it is a plain table.
+
+    Columns are those of `costs`: `num_layers`, `dim`, `score`, `relative`, `precision`, `milliseconds_per_text`,
+    `parameters` and `bytes`.
+    """
+
+    def __repr__(self) -> str:
+        forms: dict[str, tuple[str, Callable[[Any], str]]] = {
+            "score": ("score", lambda score: f"{score * 100:.2f}"),
+            "relative": ("of full", lambda share: f"{share * 100:.1f} %"),
+            "milliseconds_per_text": ("ms a text", "{:.3g}".format),
+            "parameters": ("parameters", "{:,d}".format),
+            "bytes": ("bytes", "{:d}".format),
+        }
+        known = [name for name in forms if self[name].notna().any()]
+        body = [[name_of(row), *(forms[name][1](getattr(row, name)) for name in known)] for row in self.itertuples()]
+        return aligned(["size", *(forms[name][0] for name in known)], body)
+
+    __str__ = __repr__
+
+
+def pareto(grid: GridResult, cost: str | Sequence[str] | None = None, task: str | None = None) -> Front:
+    """The rows of `costs` on the front, cheapest first: a table to work with, that prints in few columns.
 
     Args:
         grid: The scores.
@@ -35,6 +58,11 @@ def pareto(grid: GridResult, cost: str | Sequence[str] | None = None, task: str 
         >>> scores = {(3, 128): 0.60, (3, 384): 0.67, (6, 128): 0.79, (6, 384): 0.84}
         >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
         >>> grid = GridResult(pd.DataFrame(rows))
+        >>> print(pareto(grid, "bytes"))
+        |    size | score | of full | bytes |
+        | ------: | ----: | ------: | ----: |
+        | 6L-128d | 79.00 |  94.0 % |   512 |
+        | 6L-384d | 84.00 | 100.0 % |  1536 |
         >>> pareto(grid, "bytes")[["num_layers", "dim", "score"]]
            num_layers  dim  score
         0           6  128   0.79
@@ -45,7 +73,7 @@ def pareto(grid: GridResult, cost: str | Sequence[str] | None = None, task: str 
     chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
     table = costs(grid, task)
     front = table[on_front(table, chosen)]
-    return front.sort_values([*chosen, "score"], ignore_index=True)
+    return Front(front.sort_values([*chosen, "score"], ignore_index=True))
 
 
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:

@@ -132,10 +132,8 @@ def recommend(
     scored = table["score"].notna()
     fits = scored & pd.concat([limit.met(table[limit.column]) for limit in limits], axis=1).all(axis=1)
     if not fits.any():
-        raise ValueError(
-            f"No size of {len(table)} meets every limit: {', '.join(map(str, limits))}. "
-            f"With one limit let go, the nearest: {'; '.join(_nearest(table[scored], limits, limit) for limit in limits)}."
-        )
+        wanted, there_is = ", ".join(map(str, limits)), _what_there_is(table[scored], limits)
+        raise ValueError(f"No size of {len(table)} meets every limit: {wanted}. {there_is}")
     refused = pd.Series([_refusal(row, limits) for _, row in table.iterrows()], table.index)
     cheap = [time_column(grid), "bytes"]
     order = [*cheap, "score"] if min_score is not None else ["score", *cheap]
@@ -149,7 +147,7 @@ def _limits(grid: GridResult, min_score: float | None, max_ms: float | None, max
     limits = []
     if min_score is not None:
         share = _positive(min_score, "min_score", "0.97, which is 97 % of the full size's score")
-        if share > 1.5:
+        if share >= 1.5:  # a cut may be a little better than the full size
             raise ValueError(f"min_score is a share of the full size's score: for 97 % give 0.97; got {min_score}.")
         limits.append(_Limit("score", "relative", share, at_least=True))
     if max_ms is not None:
@@ -177,6 +175,11 @@ def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     if full is None:
         missing = Size(int(table["num_layers"].max()), int(table["dim"].max()))
         raise ValueError(f"Scores are compared with that of the full size, and {missing} was not scored; score it as well.")
+    if math.isnan(full["score"]):
+        raise ValueError(
+            f"Scores are compared with that of the full size, and {name_of(full)} has none: a task was not scored there. "
+            "Choose by one task with `task=`, or score the others at that size too and merge."
+        )
     if not full["score"] > 0:
         raise ValueError(
             f"Scores are compared with that of the full size, and {name_of(full)} scores {full['score']:g}; there is no "
@@ -192,11 +195,17 @@ def _refusal(row: pd.Series[Any], limits: Sequence[_Limit]) -> str:
     return "; ".join(f"{limit.name} {limit.told(row[limit.column])}, {limit.wanted} wanted" for limit in missed)
 
 
-def _nearest(table: pd.DataFrame, limits: Sequence[_Limit], limit: _Limit) -> str:
-    """The size that comes closest to one limit among those that meet all others."""
-    for other in limits:
-        table = table if other is limit else table[other.met(table[other.column])]
-    if table.empty:
-        return f"{limit.name}: even then none"
+def _what_there_is(table: pd.DataFrame, limits: Sequence[_Limit]) -> str:
+    """What any size reaches of each limit, and what those that meet all other limits reach of the last one."""
+    text = f"The best of any size: {', '.join(_best(table, limit) for limit in limits)}."
+    near = []
+    for limit in limits if len(limits) > 1 else ():
+        others = [other.met(table[other.column]) for other in limits if other is not limit]
+        if (rows := table[pd.concat(others, axis=1).all(axis=1)]).size:
+            near.append(_best(rows, limit))
+    return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text
+
+
+def _best(table: pd.DataFrame, limit: _Limit) -> str:
     row = table.sort_values(limit.column, ascending=not limit.at_least, kind="stable").iloc[0]
     return f"{limit.name} {limit.told(row[limit.column])} ({name_of(row)})"

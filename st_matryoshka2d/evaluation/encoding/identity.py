@@ -13,6 +13,8 @@ from sentence_transformers import SentenceTransformer
 
 __all__ = ["model_name", "model_revision"]
 
+_TOLD = {"_name_or_path", "transformers_version", "is_matryoshka"}
+
 
 def model_name(model: SentenceTransformer) -> str:
     """`"organisation/name"`: the model's own, that of the model it was trained from, or that of its folder.
@@ -49,7 +51,8 @@ def model_revision(model: SentenceTransformer) -> str:
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
     transformer = cast("Any", model[0])
     config = transformer.model.config.to_dict()
-    config = {key: value for key, value in config.items() if key not in ("_name_or_path", "transformers_version")}
+    # what is only told: where it came from, and how it was trained
+    config = {key: value for key, value in config.items() if key not in _TOLD and not key.startswith("matryoshka_")}
     modules = {name: [type(module).__name__, _config(module)] for name, module in model.named_children()}
     return {
         "config": config,

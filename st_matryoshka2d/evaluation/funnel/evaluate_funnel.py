@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
-from pathlib import Path
 
 import pandas as pd
-from mteb import ResultCache
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
@@ -19,7 +18,8 @@ from st_matryoshka2d.evaluation.funnel.stages import ascending, pairs_of
 from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.processes import Processes
 from st_matryoshka2d.evaluation.random_states import random_states_kept
-from st_matryoshka2d.evaluation.scoring.archive import Archive
+from st_matryoshka2d.evaluation.scoring.archive import Archive, cache_in
+from st_matryoshka2d.evaluation.scoring.scoring import check_alike
 from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.views.precision import check_precision
 from st_matryoshka2d.evaluation.views.views import View
@@ -72,8 +72,11 @@ def evaluate_funnel(
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, or a task
-            does not search a corpus (STS, reranking, ...).
+        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, a task
+            does not search a corpus (STS, reranking, ...), or `cache` is a file.
+
+    Warns:
+        UserWarning: A shortlist is longer than a corpus, so that nothing is left out.
 
     Example:
         >>> from st_matryoshka2d import retrieval_task
@@ -89,12 +92,12 @@ def evaluate_funnel(
     transformer_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(corpus_chunk_size, "corpus_chunk_size")
-    lengths = _lengths(shortlists, positive_int(k, "k"))
-    views = _views(full_size(model), sizes, precisions)
     chosen = chosen_tasks(tasks)
     for task in chosen:
         for part in parts_of(task):
             _check_search(part)
+    lengths = _lengths(shortlists, positive_int(k, "k"))
+    views = _views(full_size(model), sizes, precisions)
     processes = Processes.that_share(model)
     show_progress_bar = show_progress_bar and processes.rank == 0
     with processes.failing_together(), random_states_kept():
@@ -106,10 +109,13 @@ def evaluate_funnel(
             processes=processes,
             show_progress_bar=show_progress_bar,
         )
-        archive = Archive(ResultCache(Path(cache)), shared.meta, corpus_chunk_size) if cache is not None else None
+        check_alike(shared, chosen)
+        archive = Archive(cache_in(cache), shared.meta, corpus_chunk_size) if cache is not None else None
         run = Run(shared, archive, pairs_of(views), lengths, k, {"batch_size": batch_size, "show_progress_bar": False})
         rows = [row for task in tqdm(chosen, desc="Funnels", disable=not show_progress_bar) for row in run.rows(task)]
-    return FunnelResult(pd.DataFrame(rows), str(shared.meta.name))
+    frame = pd.DataFrame(rows)
+    _warn_of_short_corpora(frame)
+    return FunnelResult(frame, str(shared.meta.name))
 
 
 def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
@@ -118,7 +124,10 @@ def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
     if not lengths or len(lengths) < len(given):
         raise ValueError(f"shortlists: give each length once, and at least one; got {given}.")
     if lengths[0] < k:
-        raise ValueError(f"A shortlist of {lengths[0]} has no {k} documents to put in order; none may be shorter than k.")
+        raise ValueError(
+            f"shortlists has {lengths[0]}, which is below k={k}: no more documents can come out than the shortlist has. "
+            "Make the shortlist longer, or k smaller."
+        )
     return lengths
 
 
@@ -135,6 +144,16 @@ def _views(full: Size, sizes: Iterable[Size | str] | None, precisions: str | Ite
             "layers, dims and bits than the second, and less of one of them."
         )
     return views
+
+
+def _warn_of_short_corpora(frame: pd.DataFrame) -> None:
+    for task, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
+        lengths = ", ".join(map(str, sorted(of_task["k1"].unique())))
+        warnings.warn(
+            f"{task} has a corpus of {of_task['documents'].min()} documents, of which shortlists of {lengths} leave none "
+            "out: that is a search with the second size alone.",
+            stacklevel=3,
+        )
 
 
 def _check_search(task: AbsTask) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.sizes import Size
 
-__all__ = ["metric_name", "percent", "pivot", "subject"]
+__all__ = ["by_task", "hidden_axes", "metric_name", "percent", "pivot", "subject", "without_mean"]
 
 
 def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
@@ -19,20 +20,59 @@ def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = Non
         task: Name of one task; None for all.
         metric: Name of a metric; None for each task's main metric.
     """
-    by_task = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
-    return by_task.mean(axis=1, skipna=False).unstack("dim")
+    return _means(_rows(frame, task, metric)).mean(axis=1, skipna=False).unstack("dim")
 
 
-def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-    """The pivot as text: empty where a size was not scored, `nan` where the score is NaN.
+def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
+    """Scores by tasks (rows) and sizes (columns): the means over a task's splits and subsets.
+
+    Args:
+        frame: As for `pivot`.
+        metric: As for `pivot`.
+    """
+    rows = _rows(frame, None, metric)
+    by_size = _means(rows)[list(rows["task"].unique())]
+    names = [str(Size(int(layers), int(dim))) for layers, dim in by_size.index]
+    return by_size.set_axis(pd.Index(names, name="size")).T
+
+
+def without_mean(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> dict[str, list[Size]]:
+    """By task, the sizes at which it was not scored while others were: there is no mean over tasks.
 
     Args:
         frame: As for `pivot`.
         task: As for `pivot`.
         metric: As for `pivot`.
     """
-    scored = _rows(frame, task, metric).pivot_table(index="num_layers", columns="dim", values="score", aggfunc="size")
-    return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored.notna(), "")
+    scored = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"]).size().unstack("task")
+    return {
+        str(name): [Size(int(layers), int(dim)) for layers, dim in missing.index[missing]]
+        for name, missing in scored.isna().items()
+        if missing.any()
+    }
+
+
+def hidden_axes(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """By axis, what a grid has beside the one value that its tables show.
+
+    Args:
+        frame: As for `pivot`.
+    """
+    values = {axis: [str(value) for value in frame[axis].unique()] for axis in AXES}
+    return {axis: [one for one in there if one != AXES[axis]] for axis, there in values.items() if len(there) > 1}
+
+
+def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+    """The pivot as text: empty where a size was not scored on all the tasks, `nan` where the score is NaN.
+
+    Args:
+        frame: As for `pivot`.
+        task: As for `pivot`.
+        metric: As for `pivot`.
+    """
+    rows = _rows(frame, task, metric)
+    scored = rows.pivot_table(index="num_layers", columns="dim", values="task", aggfunc="nunique")
+    return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
 
 
 def subject(tasks: Sequence[str]) -> str:
@@ -70,6 +110,11 @@ def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataF
     if metric not in set(rows["metric"]):
         raise ValueError(f"There is no metric {metric!r} here; there are {', '.join(rows['metric'].unique())}.")
     return rows[rows["metric"] == metric]
+
+
+def _means(rows: pd.DataFrame) -> pd.DataFrame:
+    """Sizes by tasks."""
+    return rows.groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
 
 
 def _mean(scores: pd.Series[float]) -> float:

@@ -12,6 +12,7 @@ import pandas as pd
 from st_matryoshka2d.evaluation.choice import pareto
 from st_matryoshka2d.evaluation.choice import recommend as choice
 from st_matryoshka2d.evaluation.grid import files, pivots, tables
+from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.grid.scores import Scores
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ class GridResult(Scores):
             split, subset and size that has them. `ids` and `values` are a list of names and an array of numbers: the main
             metric of each query, or, where `gold` is an array too, the similarity of each pair, whose correlation with
             `gold` is the score.
-        model: Name of the model, for titles.
+        model: Name of the model, for titles; `named` gives another.
         latency: What each depth costs; see `with_latency`.
+        revision: Hash of the model's weights and settings; empty where it is not known.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is there twice.
@@ -61,7 +63,7 @@ class GridResult(Scores):
         """What this grid scores above another, size by size, and whether that is more than chance.
 
         Args:
-            other: Another grid of the same tasks; sizes that both have are compared.
+            other: Another grid of the same tasks; sizes that both have are compared, or one size of each, `grid.at(...)`.
             test: `"auto"` for a paired t-test of queries, or Steiger's test of correlations with gold scores of pairs;
                 `"fisher"` for Fisher's z of correlations, as in Starbucks' Table 4.
             alpha: A difference is significant where p is below.
@@ -76,9 +78,9 @@ class GridResult(Scores):
             >>> size = {"num_layers": 6, "dim": 64}
             >>> old, new = (GridResult(pd.DataFrame([row | size | {"score": score}])) for score in (0.71, 0.785))
             >>> print(new.compare(old).to_markdown())
-            | layers / dim |    64 |
-            | -----------: | ----: |
-            |            6 | +7.50 |
+            | layers / dim |     64 |
+            | -----------: | -----: |
+            |            6 | +7.50? |
         """
         # Here, because it needs this class, and scipy.
         from st_matryoshka2d.evaluation.significance import comparison
@@ -86,22 +88,28 @@ class GridResult(Scores):
         return comparison.compare(self, other, test=test, alpha=alpha, correction=correction)
 
     def to_markdown(self, task: str | None = None, metric: str | None = None) -> str:
-        """The pivot as a Markdown table, in percent; sizes that were not scored are empty.
+        """The pivot as a Markdown table, in percent; sizes that were not scored on all the tasks are empty.
+
+        A line below says what else the grid has, and which task lacks sizes.
 
         Args:
             task: As for `pivot`.
             metric: As for `pivot`.
         """
-        return tables.markdown(pivots.percent(self.frame, task, metric))
+        table = tables.markdown(pivots.percent(self.frame, task, metric))
+        return "\n\n".join([table, *self._notes(task, metric)])
 
     def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
-        """The pivot as a LaTeX table (package booktabs), in percent; sizes that were not scored are empty.
+        """The pivot as a LaTeX table (package booktabs), in percent; sizes that were not scored on all the tasks are empty.
+
+        The caption names the task and the metric. What `to_markdown` says below its table is a comment above this one.
 
         Args:
             task: As for `pivot`.
             metric: As for `pivot`.
         """
-        return tables.latex(pivots.percent(self.frame, task, metric))
+        notes = "".join(f"% {note}\n" for note in self._notes(task, metric))
+        return notes + tables.latex(pivots.percent(self.frame, task, metric), self._title(task, metric))
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """The tidy table as CSV.
@@ -161,7 +169,7 @@ class GridResult(Scores):
 
         Args:
             min_score: Share of the full size's score to keep. None asks for the best score within the other limits instead.
-            max_ms: Milliseconds for a text; needs `with_latency`.
+            max_ms: Milliseconds for a text, the `milliseconds_per_text` of the times; needs `with_latency`.
             max_bytes: Bytes of a vector in the index: 4 x dim in float32, 1 x dim in int8, dim / 8 in binary.
             task: Name of one task; None for the mean over tasks.
 
@@ -198,7 +206,7 @@ class GridResult(Scores):
     ) -> Figure:
         """Score of every size against one cost, with a line through the best score that each cost buys.
 
-        A pale point is dominated: another size is at least as good in score, this cost and bytes, and better in one.
+        A pale point is dominated: another size is at least as good in both of what the axes show, and better in one.
 
         Args:
             path: As for `plot`.
@@ -211,6 +219,19 @@ class GridResult(Scores):
         return plot_pareto(self, path, title, cost, task)
 
     def __str__(self) -> str:
-        return f"{pivots.subject(self.tasks)}: {pivots.metric_name(self.frame)}, percent\n{self.to_markdown()}"
+        return f"{self._title()}\n{self.to_markdown()}"
 
     __repr__ = __str__
+
+    def _title(self, task: str | None = None, metric: str | None = None) -> str:
+        subject = pivots.subject(self.tasks if task is None else [task])
+        shown = [AXES[axis] for axis in pivots.hidden_axes(self.frame)]
+        return ", ".join([f"{subject}: {pivots.metric_name(self.frame, task, metric)}", *shown, "percent"])
+
+    def _notes(self, task: str | None, metric: str | None) -> list[str]:
+        notes = [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in pivots.hidden_axes(self.frame).items()]
+        lacking = pivots.without_mean(self.frame, task, metric)
+        for name, sizes in lacking.items():
+            more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+            notes.append(f"No mean where a task was not scored: {name} lacks {', '.join(map(str, sizes[:3]))}{more}.")
+        return notes

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
 from st_matryoshka2d.evaluation.grid.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.sizes import Size
 
 __all__ = ["checked", "common_latency", "joined", "narrowed"]
 
@@ -31,12 +33,13 @@ def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.
     items = items.assign(**{axis: plain for axis, plain in AXES.items() if axis not in items})
     frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
     if (repeated := frame.duplicated([*CELL, "metric"])).any():
-        raise ValueError(f"Each score can be there only once, this one is repeated: {frame[repeated].iloc[0].to_dict()}.")
+        row = frame[repeated].iloc[0]
+        raise ValueError(f"Each score can be there only once; {row['metric']} of {_place(row)} is repeated.")
     return frame, items[ITEM_COLUMNS].reset_index(drop=True)
 
 
 def narrowed(
-    frame: pd.DataFrame, items: pd.DataFrame, column: str, values: str | Sequence[str] | None
+    frame: pd.DataFrame, items: pd.DataFrame, column: str, values: str | int | Sequence[str] | Sequence[int] | None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows that have one of some values in a column.
 
@@ -51,9 +54,10 @@ def narrowed(
     """
     if values is None:
         return frame, items
-    kept = [values] if isinstance(values, str) else list(values)
+    kept = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     if unknown := [value for value in kept if value not in set(frame[column])]:
-        raise ValueError(f"There is no {column} {unknown[0]!r} here; there are {', '.join(frame[column].unique())}.")
+        there = ", ".join(map(str, frame[column].unique()))
+        raise ValueError(f"There is no {column} {unknown[0]!r} here; there are {there}.")
     return frame[frame[column].isin(kept)], items[items[column].isin(kept)]
 
 
@@ -64,8 +68,16 @@ def joined(
 
     Args:
         tables: Scores and items of each grid.
+
+    Raises:
+        ValueError: Two of them have a score in common.
     """
     frame = pd.concat([frame for frame, _ in tables], ignore_index=True)
+    if (repeated := frame.duplicated([*CELL, "metric"])).any():
+        raise ValueError(
+            f"{_place(frame[repeated].iloc[0])} is in two of these grids. Drop it from one: "
+            "`grid.at(tasks=..., num_layers=..., dims=...)` keeps what you name."
+        )
     with_items = [items for _, items in tables if not items.empty]
     return frame, pd.concat(with_items, ignore_index=True) if with_items else tables[0][1]
 
@@ -86,3 +98,9 @@ def common_latency(latencies: Sequence[pd.DataFrame | None]) -> pd.DataFrame | N
             "and give the times of one machine to the result with `with_latency`."
         )
     return known[0] if known else None
+
+
+def _place(row: Any) -> str:
+    axes = [str(row[axis]) for axis, plain in AXES.items() if row[axis] != plain]
+    size = Size(int(row["num_layers"]), int(row["dim"]))
+    return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *axes])

@@ -26,12 +26,14 @@ class Scores:
         items: What they are made of.
         model: Name of the model.
         latency: What each depth costs.
+        revision: Hash of the model's weights and settings; empty where it is not known.
     """
 
     frame: pd.DataFrame
     items: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ITEM_COLUMNS))
     model: str = ""
     latency: pd.DataFrame | None = None
+    revision: str = ""
 
     def __post_init__(self) -> None:
         frame, items = rows.checked(self.frame, self.items)
@@ -62,22 +64,44 @@ class Scores:
         return list(self.frame["truncation"].unique())
 
     def at(
-        self, *, precision: str | None = None, truncation: str | None = None, tasks: str | Sequence[str] | None = None
+        self,
+        *,
+        precision: str | None = None,
+        truncation: str | None = None,
+        tasks: str | Sequence[str] | None = None,
+        num_layers: int | Sequence[int] | None = None,
+        dims: int | Sequence[int] | None = None,
     ) -> Self:
-        """The grid of one precision, of one way of truncating, or of some tasks alone.
+        """The part of the grid that has all that is asked for.
 
         Args:
             precision: One of `precisions`.
             truncation: One of `truncations`.
-            tasks: Names of tasks.
+            tasks: One or several names of tasks.
+            num_layers: One or several depths.
+            dims: One or several widths.
 
         Raises:
-            ValueError: The grid has no such precision, truncation or task.
+            ValueError: The grid has no such precision, truncation, task, depth or width, or no score with all of them.
         """
         frame, items = self.frame, self.items
-        for column, values in (("precision", precision), ("truncation", truncation), ("task", tasks)):
+        wanted = {"precision": precision, "truncation": truncation, "task": tasks, "num_layers": num_layers, "dim": dims}
+        for column, values in wanted.items():
             frame, items = rows.narrowed(frame, items, column, values)
         return replace(self, frame=frame, items=items)
+
+    def named(self, name: str) -> Self:
+        """The grid under another name, to tell two of one model apart where they are compared.
+
+        Args:
+            name: For example `"after training"`.
+
+        Raises:
+            ValueError: The name is empty, or no text.
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"A grid is named by a text such as 'after training', got {name!r}.")
+        return replace(self, model=name)
 
     @classmethod
     def merge(cls, grids: Sequence[Self]) -> Self:
@@ -87,14 +111,22 @@ class Scores:
             grids: Grids of one model that have no cell in common: other tasks, sizes, precisions or truncations.
 
         Raises:
-            ValueError: There is no grid, they are of different models, two have a score in common, or different latencies.
+            ValueError: There is no grid, they are of different models or of different weights of one, two have a score in
+                common, or different latencies.
         """
         if not grids:
             raise ValueError("There is no grid to merge.")
         if len(names := {grid.model for grid in grids}) > 1:
             raise ValueError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
+        known = {grid.revision for grid in grids if grid.revision}
+        if len(known) > 1:
+            raise ValueError(
+                f"These grids are of {grids[0].model or 'one model'} with different weights or settings, as before and "
+                "after training. Compare them instead, under two names: `grid.named('after training')`."
+            )
         frame, items = rows.joined([(grid.frame, grid.items) for grid in grids])
-        return cls(frame, items, grids[0].model, rows.common_latency([grid.latency for grid in grids]))
+        latency = rows.common_latency([grid.latency for grid in grids])
+        return cls(frame, items, grids[0].model, latency, next(iter(known), ""))
 
     def with_latency(self, times: pd.DataFrame) -> Self:
         """The grid with what each depth costs, for `recommend`, `pareto` and `plot_pareto`.
@@ -128,6 +160,17 @@ class Scores:
         """
         return pivots.pivot(self.frame, task, metric)
 
+    def by_task(self, metric: str | None = None) -> pd.DataFrame:
+        """Scores by task (rows) and size (columns, `"6L-128d"`), in mteb's units; NaN where a task was not scored at a size.
+
+        Args:
+            metric: Name of a metric; None for each task's main metric.
+
+        Raises:
+            ValueError: There is no such metric.
+        """
+        return pivots.by_task(self.frame, metric)
+
     def score(self, size: Size | str, task: str | None = None) -> float:
         """The main score at one size, in mteb's units.
 
@@ -154,7 +197,7 @@ class Scores:
         Raises:
             ValueError: Another ending.
         """
-        files.write(path, self.frame, self.items, {"model": self.model, "latency": self.latency})
+        files.write(path, self.frame, self.items, {"model": self.model, "latency": self.latency, "revision": self.revision})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -10,6 +10,9 @@ __all__ = ["aligned", "latex", "markdown"]
 
 _CORNER = "layers / dim"
 
+# What has a meaning of its own in LaTeX, and may be in the name of a task or a metric.
+_LATEX = str.maketrans({mark: f"\\{mark}" for mark in "&%$#_{}"} | {"\\": r"\textbackslash{}", "\n": " "})
+
 
 def markdown(cells: pd.DataFrame) -> str:
     """A Markdown table of layers and dims.
@@ -35,16 +38,18 @@ def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def latex(cells: pd.DataFrame) -> str:
+def latex(cells: pd.DataFrame, caption: str) -> str:
     """A LaTeX table, for the package booktabs.
 
     Args:
         cells: Texts by layers (rows) and dims (columns).
+        caption: What the table shows.
     """
     head = " & ".join([_CORNER, *map(str, cells.columns)])
     body = [" & ".join([str(layers), *row]) for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
     rows = "".join(f"{row} \\\\\n" for row in body)
     return (
+        f"\\begin{{table}}\n\\centering\n\\caption{{{caption.translate(_LATEX)}}}\n"
         f"\\begin{{tabular}}{{r{'r' * len(cells.columns)}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
-        f"{rows}\\bottomrule\n\\end{{tabular}}\n"
+        f"{rows}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
     )

@@ -69,6 +69,8 @@ def sts_task(
         ones.append(text(one, f"{where}, {sentence1}"))
         others.append(text(other, f"{where}, {sentence2}"))
         scores.append(number(value, f"{where}, {score}"))
+    if len(scores) == 1:
+        raise ValueError("pairs has one row; a correlation needs at least two, with different scores.")
     if len(set(scores)) == 1:
         raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
     if conflicts := _conflicts(ones, others, scores):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -25,7 +26,7 @@ from st_matryoshka2d.evaluation.views.views import View
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
 
-__all__ = ["Archive"]
+__all__ = ["Archive", "cache_in"]
 
 T = TypeVar("T")
 
@@ -126,6 +127,22 @@ class Archive:
         if view.precision in RANGED and isinstance(task, AbsTaskRetrieval):
             name += f"-of-{self._corpus_chunk_size}"
         return self.folder(task) / "cells" / f"{name}.parquet"
+
+
+def cache_in(given: ResultCache | str | os.PathLike[str]) -> ResultCache:
+    """Mteb's cache of results.
+
+    Args:
+        given: One, or the folder where it is to be.
+
+    Raises:
+        ValueError: There is a file of that name.
+    """
+    if isinstance(given, ResultCache):
+        return given
+    if Path(given).is_file():
+        raise ValueError(f"cache is a folder for results, and {os.fspath(given)!r} is a file; give another name.")
+    return ResultCache(Path(given))
 
 
 def _with_what_is_there(result: TaskResult, path: Path) -> TaskResult:

@@ -7,8 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
@@ -27,12 +26,12 @@ from st_matryoshka2d.evaluation.encoding.view_encoder import ViewEncoder
 from st_matryoshka2d.evaluation.grid.result import GridResult
 from st_matryoshka2d.evaluation.processes import Processes
 from st_matryoshka2d.evaluation.random_states import random_states_kept
-from st_matryoshka2d.evaluation.scoring.archive import Archive
+from st_matryoshka2d.evaluation.scoring.archive import Archive, cache_in
 from st_matryoshka2d.evaluation.scoring.cells import Items, cell, query_items, sts_items
 from st_matryoshka2d.evaluation.scoring.tasks import data_of, fresh, parts_of
 from st_matryoshka2d.evaluation.views.views import View
 
-__all__ = ["score_views"]
+__all__ = ["check_alike", "score_views"]
 
 Cell = tuple[TaskResult, GridResult]
 
@@ -75,19 +74,28 @@ def score_views(
             processes=processes,
             show_progress_bar=show_progress_bar,
         )
-        _check_alike(shared, tasks)
-        if cache is not None and not isinstance(cache, ResultCache):
-            cache = ResultCache(Path(cache))
-        archive = Archive(cache, shared.meta, corpus_chunk_size) if cache is not None else None
+        check_alike(shared, tasks)
+        archive = Archive(cache_in(cache), shared.meta, corpus_chunk_size) if cache is not None else None
         run = Run(shared, archive, n_jobs, {"batch_size": batch_size, "show_progress_bar": False})
-        return GridResult.merge([grid for task in tasks for grid in run.grids(task, bar)])
+        grid = GridResult.merge([grid for task in tasks for grid in run.grids(task, bar)])
+        return replace(grid, revision=str(shared.meta.revision))
 
 
-def _check_alike(shared: EncodeOnce, tasks: Sequence[AbsTask]) -> None:
-    """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does."""
+def check_alike(shared: EncodeOnce, tasks: Sequence[AbsTask]) -> None:
+    """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does.
+
+    Args:
+        shared: Encodes, and knows the views.
+        tasks: What is asked for. The revision of data of the user's own is a digest of it.
+
+    Raises:
+        ValueError: They are asked for different things.
+    """
+    parts = [part.metadata for task in tasks for part in parts_of(task)]
     asked = {
         "weights or settings of the model": shared.meta.revision,
         "tasks": [task.metadata.name for task in tasks],
+        "data of the tasks": [part.revision for part in parts],
         "sizes, precisions or truncations": [str(view) for view in shared.views],
         "corpus_chunk_size": shared.corpus_chunk_size,
     }

@@ -14,6 +14,7 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.benchmarks.benchmark import Benchmark
 
+from st_matryoshka2d.evaluation.own_data.task import OwnData
 from st_matryoshka2d.evaluation.random_states import random_states_kept
 
 __all__ = ["Tasks", "chosen_tasks", "data_of", "fresh", "parts_of"]
@@ -46,7 +47,8 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
         if list(modalities) != ["text"]:
             raise ValueError(f"{name} is a task of {', '.join(modalities)}; only tasks of text alone are scored.")
         if name in [other.metadata.name for other in chosen]:
-            raise ValueError(f"{name} is given more than once; give each task once.")
+            hint = "; name='...' tells tasks of your own apart" if isinstance(task, OwnData) and task not in chosen else ""
+            raise ValueError(f"{name} is given more than once; give each task once{hint}.")
         chosen.append(task)
     if not chosen:
         raise ValueError(f"tasks is empty; give at least one task, for example 'STSBenchmark'. {_OWN_DATA}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ __all__ = ["search"]
 # Similarities of some queries under all views that are in memory at a time: 32 MB, and some copies.
 _BLOCK = 8_000_000
 
+# Seconds between two writes of what was found, which may take gigabytes.
+_BETWEEN_SAVES = 10.0
+
 
 def search(
     shared: EncodeOnce, corpus: CorpusDatasetType, wanted: Search, *, file: Path | None, **encode_kwargs: Any
@@ -44,7 +48,7 @@ def search(
         shared: Encodes, and knows the views.
         corpus: Columns `id`, `text` and perhaps `title`.
         wanted: What is searched for.
-        file: Where what was found is written after each chunk, so that a killed run goes on behind it.
+        file: Where what was found is written every few seconds and at the end, so that a killed run goes on behind it.
         **encode_kwargs: What mteb passes to `encode`.
     """
     everyones = shared.processes.everyones
@@ -53,9 +57,12 @@ def search(
     # A launch that was killed may have told these to some processes only.
     state.ranges = next(filter(None, everyones(state.ranges)), [])
     hidden = not shared.show_progress_bar
+    saved = time.monotonic()
     for turn in trange(state.turns_done, reader.turns, desc="Corpus chunks", leave=False, disable=hidden):
         reader.read(state, turn)
-        state.save(file, reader.made_for)
+        if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
+            state.save(file, reader.made_for)
+            saved = time.monotonic()
     whole = SearchState.merged(everyones(state), wanted.top_k, shared.shortlist)
     ids = _ids(corpus, whole.rankings)
     return Found(list(wanted.queries["id"]), shared.views, whole.rankings, whole.candidates, ids)

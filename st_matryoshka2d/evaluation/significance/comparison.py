@@ -63,7 +63,9 @@ class GridComparison:
         """The pivot as a Markdown table, in points (hundredths).
 
         A `*` marks a significant difference. A mean over several tests has no test of its own: `(5/7)` says that 5 of its 7
-        tests are significant and have the sign of the mean, `(5:1/7)` that one more is significant the other way.
+        tests are significant and have the sign of the mean, `(5:1/7)` that one more is significant the other way. A `?`
+        marks a difference that was not tested, or a mean with such a difference in it; `to_frame()["test"]` says why. A size
+        at which one of the tasks was not scored has no mean, and is empty.
 
         Args:
             task: As for `pivot`.
@@ -120,25 +122,28 @@ class GridComparison:
         texts = pd.DataFrame("", index=deltas.index, columns=deltas.columns)
         layers, dims = deltas.index.tolist(), deltas.columns.tolist()
         cells = dict(iter(self._rows(task).groupby(_SIZE)))
+        tasks = self._rows(task)["task"].nunique()
         for (row, column), delta in np.ndenumerate(deltas.to_numpy()):
             rows = cells.get((layers[row], dims[column]))
-            if rows is not None:
+            if rows is not None and rows["task"].nunique() == tasks:
                 texts.iat[row, column] = "nan" if np.isnan(delta) else f"{delta:+z.2f}{_mark(rows, delta, counts)}"
         return texts
 
     def _note(self, task: str | None = None) -> str:
         """What the marks mean."""
         rows = self._rows(task)
-        tested = rows[rows["p_value"].notna()]
+        tested, untested = rows[rows["p_value"].notna()], rows[rows["p_value"].isna()]
+        why = ", ".join(_reason(test) for test in untested["test"].unique())
         if tested.empty:
-            return f"Not tested ({', '.join(rows['test'].str.removeprefix('none: ').unique())})."
+            return f"? Not tested ({why})."
         mark = f"* p < {self.alpha:g}"
         if rows.groupby(_SIZE).size().max() > 1:
             mark = f"k/m: k of m tests have p < {self.alpha:g} and the sign of the mean"
             mark += ", k:l/m: and l the other sign" if ":" in "".join(self._texts(task, "{}").to_numpy().ravel()) else ""
         number = int(self.frame["p_value"].notna().sum())
         correction = "Holm over" if self.correction else "not corrected for"
-        return f"{mark} ({', '.join(tested['test'].unique())}; {correction} {number} test{'s' * (number > 1)})."
+        note = f"{mark} ({', '.join(tested['test'].unique())}; {correction} {number} test{'s' * (number > 1)})."
+        return note if untested.empty else f"{note} ? {len(untested)} of {len(rows)} differences are not tested ({why})."
 
 
 def compare(
@@ -149,6 +154,7 @@ def compare(
     Each task, split, subset and size has a test of its own, on the items that both grids keep: a paired t-test where they
     are scores of queries, Steiger's test where they are similarities of pairs with a gold score. Metrics without items have
     no test. Where a grid has several precisions or truncations, its plain ones are compared; `GridResult.at` picks others.
+    Two grids of one size each are compared whatever the sizes: `grid.at(num_layers=6, dims=384)` and the same at 128.
 
     Args:
         grid: One grid.
@@ -184,8 +190,9 @@ def compare(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is between 0 and 1, got {alpha!r}.")
     first, second = matching.plain(grid), matching.plain(other)
-    frame = matching.joined(first, second)
-    ours, theirs = matching.items_by_cell(first), matching.items_by_cell(second)
+    facing = matching.at_the_size_of(first, second)
+    frame = matching.joined(first, facing)
+    ours, theirs = matching.items_by_cell(first), matching.items_by_cell(facing)
     tests = []
     for row in frame.to_dict("records"):
         cell = matching.cell_of(row)
@@ -197,11 +204,16 @@ def compare(
     return GridComparison(frame, matching.names(first, second), alpha, correction)
 
 
+def _reason(test: str) -> str:
+    return test.removeprefix("none: ") if test.startswith("none: ") else f"{test} gives no p"
+
+
 def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
     found = rows["significant"]
-    if len(rows) == 1:
-        return "*" if found.item() else ""
     number = int(rows["p_value"].notna().sum())
+    unknown = "?" if number < len(rows) else ""
+    if len(rows) == 1:
+        return "*" if found.item() else unknown
     agree = int((found & (np.sign(rows["delta"]) == np.sign(delta))).sum())
     against = int(found.sum()) - agree
-    return counts.format(f"{agree}:{against}/{number}" if against else f"{agree}/{number}") if number else ""
+    return (counts.format(f"{agree}:{against}/{number}" if against else f"{agree}/{number}") if number else "") + unknown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from st_matryoshka2d.sizes import Size
 if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.grid.result import GridResult
 
-__all__ = ["Cell", "cell_of", "items_by_cell", "joined", "names", "plain"]
+__all__ = ["Cell", "at_the_size_of", "cell_of", "items_by_cell", "joined", "names", "plain"]
 
 _PART = ["task", "split", "subset"]
 _CELL = [*_PART, "num_layers", "dim"]
@@ -53,6 +54,19 @@ def plain(grid: GridResult) -> GridResult:
     return grid.at(truncation=AXES["truncation"]) if len(grid.truncations) > 1 else grid
 
 
+def at_the_size_of(grid: GridResult, other: GridResult) -> GridResult:
+    """The other as if scored at the size of the first, where each has a single one: so two sizes can be compared.
+
+    Args:
+        grid: A plain grid.
+        other: Another.
+    """
+    if not _single_sizes(grid, other):
+        return other
+    size = {"num_layers": grid.sizes[0].num_layers, "dim": grid.sizes[0].dim}
+    return replace(other, frame=other.frame.assign(**size), items=other.items.assign(**size), latency=None)
+
+
 def joined(grid: GridResult, other: GridResult) -> pd.DataFrame:
     """The main scores of both at the sizes that both have, in the order of the first: `score` and `other_score`.
 
@@ -87,16 +101,22 @@ def items_by_cell(grid: GridResult) -> dict[Cell, Items]:
 
 
 def names(grid: GridResult, other: GridResult) -> tuple[str, str]:
-    """What tells the two apart: model, precision and truncation, or else their places.
+    """What tells the two apart: model, precision and truncation, size if each has another one, or else their places.
 
     Args:
         grid: A plain grid.
         other: Another.
     """
     first, second = _name(grid), _name(other)
+    if _single_sizes(grid, other):
+        first, second = (f"{name} {one.sizes[0]}".strip() for name, one in ((first, grid), (second, other)))
     if first == second:
         first, second = f"{first} (first)" if first else "", f"{second} (other)" if second else ""
     return first or "first", second or "other"
+
+
+def _single_sizes(grid: GridResult, other: GridResult) -> bool:
+    return len(grid.sizes) == len(other.sizes) == 1 and grid.sizes != other.sizes
 
 
 def _name(grid: GridResult) -> str:

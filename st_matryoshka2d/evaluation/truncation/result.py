@@ -36,7 +36,8 @@ class TruncationResult:
     """Scores of one depth of a model, narrowed in several ways.
 
     Relative scores are shares of the score of the full size, 1 where nothing is lost; percent appears only where something
-    is printed or drawn. Printing the result prints the verdict on every dim.
+    is printed or drawn. Printing the result prints the verdict on every dim, prefix against random subsets, and behind it
+    what windows and principal components keep.
 
     Args:
         grid: Scores at one depth and precision, of prefixes and of two random subsets or more.
@@ -66,6 +67,29 @@ class TruncationResult:
         names = self.grid.truncations
         if _FIRST not in names or sum(name.startswith("random-") for name in names) < 2:
             raise ValueError(f"Prefixes and at least two random subsets are compared, got {', '.join(names)}.")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TruncationResult:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: It is not such a file, or its scores are not of truncations.
+        """
+        return cls(GridResult.load(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which `GridResult.load` reads as well.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        self.grid.save(path)
 
     @property
     def full(self) -> Size:
@@ -160,7 +184,9 @@ class TruncationResult:
         """
         from st_matryoshka2d.plots.truncation_curves import truncation_curves
 
-        figure = truncation_curves(self._curves(task), self.full.dim, title=title or self._subject(task))
+        figure = truncation_curves(
+            self._curves(task), self.full.dim, title=title or self._subject(task), model=self.grid.model
+        )
         if path is not None:
             figure.savefig(path, dpi=200, bbox_inches="tight")
         return figure
@@ -200,18 +226,23 @@ class TruncationResult:
         return figure
 
     def __str__(self) -> str:
-        summary, full_dim = self.summary(), self.full.dim
-        pca = summary[summary["method"] == "pca"].set_index("dim")["relative"] * 100
+        full_dim = self.full.dim
+        kept = self.summary().set_index(["method", "dim"])["relative"]
         full_score = self.grid.at(truncation=_FIRST).score(self.full)
         lines = [f"{self._subject(None)}: {100 * full_score:.2f} at the full {full_dim} dims."]
         for row in self.verdict().to_dict("records"):
-            told = f", PCA {pca[row['dim']]:.1f} %" if row["dim"] in pca.index else ""
+            others = [
+                f"{name} {100 * kept[method, row['dim']]:.1f} %"
+                for method, name in (("window", "windows"), ("pca", "PCA"))
+                if (method, row["dim"]) in kept.index
+            ]
+            told = f" ({', '.join(others)})" if others else ""
             lines.append(
                 f"{row['dim']:{len(str(full_dim))}} of {full_dim} dims ({row['removed']} % removed): "
                 f"prefix keeps {100 * row['first']:.1f} %, random {100 * row['random']:.1f} % "
-                f"+- {100 * row['std']:.1f}{told}: {_IN_WORDS[row['order']]}."
+                f"+- {100 * row['std']:.1f}: {_IN_WORDS[row['order']]}{told}."
             )
-        if pca.empty:
+        if "pca" not in kept.index:
             lines.append("PCA was not scored: it needs pca_texts.")
         return "\n".join(lines)
 

@@ -22,14 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["CoordinateSpread", "coordinate_spread"]
 
 
-@dataclass(frozen=True, eq=False)
+# A share of the median: what varies less is as good as constant, up to the rounding of float32.
+_CONSTANT = 1e-3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CoordinateSpread:
-    """The standard deviation of each coordinate over texts.
+    """The standard deviation of each coordinate over texts. Printed, it says how large they are, and how many are constant.
 
     Args:
         values: (dim,), in the order of the coordinates.
         num_layers: Depth of the embeddings.
         num_texts: How many texts.
+
+    Example:
+        >>> CoordinateSpread(np.array([0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.1, 0.0]), num_layers=6, num_texts=50)
+        6 layers, 50 texts: standard deviation of 8 coordinates 0 to 0.4, median 0.2; mean of the first quarter 2.1 times \
+that of the others; 1 constant.
     """
 
     values: NDArray[np.float64]
@@ -64,6 +73,19 @@ class CoordinateSpread:
         return self._drawn(
             {f"{label}, {one._subject()}": one for label, one in zip(labels, (self, other), strict=True)}, path
         )
+
+    def __str__(self) -> str:
+        least, median, most = np.quantile(self.values, [0, 0.5, 1])
+        first, others = np.split(self.values, [len(self.values) // 4])
+        ratio = first.mean() / others.mean() if len(first) and others.any() else np.nan
+        constant = int((self.values <= _CONSTANT * median).sum())
+        return (
+            f"{self._subject()}: standard deviation of {len(self.values)} coordinates {least:.2g} to {most:.2g}, "
+            f"median {median:.2g}; mean of the first quarter {ratio:.1f} times that of the others; "
+            f"{constant or 'none'} constant."
+        )
+
+    __repr__ = __str__
 
     def _subject(self) -> str:
         return f"{self.num_layers} layers, {self.num_texts} texts"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,12 +61,25 @@ def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -
 
 
 def _compressed(embeddings: Tensor, precision: str) -> Tensor:
-    wrapper = CompressionWrapper(_Given(embeddings), OutputDType(precision))  # type: ignore[arg-type]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Estimating quantization parameters", category=UserWarning)
+    with _quiet_wrapper():
+        wrapper = CompressionWrapper(_Given(embeddings), OutputDType(precision))  # type: ignore[arg-type]
         compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")  # type: ignore[arg-type]
     # A coordinate that is the same in all texts has no range, which mteb makes NaN of.
     return torch.nan_to_num(torch.as_tensor(compressed).float())
+
+
+@contextmanager
+def _quiet_wrapper() -> Iterator[None]:
+    """Hide that the wrapper has few embeddings to take its ranges from, which it says twice, and here of every chunk."""
+    logger = logging.getLogger(CompressionWrapper.__module__)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Estimating quantization parameters", category=UserWarning)
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 class _Given:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
-from pathlib import Path
 
 from st_matryoshka2d.evaluation.grid import pivots
-from st_matryoshka2d.evaluation.grid.files import replace_file
 from st_matryoshka2d.evaluation.grid.result import GridResult
+from st_matryoshka2d.model_card.section import called, card_of, write_section
 
 __all__ = ["add_grid_to_model_card"]
 
 FIGURE = "grid.png"
 
-_BEGIN, _END = "<!-- sizes: begin -->", "<!-- sizes: end -->"
-_OURS = re.compile(f"{_BEGIN}.*?{_END}", flags=re.DOTALL)
-# Where readers look for scores, in the cards that sentence-transformers writes.
-_BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
-_LOADED = re.compile(r"SentenceTransformer\(\"([^\"]+)\"")
-
-_SECTION = """{begin}
-## Sizes
+_SECTION = """## Sizes
 
 This model can be cut: its first layers, with the first dimensions of what they give, are models too. \
 Scores in percent ({metric}, {subject}):
@@ -35,8 +26,7 @@ from st_matryoshka2d import load  # pip install st_matryoshka2d
 
 small = load("{name}", num_layers={size.num_layers}, dim={size.dim})
 small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
-```
-{end}"""
+```"""
 
 
 def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> None:
@@ -46,6 +36,9 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     beside it, as `grid.png`. A second call replaces the section. Saving the model again writes a new card, so this comes
     last, and what is uploaded is the folder: `HfApi().upload_folder(folder_path=folder, repo_id=...)`. `push_to_hub` would
     make a card of its own.
+
+    The section calls the model what the card calls it. That is "sentence_transformers_model_id" until a new model gets its
+    name on the Hub, before it is saved: `model.model_card_data.set_model_id("you/name")`.
 
     Args:
         folder: Where the model was saved with `save_pretrained`.
@@ -62,20 +55,14 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
         >>> "## Sizes" in Path("saved/README.md").read_text(encoding="utf-8")
         True
     """
-    readme = Path(folder) / "README.md"
-    if not readme.is_file():
-        raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
-    card = readme.read_text(encoding="utf-8")
+    readme = card_of(folder)
     grid.plot(readme.with_name(FIGURE))
-    changed = _with_section(card, _section(grid, _name(card, readme)))
-    replace_file(readme, lambda part: part.write_text(changed, encoding="utf-8"))
+    write_section(readme, "sizes", _section(grid, called(readme)))
 
 
 def _section(grid: GridResult, name: str) -> str:
     subject = grid.tasks[0] if len(grid.tasks) == 1 else f"mean of {', '.join(grid.tasks[:-1])} and {grid.tasks[-1]}"
     return _SECTION.format(
-        begin=_BEGIN,
-        end=_END,
         subject=subject,
         metric=pivots.metric_name(grid.frame),
         table=grid.to_markdown(),
@@ -83,18 +70,3 @@ def _section(grid: GridResult, name: str) -> str:
         name=name,
         size=grid.sizes[len(grid.sizes) // 2],
     )
-
-
-def _name(card: str, readme: Path) -> str:
-    """What the card itself calls the model where it says how to load it."""
-    told = _LOADED.search(card)
-    return told[1] if told else readme.resolve().parent.name
-
-
-def _with_section(card: str, section: str) -> str:
-    if _OURS.search(card):
-        return _OURS.sub(lambda _: section, card)
-    heading = _BEFORE.search(card)
-    if heading is None:
-        return f"{card.rstrip()}\n\n{section}\n"
-    return f"{card[: heading.start()]}{section}\n\n{card[heading.start() :]}"

@@ -1,0 +1,61 @@
+"""A section of our own in the card that sentence-transformers writes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from st_matryoshka2d.evaluation.grid.files import replace_file
+
+__all__ = ["called", "card_of", "write_section"]
+
+# The headings above which readers look for it.
+_BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
+_LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
+
+
+def card_of(folder: str | os.PathLike[str]) -> Path:
+    """The card of a saved model.
+
+    Args:
+        folder: Where the model was saved.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    readme = Path(folder) / "README.md"
+    if not readme.is_file():
+        raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
+    return readme
+
+
+def called(readme: Path) -> str:
+    """What the card itself calls the model where it says how to load it.
+
+    Args:
+        readme: The card.
+    """
+    told = _LOADED.search(readme.read_text(encoding="utf-8"))
+    return told[1] if told else readme.resolve().parent.name
+
+
+def write_section(readme: Path, name: str, section: str) -> None:
+    """Put a section above the evaluation, or in place of the one of that name.
+
+    Args:
+        readme: The card.
+        name: Marks the section, in comments that readers do not see.
+        section: Its text, with its heading.
+    """
+    card = readme.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    section = f"{begin}\n{section}\n{end}"
+    earlier = re.compile(f"{begin}.*?{end}", flags=re.DOTALL)
+    if earlier.search(card):
+        changed = earlier.sub(lambda _: section, card)
+    elif heading := _BEFORE.search(card):
+        changed = f"{card[: heading.start()]}{section}\n\n{card[heading.start() :]}"
+    else:
+        changed = f"{card.rstrip()}\n\n{section}\n"
+    replace_file(readme, lambda part: part.write_text(changed, encoding="utf-8"))

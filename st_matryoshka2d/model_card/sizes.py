@@ -1,0 +1,126 @@
+"""What a saved model says of itself in its model card: the sizes that were trained, and what it is a cut of."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from st_matryoshka2d.model_card.section import called, card_of, write_section
+from st_matryoshka2d.pieces.checkpoint import Checkpoint
+from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.trained import trained_sizes
+
+__all__ = ["add_sizes_to_model_card"]
+
+_PAPERS = {
+    "StarbucksLoss": "https://arxiv.org/abs/2410.13230",
+    "TwoDMSELoss": "https://arxiv.org/abs/2402.14776v1",
+    "EspressoLoss": "https://arxiv.org/abs/2402.14776",
+}
+
+_USAGE = """```python
+from st_matryoshka2d import load  # pip install st_matryoshka2d
+
+small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads those layers only
+small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
+```
+
+Without that package, sentence-transformers cuts the width alone, at all layers: {width}."""
+
+_NOT_NORMALISED = (
+    "Embeddings of fewer dimensions are the first coordinates of the longer ones, not normalised again. Cosine similarity "
+    "does not notice; for dot products pass `normalize_embeddings=True` to `encode`."
+)
+
+
+def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
+    """Add a section to the card of a saved model: the sizes that were trained, how each is loaded, what it is a cut of.
+
+    The section "Layers and dimensions", of what `config.json` declares, goes into `README.md`, above the "Training Details"
+    that sentence-transformers writes. A second call replaces it. Saving a newly trained or newly cut model writes a new
+    card, so this comes after; a model that is loaded from the folder keeps the card, in `save_pretrained` and `push_to_hub`.
+
+    The section calls the model what the card calls it. A new model is "sentence_transformers_model_id" there until it is
+    given its name on the Hub, before it is saved: `model.model_card_data.set_model_id("you/name")`.
+
+    Args:
+        folder: Where the model was saved with `save_pretrained`.
+
+    Raises:
+        FileNotFoundError: There is no `README.md` in the folder.
+        ValueError: The model declares neither trained sizes nor that it is a cut.
+
+    Example:
+        >>> from st_matryoshka2d import truncate
+        >>> truncate(model, num_layers=3, dim=64).save_pretrained("3L-64d")
+        >>> add_sizes_to_model_card("3L-64d")
+        >>> from pathlib import Path
+        >>> "the first 3 of 6 layers and the first 64 of 384" in Path("3L-64d/README.md").read_text(encoding="utf-8")
+        True
+    """
+    readme = card_of(folder)
+    write_section(readme, "trained sizes", _section(_config(Path(folder)), called(readme)))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """What the first Transformer declares: that of the first module, or in a folder of it where a Router has several."""
+    start = folder / Checkpoint(str(folder)).transformer
+    for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if trained_sizes(config) or "matryoshka_cut" in config:
+            return dict(config)
+    raise ValueError(
+        f"The config.json of the model in {folder} has neither `matryoshka_sizes` nor `matryoshka_cut`. "
+        "A model has them that was trained with a loss of st_matryoshka2d, or cut with its `truncate` or `load`."
+    )
+
+
+def _section(config: dict[str, Any], name: str) -> str:
+    sizes = trained_sizes(config)
+    parts = ["## Layers and dimensions"]
+    if cut := config.get("matryoshka_cut"):
+        parts.append(_origin(cut))
+    if loss := config.get("matryoshka_loss"):
+        parts.append(_training(loss, sizes, is_cut=bool(cut)))
+    if sizes:
+        parts.append(_table(sizes))
+        parts.append(_USAGE.format(name=name, size=sizes[(len(sizes) - 1) // 2], width=_width(sizes, name)))
+    return "\n\n".join([*parts, _NOT_NORMALISED])
+
+
+def _origin(cut: dict[str, str]) -> str:
+    size, full, model = Size.parse(cut["size"]), Size.parse(cut["of"]), cut.get("model")
+    whole = f"[{model}](https://huggingface.co/{model})" if model else "a larger model"
+    layers = f"the first {size.num_layers} of {full.num_layers} layers"
+    return f"This model was cut from {whole}: {layers} and the first {size.dim} of {full.dim} dimensions."
+
+
+def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
+    paper = _PAPERS.get(loss.partition("(")[0])
+    by = f"`{loss}`" + (f" ([paper]({paper}))" if paper else "")
+    if not sizes:
+        return f"The whole was trained by {by}, at no size that is within this one."
+    what = "Of the sizes at which the whole was" if is_cut else "This model can be cut in layers and in dimensions. It was"
+    end = ", these are within it:" if is_cut else " at these sizes:"
+    return f"{what} trained by {by}{end}"
+
+
+def _table(sizes: list[Size]) -> str:
+    """A row for each run of layers with the same dims."""
+    dims = {layer: [size.dim for size in group] for layer, group in groupby(sizes, key=lambda size: size.num_layers)}
+    lines = ["| Layers | Dimensions |", "| ---: | :--- |"]
+    for each, layers in groupby(dims, key=dims.__getitem__):
+        lines.append(f"| {', '.join(map(str, layers))} | {', '.join(map(str, each))} |")
+    return "\n".join(lines)
+
+
+def _width(sizes: list[Size], name: str) -> str:
+    """How a dim is had at full depth, with one that was trained there, if there is one."""
+    deepest = sizes[-1].num_layers
+    dims = [size.dim for size in sizes if size.num_layers == deepest]
+    if len(dims) > 1:
+        return f'`SentenceTransformer("{name}", truncate_dim={dims[-2]})`'
+    return f"with `truncate_dim`, though {deepest} layers were trained at {dims[0]} dimensions only"

@@ -1,0 +1,113 @@
+"""What a model's config tells of how it was made: the sizes that were trained, by which loss, and what it is a cut of.
+
+These are plain entries of `config.json`: every save and load keeps them, with this package or without it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from st_matryoshka2d.sizes import Size, sizes_product
+
+__all__ = ["declare_cut", "declare_training", "nearest", "trained_sizes", "warn_if_untrained"]
+
+_LISTED = 64  # more sizes than these are written as layers and dims, where they are all pairs of some
+
+
+def declare_training(config: Any, sizes: Iterable[Size], loss: str) -> None:
+    """Add sizes to those that a model says it was trained at, and name the loss that trained last.
+
+    Args:
+        config: The Hugging Face config that is saved with the model.
+        sizes: What is trained now.
+        loss: By what.
+    """
+    config.matryoshka_sizes = _written({*trained_sizes(config), *sizes})
+    config.matryoshka_loss = loss
+
+
+def trained_sizes(config: Any) -> list[Size]:
+    """The sizes that a model was trained at, ascending; none for a model that does not say.
+
+    Args:
+        config: The Hugging Face config of the model, or what `config.json` holds.
+    """
+    told = config.get("matryoshka_sizes") if isinstance(config, dict) else getattr(config, "matryoshka_sizes", None)
+    try:
+        if isinstance(told, dict):
+            return sizes_product(told["num_layers"], told["dims"])
+        return sorted(Size.parse(text) for text in told or [])
+    except (KeyError, TypeError, ValueError):
+        return []  # somebody else's entry of that name
+
+
+def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | None) -> None:
+    """Write into the config of a cut what it is a cut of, and which of the trained sizes it still has.
+
+    A cut of a cut is one of the model that was cut first.
+
+    Args:
+        config: Of the cut; it is changed.
+        size: Of the cut.
+        original: Config of the model that is cut.
+        full: Size of that model.
+        name: How it is called on the Hub; None if that is not known.
+    """
+    if trained := trained_sizes(original):
+        within = [each for each in trained if each.num_layers <= size.num_layers and each.dim <= size.dim]
+        config.matryoshka_sizes = _written(within)
+    if size != full:
+        origin = getattr(original, "matryoshka_cut", None) or {"of": str(full), "model": name}
+        config.matryoshka_cut = {**origin, "size": str(size)}
+
+
+def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
+    """The trained sizes next to a size: one that costs less and one that costs more, where there are such.
+
+    Layers make most of the cost, so the nearest in layers comes first, and of those the nearest in dims.
+
+    Args:
+        size: The size asked for.
+        trained: Sizes to look among.
+
+    Example:
+        >>> print(*nearest(Size(3, 384), [Size(1, 16), Size(3, 64), Size(4, 128), Size(6, 384)]))
+        3L-64d 4L-128d
+    """
+
+    def distance(other: Size) -> tuple[int, int]:
+        return abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)
+
+    others = sorted(trained)
+    sides = [[each for each in others if each < size], [each for each in others if each > size]]
+    return [min(side, key=distance) for side in sides if side]
+
+
+def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
+    """Warn the caller of the function that calls this one, if a model says what it was trained at and this is not in it.
+
+    Args:
+        original: Config of the model that was cut.
+        size: What it was cut to.
+        full: Its own size, at which every model is trained.
+    """
+    trained = trained_sizes(original)
+    if not trained or size == full or size in trained:
+        return
+    sides = [f"{each} ({'smaller' if each < size else 'larger'})" for each in nearest(size, trained)]
+    warnings.warn(
+        f"This model was not trained at {size}, and may be much worse there than where it was. "
+        f"The nearest trained sizes: {', '.join(sides)}.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _written(sizes: Iterable[Size]) -> list[str] | dict[str, list[int]]:
+    each = sorted(sizes)
+    layers, dims = sorted({size.num_layers for size in each}), sorted({size.dim for size in each})
+    if len(each) > _LISTED and len(each) == len(layers) * len(dims):
+        return {"num_layers": layers, "dims": dims}
+    return [str(size) for size in each]

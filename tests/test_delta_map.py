@@ -1,0 +1,39 @@
+"""The figure of differences: what its colours reach to, and that its title keeps clear of everything else."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+
+from st_matryoshka2d.plots.delta_map import delta_map
+
+NAMES = ("all-MiniLM-L6-v2-two-dimensional", "all-MiniLM-L6-v2")
+
+
+@pytest.mark.parametrize(("largest", "reach"), [(0.4, 2.0), (1.0, 2.0), (3.5, 3.5), (float("nan"), 2.0)])
+def test_small_differences_are_pale(largest: float, reach: float) -> None:
+    deltas = pd.DataFrame([[-0.1, largest]], index=[6], columns=[64, 384])
+    (image,) = delta_map(deltas, deltas.astype(str), title="T", label="points", names=NAMES, note="").axes[0].images
+    assert (image.norm.vmin, image.norm.vmax) == (-reach, reach)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8])
+@pytest.mark.parametrize("letters", [1, 20, 30, 60, 85])
+def test_a_long_title_keeps_clear_of_the_other_words(columns: int, letters: int) -> None:
+    deltas = pd.DataFrame([[1.0] * columns] * 3, index=[2, 4, 6], columns=range(columns))
+    title = ("a rather long task name " * 4)[:letters].strip()
+    figure = delta_map(deltas, deltas.astype(str), title=title, label="points", names=NAMES, note="* p < 0.05")
+    figure.draw_without_rendering()
+    axes, bar = figure.axes
+    titles = [text for text in axes.findobj(Text) if " ".join(text.get_text().split()) == title]
+    assert len(titles) == 1
+    ticks = bar.get_yticklabels()  # those beyond the ends of the bar are not drawn
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and text not in ticks]
+    for one, other in combinations(texts, 2):
+        assert not one.get_window_extent().shrunk(0.98, 0.95).overlaps(other.get_window_extent().shrunk(0.98, 0.95))
+    box = titles[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert box.y1 <= figure.bbox.y1 + 1

@@ -14,6 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
+from st_matryoshka2d.evaluation.search import search
 from tests.cache_support import assert_identical, files
 from tests.sts_support import LocalSTS, quiet
 from tests.task_types_search import FewResults
@@ -25,7 +26,7 @@ SIZES = [Size(1, 8)]
 
 
 def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: int) -> None:
-    """An evaluation that ends with an exception after some batches."""
+    """An evaluation that writes what it finds at once, and ends with an exception after some batches."""
     left = iter(range(batches))
 
     def stop(module: torch.nn.Module, args: Any) -> None:
@@ -33,8 +34,10 @@ def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: in
             raise KeyboardInterrupt
 
     hook = cast("Any", model[0]).model.get_input_embeddings().register_forward_pre_hook(stop)
-    with pytest.raises(KeyboardInterrupt):
-        quiet(model, task, sizes=SIZES, cache=folder, corpus_chunk_size=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_BETWEEN_SAVES", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            quiet(model, task, sizes=SIZES, cache=folder, corpus_chunk_size=7)
     hook.remove()
 
 

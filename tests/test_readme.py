@@ -25,6 +25,7 @@ FOR_THIS_MACHINE = {
     "google-bert/bert-base-uncased": str(get_model_path()),
     "max_steps=200": "max_steps=2",
     "max_steps=100, per_device_train_batch_size=32": "max_steps=1, per_device_train_batch_size=2",
+    "checkpoint-100": "checkpoint-1",
     "benchmark_latency(model)": "benchmark_latency(model, batch_size=2, rounds=1)",
 }
 

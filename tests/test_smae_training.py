@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from st_matryoshka2d.pretraining import SMAEForPreTraining, SMAETrainer
 from tests.smae_script import SAVED, SEEDS, STEPS
@@ -77,6 +77,14 @@ def test_every_part_learns(settings: dict[str, Any], tmp_path: Path) -> None:
     after = badness(model)
     assert all(after[name] < 0.9 * value for name, value in before.items()), f"{before} -> {after}"
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    arguments = TrainingArguments(str(tmp_path), report_to="none")
+    with pytest.raises(TypeError, match=r"got BertForMaskedLM.*SMAEForPreTraining\(model\)"):
+        SMAETrainer(masked_lm(), arguments)
+    with pytest.raises(ValueError, match="data_collator is missing"):
+        SMAETrainer(SMAEForPreTraining(masked_lm()), arguments, train_dataset=rows())
 
 
 def test_both_trainers_train_the_same_weights(tmp_path: Path) -> None:

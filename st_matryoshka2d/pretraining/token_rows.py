@@ -37,7 +37,8 @@ def token_rows(
 
     Raises:
         TypeError: Not a data set, `pack_to` is not an integer, or the column holds something else than texts.
-        ValueError: There is no such column, or no room for a text between the special tokens.
+        ValueError: There is no such column, or `pack_to` leaves no room for a text or is more than the tokenizer's
+            `model_max_length`.
 
     Example:
         >>> from datasets import Dataset
@@ -49,6 +50,11 @@ def token_rows(
     unlearnable = {*special_ids(tokenizer).tolist(), tokenizer.unk_token_id}
     front, behind = _template(tokenizer)
     room = None if pack_to is None else positive_int(pack_to, "pack_to") - len(front) - len(behind)
+    if pack_to is not None and pack_to > tokenizer.model_max_length:
+        raise ValueError(
+            f"pack_to={pack_to} is more than the model reads, {tokenizer.model_max_length} tokens by its tokenizer: all "
+            "beyond would be cropped. Take that, or set tokenizer.model_max_length if the model reads more."
+        )
     if room is not None and room < 1:
         raise ValueError(f"pack_to={pack_to} leaves no room for a text beside {len(front) + len(behind)} special tokens.")
 

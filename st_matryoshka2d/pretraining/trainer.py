@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Trainer
+from transformers import DataCollatorWithPadding, Trainer, default_data_collator
+
+from st_matryoshka2d.pretraining.smae import SMAEForPreTraining
 
 __all__ = ["SMAETrainer"]
 
@@ -18,12 +20,24 @@ class SMAETrainer(Trainer):
     the same weights.
 
     Args:
-        *args: As in `Trainer`.
+        *args: As in `Trainer`; the model is an `SMAEForPreTraining`, the data collator an `SMAEDataCollator` or what makes
+            the same of a batch.
         **kwargs: As in `Trainer`.
+
+    Raises:
+        TypeError: Another model.
+        ValueError: No data collator.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not isinstance(self.model, SMAEForPreTraining):
+            raise TypeError(
+                f"SMAETrainer trains an SMAEForPreTraining, got {type(self.model).__name__}; put it around the model: "
+                "SMAEForPreTraining(model)."
+            )
+        if isinstance(self.data_collator, DataCollatorWithPadding) or self.data_collator is default_data_collator:
+            raise ValueError("data_collator is missing; give SMAEDataCollator(tokenizer), which masks the texts.")
         self._parts: dict[str, Tensor] = {}
         self._steps = 0.0
 

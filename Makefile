@@ -4,15 +4,18 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test test-all lint clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*##/  make \1\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*##/  make \1\t/'
 
 demo: $(READY)  ## Train a small model for all sizes, score it before and after, cut it and save the cut
 	$(BIN)/python examples/quickstart.py
 
-test: $(READY)  ## Run the tests and the examples in the docstrings
+test: $(READY)  ## Run the tests and the examples in the docstrings, in less than a quarter of an hour
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+
+test-all: $(READY)  ## Run the slow tests too: benchmarks, clusters, more runs of several processes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## Check style, formatting and types

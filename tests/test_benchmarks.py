@@ -12,6 +12,8 @@ import demo_data
 import pytest
 from datasets import Dataset
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 

@@ -167,6 +167,7 @@ def share(rank: int) -> int:
     return DOCUMENTS // 2 + (rank if DOCUMENTS % 2 else 0)
 
 
+@pytest.mark.slow
 def test_a_killed_launch_leaves_whole_files(stopped: Path) -> None:
     written = [path for path in stopped.rglob("*") if path.is_file() and not path.name.startswith(".")]
     kinds = Counter(path.suffix for path in written)
@@ -197,6 +198,7 @@ def labelled(model: SentenceTransformer, embedded: Embedded) -> int:
     return embedded.texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["whole", "torn"])
 def test_as_many_processes_go_on_where_it_was_killed(
     resumed: Results, stopped: Path, alone: GridResult, labelled: int, cache: str

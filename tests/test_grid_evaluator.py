@@ -230,6 +230,7 @@ def test_a_compiled_model_is_scored_as_itself(tiny: SentenceTransformer) -> None
     assert evaluator(torch.compile(tiny)) == evaluator(tiny)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """The first one evaluates alone, both learn of it, and both train as they would have without it."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]

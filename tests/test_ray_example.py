@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 def test_ray_workers_find_what_one_process_finds() -> None:
     pytest.importorskip("ray")
     root = Path(__file__).resolve().parents[1]

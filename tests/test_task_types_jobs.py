@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, Size
@@ -13,7 +14,7 @@ from tests import task_types_search as search
 from tests.sts_support import LocalSTS, quiet
 from tests.task_types_support import assert_grid_is_mteb, marks
 
-pytestmark = marks
+pytestmark = [*marks, pytest.mark.slow]
 
 KINDS = [labels.LocalClassification, labels.LocalMultilabel, labels.LocalClustering, LocalSTS, search.LocalRetrieval]
 SIZES = [Size(2, 8), Size(4, 32), Size(1, 21)]

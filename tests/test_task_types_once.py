@@ -126,6 +126,7 @@ def test_precisions_need_no_further_embedding(tiny: SentenceTransformer) -> None
         assert set(seen.values()) == {1}
 
 
+@pytest.mark.slow
 def test_two_processes_embed_no_text_again(tiny: SentenceTransformer) -> None:
     """The model runs in this process, where it is watched: others get embeddings."""
     seen = seen_by_the_grid(tiny, labels.BinaryClassification(), n_jobs=2)

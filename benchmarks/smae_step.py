@@ -5,13 +5,15 @@
 A BERT of random weights, on random tokens; a step clears the gradients, computes the loss, goes back through it and steps
 AdamW.
 
-- ours: `SMAEForPreTraining`. Only masked tokens are scored, and the decoder's passes of all sizes are one batch.
+- ours: `SMAEForPreTraining`. Only masked tokens are scored, and the decoder of each size is run again in the backward pass
+  instead of being kept for it.
 - straightforward: the same model and loss. Every position is scored, the decoder runs once for each size, and cross
   entropies are torch's own.
 - mlm: the same backbone with transformers' own masked-LM loss, which has neither sizes nor a decoder.
 
-Times are taken in turns. Memory is that of two steps in a process of its own, on Linux; growth is what they add to the
-model.
+Times are taken in turns. Memory is that of two steps in a process of its own, on Linux, where freed memory goes back to the
+system at once, so that what is measured is tensors and libraries and not holes between them; growth is what the steps add to
+the model.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -140,6 +143,7 @@ def megabytes(field: str) -> float:
 
 def memory_table(options: argparse.Namespace) -> pd.DataFrame:
     """Peak of two steps in megabytes, and by how many times ours."""
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**17)
     with ProcessPoolExecutor(1, torch.multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         found = list(pool.map(partial(measure_memory, options=options), WAYS))
     table = pd.DataFrame(found, columns=["peak MB", "growth MB"])

@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
-from st_matryoshka2d.pretraining import SMAEForPreTraining, SMAETrainer
+from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SMAETrainer
+from tests import families
 from tests.smae_script import SAVED, SEEDS, STEPS
 from tests.smae_support import batch, masked_lm, rows, trainer
 from tests.training_support import little_garbage
@@ -85,6 +86,11 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
         SMAETrainer(masked_lm(), arguments)
     with pytest.raises(ValueError, match="data_collator is missing"):
         SMAETrainer(SMAEForPreTraining(masked_lm()), arguments, train_dataset=rows())
+    model = SMAEForPreTraining(masked_lm(), tokenizer=families.tokenizer())
+    other = copy.deepcopy(families.tokenizer())
+    other.add_tokens(["quokka"])
+    with pytest.raises(ValueError, match=r"tokenizer \(.*, \d+ tokens\) is not the model's"):
+        SMAETrainer(model, arguments, train_dataset=rows(), data_collator=SMAEDataCollator(other))
 
 
 def test_both_trainers_train_the_same_weights(tmp_path: Path) -> None:

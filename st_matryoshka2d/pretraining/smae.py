@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
@@ -54,9 +55,9 @@ class SMAEForPreTraining(nn.Module):
         L_{mlm}(n, d) = L_{enc}(n, d) + L_{dec}(n, d) \quad\text{(Eq. 8)}, \qquad
         L = \frac{1}{|S|} \sum_{(n, d) \in S} L_{mlm}(n, d) \quad\text{(Eq. 9)}
 
-    One pass of the encoder serves all sizes, and one pass of the decoder; only masked tokens are scored. Layer n is what a
-    model cut there returns, with the final norm of pre-norm families. After training `save_pretrained` writes the encoder
-    as a plain checkpoint, without the decoder and W.
+    One pass of the encoder serves all sizes, and only masked tokens are scored. The decoder of each size is run again in the
+    backward pass instead of being kept for it. Layer n is what a model cut there returns, with the final norm of pre-norm
+    families. After training `save_pretrained` writes the encoder as a plain checkpoint, without the decoder and W.
 
     Args:
         mlm: What `AutoModelForMaskedLM` loads.
@@ -192,9 +193,12 @@ class SMAEForPreTraining(nn.Module):
         tokens = {"encoder": targets}
         if len(self.decoder):
             decoder_masked, tokens["decoder"] = _masked(decoder_labels, "decoder_labels")
+            if decoder_input_ids is None:
+                raise ValueError("decoder_input_ids is missing; take SMAEDataCollator, or mae=False for no decoder.")
             cls = self._project([states[size.num_layers][:, 0, : size.dim] for size in self.sizes])
-            decoded = self._decode(cls, decoder_input_ids, attention_mask)
-            rows.append(self._parts.head(self.mlm, decoded[decoder_masked.repeat(len(self.sizes), 1)]))
+            given = decoder_input_ids, attention_mask, decoder_masked
+            # Nothing is kept for the backward pass, which runs it again: one size in memory at a time.
+            rows += [checkpoint(self._decode, part, *given, use_reentrant=False) for part in cls.chunk(len(self.sizes))]
         return self._score(torch.cat(rows), tokens)
 
     def _states(self, input_ids: Tensor, attention_mask: Tensor) -> dict[int, Float[Tensor, "batch tokens D"]]:
@@ -214,15 +218,12 @@ class SMAEForPreTraining(nn.Module):
         padded = [nn.functional.pad(state, (0, self.mlm.config.hidden_size - state.shape[1])) for state in states]
         return self._parts.head(self.mlm, torch.cat(padded))
 
-    def _decode(self, cls: Float[Tensor, "sizes*batch D"], input_ids: Tensor | None, attention_mask: Tensor) -> Tensor:
-        """The decoder's states of all sizes, as one batch."""
-        if input_ids is None:
-            raise ValueError("decoder_input_ids is missing; take SMAEDataCollator, or mae=False for no decoder.")
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        copies = len(self.sizes)
-        return self._parts.decode(
-            self.mlm, self.decoder, cls, **{name: values.repeat(copies, 1) for name, values in inputs.items()}
-        )
+    def _decode(
+        self, cls: Float[Tensor, "batch D"], input_ids: Tensor, attention_mask: Tensor, masked: Tensor
+    ) -> Float[Tensor, "rows E"]:
+        """What the vocabulary is scored from where the decoder's tokens are masked, for one size."""
+        states = self._parts.decode(self.mlm, self.decoder, cls, input_ids=input_ids, attention_mask=attention_mask)
+        return self._parts.head(self.mlm, states[masked])
 
     def _score(self, rows: Float[Tensor, "rows E"], tokens: dict[str, Tensor]) -> SMAEOutput:
         """Eq. 8 and 9, over the masked tokens of the encoder at all sizes, then those of the decoder at all sizes."""

@@ -26,7 +26,7 @@ class SMAETrainer(Trainer):
 
     Raises:
         TypeError: Another model.
-        ValueError: No data collator.
+        ValueError: No data collator, or one with another tokenizer than the model was loaded with.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -38,6 +38,12 @@ class SMAETrainer(Trainer):
             )
         if isinstance(self.data_collator, DataCollatorWithPadding) or self.data_collator is default_data_collator:
             raise ValueError("data_collator is missing; give SMAEDataCollator(tokenizer), which masks the texts.")
+        of_model, of_texts = self.model.tokenizer, getattr(self.data_collator, "tokenizer", None)
+        if of_model is not None and of_texts is not None and of_model.get_vocab() != of_texts.get_vocab():
+            raise ValueError(
+                f"The data collator's tokenizer ({type(of_texts).__name__}, {len(of_texts)} tokens) is not the model's "
+                f"({type(of_model).__name__}, {len(of_model)} tokens); give SMAEDataCollator(model.tokenizer)."
+            )
         self._parts: dict[str, Tensor] = {}
         self._steps = 0.0
 

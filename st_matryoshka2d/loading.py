@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import resolve_revision
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS
 from transformers import AutoConfig
 
 from st_matryoshka2d.backbone import cut_config
@@ -20,6 +18,7 @@ from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.fetch import check_whole_files, fetch_piece, piece_folder
+from st_matryoshka2d.pieces.opening import opened, within_reach
 from st_matryoshka2d.pieces.plan import NamesUnknownError
 from st_matryoshka2d.pieces.remote import RangesRefusedError
 from st_matryoshka2d.pieces.safe_files import require_safetensors
@@ -59,7 +58,7 @@ def load(
         TypeError: A number is not an integer.
         ValueError: Neither number is given, one is out of range, the architecture cannot be cut exactly, or the checkpoint
             is broken or has no safetensors file.
-        FileNotFoundError: A path to no folder.
+        FileNotFoundError: A path to no folder, or weights that are not in the cache where the Hub is not in reach.
 
     Example:
         >>> small = load(folder, num_layers=3, dim=64)  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
@@ -70,9 +69,13 @@ def load(
     for number, name in ((num_layers, "num_layers"), (dim, "dim")):
         if number is not None:
             positive_int(number, name)  # how large the model is shows only later
-    checkpoint, kwargs = _opened(_resolved(name_or_path), kwargs)
+    checkpoint, kwargs = opened(name_or_path, kwargs)
     piece = None if num_layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, num_layers)
-    kwargs = _without_pickles(Checkpoint(str(piece)) if piece and piece.is_dir() else checkpoint, allow_bin, kwargs)
+    if piece and piece.is_dir():
+        kwargs = _without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
+    elif not _brings_other_weights(kwargs):
+        checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
+        kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
         whole = SentenceTransformer(checkpoint.name, **kwargs)
         small = cut_to(whole, num_layers, dim)
@@ -108,34 +111,6 @@ def load(
     return model
 
 
-def _resolved(name_or_path: str | os.PathLike[str]) -> str:
-    """A folder, or a Hub id in full: sentence-transformers lets its own organisation be left out."""
-    name = os.fspath(name_or_path)
-    if Path(name).exists():
-        return name
-    if name.startswith((".", "~")) or Path(name).is_absolute():
-        raise FileNotFoundError(f"There is no folder {name}.")
-    return name if "/" in name or name in ORIGINAL_TRANSFORMER_MODELS else f"sentence-transformers/{name}"
-
-
-def _opened(name: str, kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
-    """The checkpoint, and the keywords with one commit for everything that is fetched."""
-    files = {key: kwargs[key] for key in ("token", "local_files_only") if kwargs.get(key) is not None}
-    # sentence-transformers keeps its files there too
-    if cache_folder := kwargs.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME"):
-        files["cache_folder"] = os.fspath(cache_folder)
-    if Path(name).exists():
-        return Checkpoint(name, **files), kwargs
-    revision = resolve_revision(
-        name,
-        revision=kwargs.get("revision"),
-        cache_dir=files.get("cache_folder"),
-        token=files.get("token"),
-        local_files_only=files.get("local_files_only", False),
-    )
-    return Checkpoint(name, commit=revision.resolved, **files), {**kwargs, "revision": revision}
-
-
 def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:
     """Whether the model is not made of the safetensors files of a repository on the Hub and nothing else."""
     return (
@@ -152,8 +127,6 @@ def _brings_other_weights(kwargs: dict[str, Any]) -> bool:
 
 def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keywords with one more, so that transformers unpickles nothing, or nothing but tensors if that was asked for."""
-    if _brings_other_weights(kwargs):
-        return kwargs
     require_safetensors(checkpoint, allow_bin)
     safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
     return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -65,13 +60,16 @@ class Handler(BaseHTTPRequestHandler):
         if found := self._repository(repo, revision):
             folder, commit = found
             files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-            answer: Any = {"id": repo, "sha": commit, "siblings": [{"rfilename": name} for name in files]}
+            answer: Any = {
+                "id": repo,
+                "sha": commit,
+                "siblings": [{"rfilename": name} for name in [*files, *self.server.also_listed]],
+            }
             if what == "tree":
                 answer = [
                     {"type": "file", "path": name, "size": path.stat().st_size, "oid": _etag(path)}
                     for name, path in files.items()
                 ]
-                answer += [{"type": "file", "path": name, "size": 1, "oid": "0" * 40} for name in self.server.also_listed]
             self.answer(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def _file(self, repo: str, revision: str, path: str) -> None:
@@ -172,41 +170,6 @@ MISBEHAVING: dict[str, tuple[Manners, str, str]] = {
 }
 
 
-@dataclass
-class Loader:
-    """A process that calls `load`."""
-
-    url: str
-    home: Path
-    variables: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        own = {"HF_ENDPOINT": self.url, "HF_HOME": str(self.home), "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
-        quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DOWNLOAD_TIMEOUT": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pieces_support"],
-            cwd=ROOT,
-            env={**os.environ, **own, **quiet, **self.variables},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def load(self, name: str, **kwargs: Any) -> dict[str, Any]:
-        """What `load` made of it: `embedding`, `layers` and `warnings`, or `error` and `words`."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([name, kwargs]) + "\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @contextmanager
 def serving(root: Path) -> Iterator[Hub]:
     hub = Hub(root)
@@ -231,29 +194,15 @@ def _etag(path: Path) -> str:
     return hashlib.sha1(f"{path} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
 
 
-def _work() -> None:
-    from st_matryoshka2d import load
+def in_old_layout(folder: Path) -> None:
+    """Change a saved pipeline into the layout before version 1 of sentence-transformers.
 
-    answers, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        name, kwargs = json.loads(line)
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                model = load(name, device="cpu", **kwargs)
-            answer: dict[str, Any] = {
-                "embedding": model.encode(["the cat sat on the mat", "a dog"]).tolist(),
-                "layers": model.config.num_hidden_layers,
-                "base_model": [model.model_card_data.base_model, model.model_card_data.base_model_revision],
-                "called": [model[0].model.name_or_path, model.tokenizer.name_or_path],
-                "warnings": [str(warning.message) for warning in caught if "whole weights" in str(warning.message)],
-            }
-        except Exception as error:
-            kinds = [kind.__name__ for kind in type(error).__mro__]
-            answer = {"error": kinds, "words": str(error)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    _work()
+    The Transformer had a folder of its own, and a shorter name.
+    """
+    (folder / "0_Transformer").mkdir()
+    for path in [*folder.glob("*.safetensors"), *folder.glob("token*"), folder / "config.json"]:
+        path.rename(folder / "0_Transformer" / path.name)
+    (folder / "sentence_bert_config.json").rename(folder / "0_Transformer" / "sentence_bert_config.json")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0] |= {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps(modules))

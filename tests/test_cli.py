@@ -97,6 +97,7 @@ USAGE = [
     ("latency {empty} --out times.parquet", ".csv or .json"),
     ("recommend {empty}/grid.json", "does not exist"),
     ("recommend {files}/first.parquet --best --min-score 0.9", "both were given"),
+    ("recommend {files}/first.parquet --best", "within --max-ms, --max-bytes or both; neither was given"),
     ("compare {files}/first.parquet", "Missing argument"),
     ("compare {files}/first.parquet {files}/second.json --test t", "'t'"),
     ("cut {empty}", "No such command 'cut'"),
@@ -117,7 +118,7 @@ ERRORS = [
     ("truncate {model} --size 9L-8d --out {files}/new", "num_layers=9: the model has 4 layers."),
     ("truncate {model} --size 2L-33d --out {files}/new", "dim=33: the model has 32 dimensions."),
     ("grid {model} --tasks STSBenchmrk", "mteb has no task named 'STSBenchmrk'. Near names: STSBenchmark"),
-    ("grid {model} --pairs {files}/unscored.csv", "unscored.csv: pairs"),
+    ("grid {model} --pairs {files}/unscored.csv", "unscored.csv has no column score. --pairs takes the columns sentence1"),
     ("grid {model} --pairs {files}/empty.csv", "empty.csv cannot be read as CSV: No columns to parse from file"),
     ("grid {model} --pairs {files}/pairs.csv --precision int3", "precision must be one of float32"),
     ("grid {model} --pairs {files}/pairs.csv --dims 33", "the model has 32 dimensions"),
@@ -127,10 +128,10 @@ ERRORS = [
     ("recommend {files}/times.csv", "A grid is saved as .parquet or .json"),
     ("recommend {files}/times.json", "not one that GridResult.save wrote"),
     ("recommend {files}/first.parquet --min-score 97", "for 97 % give 0.97"),
-    ("recommend {files}/first.parquet --best", "There is nothing to choose by"),
     ("recommend {files}/first.parquet --task STS", "There is no task 'STS' here"),
-    ("recommend {files}/first.parquet --max-ms 1", "needs the times of the model"),
-    ("recommend {files}/first.parquet --latency {files}/lacking.csv", "The times lack num_layers 2, 4"),
+    ("recommend {files}/first.parquet --max-ms 1", "--max-ms needs the times of the model: give --latency a file"),
+    ("recommend {files}/first.parquet --latency {files}/lacking.csv", "lacking.csv has no time for [2, 4] layers"),
+    ("recommend {files}/first.parquet --latency {files}/pairs.csv", "`st-matryoshka2d latency MODEL --out times.csv`"),
     ("compare {files}/first.parquet {files}/other.json", "A"),
     ("compare {files}/first.parquet {files}/second.json --alpha 5", "alpha is between 0 and 1"),
 ]
@@ -216,6 +217,13 @@ def test_truncate_saves_the_cut(model: Path, tmp_path: Path) -> None:
     assert np.array_equal(cut.encode(families.TEXTS), truncate(full, 2, 8).encode(families.TEXTS))
     weights = sum(weight.numel() for weight in cut.parameters())
     assert found == {"size": "2L-8d", "num_layers": 2, "dim": 8, "parameters": weights, "saved": str(tmp_path / "cut")}
+    card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
+    assert "the first 2 of 4 layers and the first 8 of 32 dimensions" in card
+
+
+def test_truncate_to_the_full_size_is_no_cut(model: Path, tmp_path: Path) -> None:
+    answer("truncate", model, "--size", "4L-32d", "--out", tmp_path / "whole", "--device", "cpu")
+    assert "was cut from" not in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["times.csv", "times.json"])
@@ -265,10 +273,15 @@ def test_info_tells_depth_width_and_ladder(model: Path, tmp_path: Path) -> None:
         config = families.CONFIGS["bert"]()
         config.num_hidden_layers = rung["num_layers"]
         assert rung["parameters"] == transformers.BertModel(config).num_parameters()
+    assert found["trained_sizes"] == []
     cut = tmp_path / "[red] :cat:"  # no markup
+    full.config.matryoshka_sizes = ["1L-8d", "2L-8d", "4L-32d"]
     truncate(full, 2, 8).save_pretrained(str(cut))
-    assert answer("info", cut)["trained_dims"] == [8]
-    assert run("info", cut).stdout.startswith(f"{cut}: bert, 2 layers x 8 dimensions\n")
+    told = answer("info", cut)
+    assert (told["trained_dims"], told["trained_sizes"]) == ([8], ["1L-8d", "2L-8d"])
+    lines = run("info", cut).stdout.splitlines()
+    assert lines[0] == f"{cut}: bert, 2 layers x 8 dimensions"
+    assert "Trained sizes (matryoshka_sizes): 1L-8d, 2L-8d" in lines
 
 
 def test_info_tells_why_a_model_cannot_be_cut(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import load, truncate
 from tests import families
 from tests.families import TEXTS
+from tests.pieces_support import in_old_layout
 
 
 def test_load_reads_only_the_layers_it_keeps(tmp_path: Path) -> None:
@@ -51,15 +51,8 @@ def test_load_takes_a_bare_checkpoint_and_sentence_transformers_keywords(tmp_pat
 
 
 def test_load_knows_the_layout_of_old_checkpoints(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """Before version 1 of sentence-transformers the Transformer had a folder of its own, and a shorter name."""
     tiny.save_pretrained(str(tmp_path))
-    (tmp_path / "0_Transformer").mkdir()
-    for path in [*tmp_path.glob("*.safetensors"), *tmp_path.glob("token*"), tmp_path / "config.json"]:
-        path.rename(tmp_path / "0_Transformer" / path.name)
-    (tmp_path / "sentence_bert_config.json").rename(tmp_path / "0_Transformer" / "sentence_bert_config.json")
-    modules = json.loads((tmp_path / "modules.json").read_text())
-    modules[0] |= {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    in_old_layout(tmp_path)
     loaded = load(str(tmp_path), num_layers=2, dim=8, device="cpu")
     assert np.array_equal(loaded.encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -19,22 +18,10 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
 from tests import families
-from tests.pieces_support import ROOT, Hub, Loader, pieces_in, serving
+from tests.loader_support import ROOT, Loader
+from tests.pieces_support import Hub, in_old_layout, pieces_in
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with serving(tmp_path_factory.mktemp("hub")) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def loader(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
-    process = Loader(hub.url, tmp_path_factory.mktemp("home"))
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,15 +63,8 @@ def with_language_model_head(folder: Path) -> None:
 
 
 def folder_of_its_own(folder: Path) -> None:
-    """The layout before version 1 of sentence-transformers."""
     family("bert")(folder)
-    (folder / "0_Transformer").mkdir()
-    for path in [*folder.glob("model.safetensors"), *folder.glob("token*"), folder / "config.json"]:
-        path.rename(folder / "0_Transformer" / path.name)
-    (folder / "sentence_bert_config.json").rename(folder / "0_Transformer" / "sentence_bert_config.json")
-    modules = json.loads((folder / "modules.json").read_text())
-    modules[0] |= {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
-    (folder / "modules.json").write_text(json.dumps(modules))
+    in_old_layout(folder)
 
 
 def mixed(folder: Path) -> None:
@@ -170,7 +150,35 @@ def test_another_commit_is_another_piece(hub: Hub, loader: Loader) -> None:
     assert after["embedding"] != before["embedding"]
     assert loader.load("org/moving", num_layers=1, revision="b" * 40)["embedding"] == after["embedding"]
     assert loader.load("org/moving", num_layers=1, revision="a" * 40)["embedding"] == before["embedding"]
-    assert "OSError" in loader.load("org/moving", num_layers=3, local_files_only=True)["error"]  # it has two pieces of one
+
+
+def test_a_size_that_is_not_in_the_cache_is_said_to_need_the_network(
+    hub: Hub, loader: Loader, offline: Loader, tmp_path: Path
+) -> None:
+    family("bert")(hub.root / "org" / "away")
+    hub.reset(commit="c" * 40)
+    for num_layers in (3, 1):
+        assert loader.load("org/away", num_layers=num_layers)["layers"] == num_layers
+    cached = "In the cache there is a piece of 1 layer and a piece of 3 layers, at commit ccccccc."
+    hub.reset(commit="c" * 40)
+    for size, asked in (({"num_layers": 2}, "for 2 layers"), ({"num_layers": 4}, "for 4 layers"), ({"dim": 8}, "for all")):
+        for refused in (offline.load("org/away", **size), loader.load("org/away", **size, local_files_only=True)):
+            assert "LocalEntryNotFoundError" in refused["error"]
+            assert f"The weights of org/away {asked}" in refused["words"]
+            assert cached in refused["words"]
+    refused = offline.load("org/away", num_layers=2, revision="d" * 40)
+    assert "In the cache there is nothing of them, at commit ddddddd." in refused["words"]
+    assert hub.asked == []
+
+
+def test_a_checkpoint_that_is_partly_in_the_cache_is_not_in_it(hub: Hub, loader: Loader, offline: Loader) -> None:
+    sharded(hub.root / "org" / "parts")
+    hub.reset(commit="e" * 40)
+    assert loader.load("org/parts", dim=8)["layers"] == 12
+    assert offline.load("org/parts", num_layers=2)["layers"] == 2
+    snapshot = loader.home / "hub" / "models--org--parts" / "snapshots" / hub.commit
+    max(snapshot.glob("model-*.safetensors")).unlink()
+    assert "there is nothing of them" in offline.load("org/parts", num_layers=2)["words"]
 
 
 def test_the_cache_goes_where_it_is_told_and_stays_clean(hub: Hub, loader: Loader, tmp_path: Path) -> None:

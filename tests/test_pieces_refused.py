@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,28 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
 from tests import families
-from tests.pieces_support import MISBEHAVING, Handler, Hub, Loader, broken_off, pieces_in, serving
+from tests.loader_support import Loader
+from tests.pieces_support import MISBEHAVING, Handler, Hub, broken_off, pieces_in
 from tests.test_pieces_header import BROKEN, broken_files
+from tests.test_pieces_shards import SHARDED, broken_checkpoints
 
 commits = (f"{number:040x}" for number in count(1))
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with serving(tmp_path_factory.mktemp("hub")) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def loader(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
-    process = Loader(hub.url, tmp_path_factory.mktemp("home"))
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +51,7 @@ def folder(hub: Hub, pristine: tuple[Path, list[list[float]]]) -> Path:
 
 def refused(hub: Hub, loader: Loader, error: str = "ValueError", **kwargs: Any) -> str:
     """The words of the error; that nothing of the commit is kept as a piece is looked at here."""
+    loader.wait()
     begin = time.monotonic()
     answer = loader.load("org/bert", num_layers=2, **kwargs)
     assert error in answer.get("error", ()), answer
@@ -135,53 +124,28 @@ def test_every_kind_of_broken_file_is_refused_over_http(folder: Path, hub: Hub, 
         assert "model.safetensors" in refused(hub, loader), kind
 
 
-def _shards(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    tensors = load_file(folder / "model.safetensors")
+@pytest.fixture
+def sharded(folder: Path) -> Path:
     (folder / "model.safetensors").unlink()
-    return tensors, {name: "a.safetensors" if "embeddings" in name else "b.safetensors" for name in tensors}
+    return folder
 
 
-def _is_elsewhere(folder: Path, tensors: dict[str, torch.Tensor], shards: dict[str, str]) -> None:
-    shards["pooler.dense.bias"] = "../secret.safetensors"
+def test_every_kind_of_broken_index_or_shard_is_refused_over_http(sharded: Path, hub: Hub, loader: Loader) -> None:
+    for kind, files in broken_checkpoints(len(SHARDED), seed=6):
+        for path in sharded.glob("model*"):
+            path.unlink()
+        for name, content in files.items():
+            (sharded / name).write_bytes(content)
+        hub.reset(commit=next(commits))
+        assert "safetensors" in refused(hub, loader), kind
 
 
-def _is_not_there(folder: Path, tensors: dict[str, torch.Tensor], shards: dict[str, str]) -> None:
-    shards["pooler.dense.bias"] = "c.safetensors"
-
-
-def _is_not_in_it(folder: Path, tensors: dict[str, torch.Tensor], shards: dict[str, str]) -> None:
-    shards["pooler.dense.scale"] = "a.safetensors"
-
-
-def _is_a_pickle(folder: Path, tensors: dict[str, torch.Tensor], shards: dict[str, str]) -> None:
-    shards["pooler.dense.bias"] = "pytorch_model.bin"
-
-
-def _is_twice(folder: Path, tensors: dict[str, torch.Tensor], shards: dict[str, str]) -> None:
-    pooler = {name: tensor for name, tensor in tensors.items() if "pooler" in name}
-    save_file(pooler | {"extra": torch.ones(2)}, folder / "c.safetensors", {"format": "pt"})
-    shards["extra"] = "c.safetensors"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (_is_elsewhere, "not inside the repository"),
-        (_is_not_there, "'c.safetensors', which is not in the repository"),
-        (_is_not_in_it, "which does not have it"),
-        (_is_a_pickle, "no .safetensors file"),
-        (_is_twice, "in more than one of the files"),
-    ],
-)
-def test_indices_that_lie(change: Callable[..., None], words: str, folder: Path, hub: Hub, loader: Loader) -> None:
-    tensors, shards = _shards(folder)
-    for shard in ("a.safetensors", "b.safetensors"):
-        save_file(
-            {name: tensor for name, tensor in tensors.items() if shards[name] == shard}, folder / shard, {"format": "pt"}
-        )
-    change(folder, tensors, shards)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-    assert words in refused(hub, loader)
+def test_a_huge_index_is_refused_before_it_is_fetched(sharded: Path, hub: Hub, loader: Loader) -> None:
+    (sharded / "model-1.safetensors").touch()
+    with (sharded / "model.safetensors.index.json").open("wb") as file:
+        file.truncate(100_000_001)
+    assert "has 100000001 bytes; no more than 100000000" in refused(hub, loader)
+    assert "model.safetensors.index.json" not in hub.sent
 
 
 def test_a_list_of_files_that_leads_out_of_the_repository(folder: Path, hub: Hub, loader: Loader) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.hub import open_model
 from st_matryoshka2d.cli.tables import drawn, read_table, records, written
 from st_matryoshka2d.sizes import Size
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["grid"]
 
+_PAIRS = ("sentence1", "sentence2", "score")
+
 
 def grid(
     model: options.Model,
@@ -28,7 +31,7 @@ def grid(
         list[Path] | None,
         options.file_option(
             "--pairs",
-            "Your own pairs, with columns sentence1, sentence2, score; may be repeated",
+            f"Your own pairs, with columns {', '.join(_PAIRS)}; may be repeated",
             (".csv", ".parquet"),
             exists=True,
         ),
@@ -81,12 +84,10 @@ def grid(
     options.make_folders(out, plot)
     chosen: list[AbsTask | str] = [*(tasks or []), *map(_task_of_pairs, pairs or [])]
 
-    from sentence_transformers import SentenceTransformer
-
     from st_matryoshka2d import evaluate
 
     result = evaluate(
-        SentenceTransformer(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
+        open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
         chosen,
         layers or None,
         dims or None,
@@ -114,6 +115,12 @@ def _task_of_pairs(path: Path) -> AbsTask:
 
     # A text may well be "NA" or "42".
     table = read_table(path, keep_default_na=False, dtype={"sentence1": str, "sentence2": str})
+    if missing := [column for column in _PAIRS if column not in table.columns]:
+        there = ", ".join(map(str, table.columns))
+        raise ValueError(
+            f"{path} has no column {' and no '.join(missing)}. --pairs takes the columns {', '.join(_PAIRS)}; "
+            f"this file has {there}. Rename them in the file."
+        )
     try:
         return sts_task(table, name=path.stem)
     except ValueError as error:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.hub import open_model
 from st_matryoshka2d.cli.tables import table
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ def info(
     as_json: options.AsJson = False,
 ) -> Answer:
     """Tell how deep and wide a model is, whether it can be cut, and which sizes make a good ladder."""
-    from sentence_transformers import SentenceTransformer
-
     from st_matryoshka2d.dims import declared_dims
     from st_matryoshka2d.sizes import full_size
+    from st_matryoshka2d.trained import trained_sizes
 
-    loaded = SentenceTransformer(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
+    loaded = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
     size = full_size(loaded)
     ladder, refusal = _ladder(loaded)
     dims = declared_dims(loaded.config)
+    sizes = [str(trained) for trained in trained_sizes(loaded.config)]
     facts = {
         "model": model,
         "architecture": getattr(loaded.config, "model_type", "unknown"),
@@ -40,6 +41,7 @@ def info(
         "dim": size.dim,
         "parameters": _parameters(loaded),
         "trained_dims": dims,
+        "trained_sizes": sizes,
         "similarity": str(loaded.similarity_fn_name),
         "max_seq_length": loaded.max_seq_length,
     }
@@ -47,6 +49,7 @@ def info(
         f"{model}: {facts['architecture']}, {size.num_layers} layers x {size.dim} dimensions",
         f"Parameters: {facts['parameters']:,}",
         f"Trained dims (matryoshka_dimensions): {', '.join(map(str, dims)) or 'none declared'}",
+        *([f"Trained sizes (matryoshka_sizes): {', '.join(sizes)}"] if sizes else []),
         f"Similarity: {facts['similarity']}. Longest text: {facts['max_seq_length']} tokens",
         f"Can be cut in depth: {'yes' if refusal is None else f'no. {refusal}'}",
     ]

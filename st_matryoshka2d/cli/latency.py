@@ -9,6 +9,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.hub import open_model
 from st_matryoshka2d.cli.tables import records, table, written
 
 if TYPE_CHECKING:
@@ -35,12 +36,10 @@ def latency(
     """Time one batch of English texts at each depth of a model, against the full model."""
     options.make_folders(out, plot)
 
-    from sentence_transformers import SentenceTransformer
-
     from st_matryoshka2d import benchmark_latency, plot_speedup
 
     times = benchmark_latency(
-        SentenceTransformer(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
+        open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
         layers or None,
         batch_size=batch_size,
         rounds=rounds,

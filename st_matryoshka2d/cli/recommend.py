@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,10 +11,14 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.tables import read_table, records, table
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["recommend"]
 
 _MIN_SCORE = 0.97
 _SHOWN = 10
+_HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."
 
 
 def recommend(
@@ -37,12 +41,16 @@ def recommend(
     """Choose the cheapest size of a grid that is good enough and within the budget."""
     if best and min_score is not None:
         raise typer.BadParameter("--best asks for no --min-score; both were given.")
+    if best and max_ms is None and max_bytes is None:
+        raise typer.BadParameter("--best takes the best score within --max-ms, --max-bytes or both; neither was given.")
 
     from st_matryoshka2d import GridResult
 
     scores = GridResult.load(grid)
     if latency is not None:
-        scores = scores.with_latency(read_table(latency))
+        scores = scores.with_latency(_times(latency, {size.num_layers for size in scores.sizes}))
+    if max_ms is not None and scores.latency is None:
+        raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {_HOW_TO_TIME}")
     wanted = None if best else _MIN_SCORE if min_score is None else min_score
     choice = scores.recommend(wanted, max_ms=max_ms, max_bytes=max_bytes, task=task)
     sizes = choice.to_frame()
@@ -67,3 +75,12 @@ def recommend(
         {"size": str(choice.size), "precision": choice.precision, "told": str(choice), "sizes": records(sizes)},
         as_json,
     )
+
+
+def _times(path: Path, depths: set[int]) -> pd.DataFrame:
+    times = read_table(path)
+    if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
+        raise ValueError(f"{path} has no column {min(missing)}, so it is no file of times. {_HOW_TO_TIME}")
+    if untimed := sorted(depths - set(times["num_layers"])):
+        raise ValueError(f"{path} has no time for {untimed} layers, which the grid has. {_HOW_TO_TIME}")
+    return times

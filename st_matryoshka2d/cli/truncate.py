@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.hub import fetching, pushing
 from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 __all__ = ["truncate"]
 
@@ -52,21 +57,25 @@ def truncate(
 
     from st_matryoshka2d import load
 
-    cut = load(
-        model,
-        size.num_layers,
-        size.dim,
-        device=device,
-        trust_remote_code=trust_remote_code,
-        revision=revision,
-        token=token,
-    )
+    with fetching(model, revision):
+        cut = load(
+            model,
+            size.num_layers,
+            size.dim,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            revision=revision,
+            token=token,
+        )
     places: dict[str, str] = {}
-    if out is not None:
-        cut.save_pretrained(str(out))
-        places["saved"] = str(out)
-    if push is not None:
-        places["pushed"] = cut.push_to_hub(push, token=token, private=private)
+    with TemporaryDirectory() as temporary:
+        folder = str(out or temporary)
+        _save(cut, folder, push)
+        if out is not None:
+            places["saved"] = str(out)
+        if push is not None:
+            with pushing(push):
+                places["pushed"] = cut.push_to_hub(push, token=token, private=private, local_model_path=folder)
     parameters = sum(weight.numel() for weight in cut.parameters())
     told = (f"{what.capitalize()}: {where}" for what, where in places.items())
     return Answer(
@@ -74,3 +83,14 @@ def truncate(
         {"size": str(size), "num_layers": size.num_layers, "dim": size.dim, "parameters": parameters, **places},
         as_json,
     )
+
+
+def _save(cut: SentenceTransformer, folder: str, name: str | None) -> None:
+    """Save a cut with a card that tells what it is a cut of; what it is loaded by is its name on the Hub or the folder."""
+    from st_matryoshka2d import add_sizes_to_model_card
+
+    if name is not None:
+        cut.model_card_data.set_model_id(name)
+    cut.save_pretrained(folder)
+    if getattr(cut.config, "matryoshka_cut", None):
+        add_sizes_to_model_card(folder)

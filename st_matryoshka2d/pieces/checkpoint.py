@@ -81,7 +81,13 @@ class Checkpoint:
         cached = self.cache / "snapshots" / self.commit
         if self.is_offline or self.is_cached:
             return _files_under(cached, [path for _, path in self.modules])
-        return tuple(HfApi(token=self.token).list_repo_files(self.name, revision=self.commit))
+        return self.files_on_hub
+
+    @cached_property
+    def files_on_hub(self) -> tuple[str, ...]:
+        """Paths of all files of a repository, with one request, which is not repeated where the Hub is not in reach."""
+        found = HfApi(token=self.token).model_info(self.name, revision=self.commit).siblings or []
+        return tuple(file.rfilename for file in found)
 
     @property
     def cache(self) -> Path:

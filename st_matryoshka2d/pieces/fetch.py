@@ -20,7 +20,7 @@ from st_matryoshka2d.pieces.plan import Plan, plan_piece, shards_of
 from st_matryoshka2d.pieces.safe_files import small_files
 from st_matryoshka2d.pieces.whole_folder import made_once
 
-__all__ = ["check_whole_files", "fetch_piece", "piece_folder"]
+__all__ = ["check_whole_files", "fetch_piece", "piece_folder", "pieces_of"]
 
 
 def piece_folder(checkpoint: Checkpoint, num_layers: int) -> Path:
@@ -31,6 +31,16 @@ def piece_folder(checkpoint: Checkpoint, num_layers: int) -> Path:
         num_layers: Blocks that the piece has.
     """
     return checkpoint.cache / "st_matryoshka2d" / str(checkpoint.commit) / f"{num_layers}-layers"
+
+
+def pieces_of(checkpoint: Checkpoint) -> list[int]:
+    """How many layers the pieces have that are kept of a checkpoint, ascending.
+
+    Args:
+        checkpoint: A checkpoint on the Hub.
+    """
+    beside = piece_folder(checkpoint, 1).parent.glob("[1-9]*-layers")
+    return sorted(int(folder.name.removesuffix("-layers")) for folder in beside)
 
 
 def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False) -> Path | None:

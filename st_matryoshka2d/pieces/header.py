@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from st_matryoshka2d.pieces.strict_json import parse_object
+from st_matryoshka2d.pieces.strict_json import LONGEST, parse_object, short
 
 __all__ = ["BITS", "Header", "Stored", "read_header", "written_header"]
 
@@ -26,7 +26,6 @@ BITS = {
 }
 
 _PREFIX = 8
-_LONGEST = 100_000_000  # the limit of the safetensors library itself
 _METADATA = "__metadata__"
 
 
@@ -68,8 +67,8 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Head
     if size < _PREFIX:
         raise ValueError(f"{what} has {size} bytes; a safetensors file begins with {_PREFIX} that give its header's length.")
     length = int.from_bytes(read(0, _PREFIX), "little")
-    if length > _LONGEST:
-        raise ValueError(f"{what} says that its header is {length} bytes long; no more than {_LONGEST} are allowed.")
+    if length > LONGEST:
+        raise ValueError(f"{what} says that its header is {length} bytes long; no more than {LONGEST} are allowed.")
     begin = _PREFIX + length
     if begin > size:
         raise ValueError(f"{what} says that its header is {length} bytes long, but the whole file has {size} bytes.")
@@ -79,14 +78,14 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Head
     found = parse_object(text, f"The header of {what}")
     metadata = found.pop(_METADATA, None)
     if metadata is not None and not _is_text_by_name(metadata):
-        raise ValueError(f"{_METADATA} in the header of {what} must be an object of strings, found {_short(metadata)}.")
+        raise ValueError(f"{_METADATA} in the header of {what} must be an object of strings, found {short(metadata)}.")
     tensors = [_stored(name, entry, begin, size, what) for name, entry in found.items()]
     tensors.sort(key=lambda tensor: (tensor.start, tensor.stop))
     reached = begin
     for tensor in tensors:
         if tensor.start != reached:
             raise ValueError(
-                f"{tensor.name!r} in {what} begins at byte {tensor.start}; the tensor before it ends at {reached}. "
+                f"{short(tensor.name)} in {what} begins at byte {tensor.start}; the tensor before it ends at {reached}. "
                 "Tensors must follow one another without gap or overlap."
             )
         reached = tensor.stop
@@ -114,22 +113,22 @@ def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -
 
 
 def _stored(name: str, entry: Any, begin: int, size: int, what: str) -> Stored:
-    where = f"{name!r} in the header of {what}"
+    where = f"{short(name)} in the header of {what}"
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
-        raise ValueError(f"{where} must have a dtype, a shape and data_offsets, found {_short(entry)}.")
+        raise ValueError(f"{where} must have a dtype, a shape and data_offsets, found {short(entry)}.")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise ValueError(f"{where} has the unknown dtype {_short(dtype)}.")
+        raise ValueError(f"{where} has the unknown dtype {short(dtype)}.")
     if not _are_counts(shape):
-        raise ValueError(f"{where} has the shape {_short(shape)}; whole numbers of 0 or more were expected.")
+        raise ValueError(f"{where} has the shape {short(shape)}; whole numbers of 0 or more were expected.")
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError(f"{where} has the data_offsets {_short(offsets)}; a begin and an end no smaller were expected.")
+        raise ValueError(f"{where} has the data_offsets {short(offsets)}; a begin and an end no smaller were expected.")
     start, stop = begin + offsets[0], begin + offsets[1]
     if stop > size:
-        raise ValueError(f"{where} ends at byte {_short(stop)} of a file of {size} bytes.")
+        raise ValueError(f"{where} ends at byte {short(stop)} of a file of {size} bytes.")
     bits = _bits(dtype, shape, 8 * size)
     if bits is None or bits != 8 * (stop - start):
-        raise ValueError(f"{where} is {dtype} of shape {_short(shape)}, which does not take {stop - start} bytes.")
+        raise ValueError(f"{where} is {dtype} of shape {short(shape)}, which does not take {stop - start} bytes.")
     return Stored(name, dtype, tuple(shape), start, stop)
 
 
@@ -151,8 +150,3 @@ def _are_counts(value: Any) -> bool:
 
 def _is_text_by_name(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from st_matryoshka2d.pieces.checkpoint import INDEX, PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.shards import require_inside
 
-__all__ = ["require_safetensors", "small_files"]
+__all__ = ["has_weights", "require_safetensors", "small_files"]
 
 # What configurations, tokenizers and model cards are made of.
 _SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}
@@ -67,6 +67,16 @@ def small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
         return beside and suffix in _SMALL and path != checkpoint.within_transformer(INDEX)
 
     return [require_inside(path, f"The list of files of {checkpoint.name}") for path in checkpoint.files if is_needed(path)]
+
+
+def has_weights(files: Iterable[str], folder: str) -> bool:
+    """Whether a folder has weights in any format; an index of shards does not count.
+
+    Args:
+        files: Paths of all files.
+        folder: The folder; empty for the root.
+    """
+    return any(_is_in(path, folder) and PurePosixPath(path).suffix in {".safetensors", *_WEIGHTS} for path in files)
 
 
 def _is_in(path: str, folder: str) -> bool:

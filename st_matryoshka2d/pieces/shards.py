@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import PurePosixPath, PureWindowsPath
 
-from st_matryoshka2d.pieces.strict_json import parse_object
+from st_matryoshka2d.pieces.strict_json import parse_object, short
 
 __all__ = ["parse_index", "require_inside"]
 
 
-def parse_index(text: bytes, what: str) -> dict[str, str]:
+def parse_index(text: bytes, what: str, files: Container[str] | None = None) -> dict[str, str]:
     """Read `model.safetensors.index.json`: the shard of each tensor.
 
     Args:
         text: The file's bytes.
         what: What the file is called, for the errors.
+        files: What there is beside it; None if that does not matter.
 
     Raises:
         ValueError: It is no index, or it names a shard that is no safetensors file beside it.
     """
     shards = parse_object(text, what).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise ValueError(f"{what} must have a `weight_map` that names the shard of each tensor, found {str(shards)[:100]}.")
+        raise ValueError(f"{what} must have a `weight_map` that names the shard of each tensor, found {short(shards)}.")
     for tensor, shard in shards.items():
         if not isinstance(shard, str) or not shard.endswith(".safetensors"):
-            raise ValueError(f"{what} puts {tensor!r} into {str(shard)[:100]!r}, which is no .safetensors file.")
+            raise ValueError(f"{what} puts {short(tensor)} into {short(shard)}, which is no .safetensors file.")
         require_inside(shard, what)
+        if files is not None and shard not in files:
+            raise ValueError(f"{what} names {short(shard)}, which is not in the repository.")
     return shards
 
 

@@ -6,7 +6,9 @@ import json
 from collections import Counter
 from typing import Any
 
-__all__ = ["parse_object"]
+__all__ = ["LONGEST", "parse_object", "short"]
+
+LONGEST = 100_000_000  # bytes; the limit of the safetensors library itself
 
 
 def parse_object(text: bytes, what: str) -> dict[str, Any]:
@@ -29,6 +31,16 @@ def parse_object(text: bytes, what: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ValueError(f"{what} must be a JSON object, found a {type(parsed).__name__}.")
     return parsed
+
+
+def short(value: Any) -> str:
+    """What somebody else wrote, for an error that stays readable.
+
+    Args:
+        value: Any of it.
+    """
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""What lies between a command and the Hub: models that come from it, cuts that go to it, its errors in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+__all__ = ["fetching", "open_model", "pushing"]
+
+_LOG_IN = "log in with `hf auth login`, or give --token"
+
+
+def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
+    """Load a model whole.
+
+    What the Hub does not have, or a Hub that is not in reach, shows at the first request and not after many.
+
+    Args:
+        name: Hub id or folder.
+        **kwargs: Keywords of `SentenceTransformer`.
+
+    Raises:
+        ValueError: It cannot be had from the Hub.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    from st_matryoshka2d.pieces.opening import opened, within_reach
+
+    with fetching(name, kwargs.get("revision")):
+        checkpoint, kwargs = within_reach(*opened(name, kwargs), None)
+        return SentenceTransformer(checkpoint.name, **kwargs)
+
+
+@contextmanager
+def fetching(name: str, revision: str | None) -> Iterator[None]:
+    """Say in words of the command line what went wrong on the way from the Hub.
+
+    Args:
+        name: Hub id of the model.
+        revision: What was given as --revision.
+
+    Raises:
+        ValueError: In place of an error of the Hub's client.
+    """
+    from huggingface_hub import errors
+    from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        told = f"{name} is for those who accepted its conditions on the Hub: do that there, and {_LOG_IN}."
+        raise ValueError(told) from error
+    except errors.RepositoryNotFoundError as error:
+        nor = "" if "/" in name else f", and no folder {name}"
+        told = f"There is no model {name} on the Hub{nor}. If it is a private one that you may read, {_LOG_IN}."
+        raise ValueError(told) from error
+    except errors.RevisionNotFoundError as error:
+        raise ValueError(f"{name} has no revision {revision}; --revision takes a branch, a tag or a commit.") from error
+    except (errors.RevisionResolutionError, errors.OfflineModeIsEnabled, httpx.TransportError) as error:
+        raise ValueError(f"{name} is no folder and not in the cache, and {_not_in_reach(error)}") from error
+
+
+@contextmanager
+def pushing(repository: str) -> Iterator[None]:
+    """Say in words of the command line why an upload was refused.
+
+    Args:
+        repository: Where it was to go.
+
+    Raises:
+        ValueError: In place of an error of the Hub's client.
+    """
+    from huggingface_hub import errors
+    from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+    refusals = {
+        401: f"The Hub wants a token to upload to {repository}: {_LOG_IN}. One that it does not know is refused too.",
+        403: f"The token may not write to {repository}; take a repository and a token with which you may.",
+        409: f"{repository} is on the Hub already; name a new repository.",
+    }
+    try:
+        yield
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        if status not in refusals:
+            raise
+        raise ValueError(f"Nothing was uploaded. {refusals[status]}") from error
+    except (errors.OfflineModeIsEnabled, httpx.TransportError) as error:
+        raise ValueError(f"Nothing was uploaded: {_not_in_reach(error)}") from error
+
+
+def _not_in_reach(error: Exception) -> str:
+    from huggingface_hub import constants
+
+    why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else str(error.__cause__ or error)
+    return f"the Hub at {constants.ENDPOINT} is not in reach: {why}."

@@ -1,4 +1,4 @@
-"""A small data set of our own, so that the quick start runs without a download.
+"""A small data set of our own, so that every example runs without a download.
 
 A scene has six parts (who, did, many, what, where, when). Every part has several meanings and every meaning several
 wordings, so two sentences can mean the same in other words, or share most words and differ in meaning. Some meanings
@@ -13,9 +13,12 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 from mteb import TaskMetadata
-from mteb.abstasks import AbsTaskSTS
+from mteb.abstasks import AbsTask, AbsTaskSTS
 
-__all__ = ["PARTS", "TEST_PATTERNS", "TRAIN_MEANINGS", "TRAIN_PATTERNS", "DemoSTS", "demo_task", "scored_pairs", "triplets"]
+from st_matryoshka2d import retrieval_task
+
+__all__ = ["PARTS", "TEST_PATTERNS", "TRAIN_MEANINGS", "TRAIN_PATTERNS", "DemoSTS"]
+__all__ += ["demo_search", "demo_task", "hard_negatives", "scored_pairs", "triplets"]
 
 # One line is one meaning, a bar separates its wordings. The last third of every list is held out from training.
 _WHO = """
@@ -150,6 +153,29 @@ def triplets(n: int = 6000, seed: int = 0) -> Dataset:
     return Dataset.from_list(list(rows.values()))
 
 
+def hard_negatives(n: int = 1000, negatives: int = 7, seed: int = 2) -> Dataset:
+    """Training rows for a search: a scene, the same in other words, and several near copies that mean something else.
+
+    Args:
+        n: Number of rows; no query comes twice.
+        negatives: Near copies in a row.
+        seed: The same seed gives the same rows.
+
+    Returns:
+        Columns query, positive, negative_1, negative_2 and so on.
+    """
+    rng = random.Random(seed)
+    rows: dict[str, dict[str, str]] = {}
+    while len(rows) < n:
+        scene, wording = _scene(rng, TRAIN_MEANINGS), _wording(rng)
+        query, positive = _say(rng, scene, wording, TRAIN_PATTERNS), _say(rng, scene, _other(rng, wording), TRAIN_PATTERNS)
+        rows[query] = {"query": query, "positive": positive}
+        for number in range(1, negatives + 1):
+            changed = _change(rng, scene, rng.sample(list(PARTS), k=rng.choice((1, 2, 3))), TRAIN_MEANINGS)
+            rows[query][f"negative_{number}"] = _say(rng, changed, wording, TRAIN_PATTERNS)
+    return Dataset.from_list(list(rows.values()))
+
+
 def scored_pairs(n: int = 1000, seed: int = 1) -> Dataset:
     """Test pairs, with a score that says how many of the six parts mean the same.
 
@@ -197,11 +223,20 @@ class DemoSTS(AbsTaskSTS):
         self.data_loaded = True
 
 
-def demo_task() -> DemoSTS:
-    """The test set, loaded."""
+def demo_task(n: int = 1000) -> AbsTask:
+    """The first n test pairs as a task, loaded."""
     task = DemoSTS()
     task.load_data()
+    task.dataset = DatasetDict({"test": scored_pairs(n)})
     return task
+
+
+def demo_search(n: int = 300) -> AbsTask:
+    """A search task of n queries: each has one document that means the same and one that nearly does."""
+    rows = triplets(n, seed=3)
+    corpus = list(dict.fromkeys([*rows["positive"], *rows["negative"]]))
+    relevant = {query: [str(corpus.index(text))] for query, text in enumerate(rows["positive"])}
+    return retrieval_task(dict(enumerate(corpus)), dict(enumerate(rows["anchor"])), relevant, name="DemoSearch")
 
 
 def _scene(rng: random.Random, meanings: dict[str, int]) -> Scene:

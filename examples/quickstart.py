@@ -32,8 +32,9 @@ def hub_in_reach() -> bool:
 parser = argparse.ArgumentParser(description="Train, score and cut a model of every size.")
 parser.add_argument("--steps", type=int, default=60, help="training steps, of 32 triplets each (default: 60)")
 parser.add_argument("--offline", action="store_true", help="do not look for the Hugging Face Hub")
+parser.add_argument("--smoke", action="store_true", help="two steps and few pairs, offline: does it run?")
 options = parser.parse_args()
-online = not options.offline and hub_in_reach()
+online = not (options.offline or options.smoke) and hub_in_reach()
 if not online:
     print("Without the Hub: packaged weights, and generated sentences instead of all-nli and STSBenchmark.")
     os.environ["HF_HUB_OFFLINE"] = "1"  # the libraries read it when they are imported
@@ -60,6 +61,8 @@ else:
     model = SentenceTransformer(str(get_model_path()))
     triplets = demo_data.triplets()
     task = demo_data.demo_task()
+    if options.smoke:
+        options.steps, task = 2, demo_data.demo_task(70)
 
 # What is each size worth as it is? One pass over the texts serves all 24 sizes.
 dims = [32, 64, 128, 384]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import sys
@@ -123,10 +124,19 @@ def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[
         "fails": _error(lambda: grid(model, {"tasks": FailsInTheSecond})),
         "differs": _error(lambda: grid(model, CASES["sts"], sizes=sizes)),
         "other data": _error(lambda: grid(model, {"tasks": _own_pairs})),
+        "other weights": _error(lambda: grid(_changed(model), CASES["sts"])),
     }
     found["after errors"] = grid(model, CASES["sts"])
     found["in a trainer"] = _in_a_trainer(model, embedded, folder)
     return found
+
+
+def _changed(model: SentenceTransformer) -> SentenceTransformer:
+    """The second process has another weight, as after a training that they did not share."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        next(model.parameters())[0] += RANK
+    return model
 
 
 def _own_pairs() -> AbsTask:

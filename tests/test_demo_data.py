@@ -52,7 +52,7 @@ def test_every_wording_has_one_meaning() -> None:
         assert not repeated, f"{part}: {repeated}"
 
 
-@pytest.mark.parametrize("make", [demo_data.triplets, demo_data.scored_pairs])
+@pytest.mark.parametrize("make", [demo_data.triplets, demo_data.scored_pairs, demo_data.hard_negatives])
 def test_the_seed_decides(make: object) -> None:
     assert callable(make)
     first, again, other = make(50, seed=3), make(50, seed=3), make(50, seed=4)
@@ -79,6 +79,27 @@ def test_negatives_contain_negations() -> None:
     assert sum(before ^ 1 == after for before, after in verbs) > 30
 
 
+def test_hard_negatives_nearly_mean_the_query() -> None:
+    rows = demo_data.hard_negatives(100, negatives=3)
+    assert rows.column_names == ["query", "positive", "negative_1", "negative_2", "negative_3"]
+    assert len(set(rows["query"])) == 100
+    for row in rows.select(range(40)):
+        query, positive, *negatives = row.values()
+        assert same_meanings(query, positive) == 6
+        assert all(3 <= same_meanings(query, negative) < 6 for negative in negatives)
+
+
+def test_a_search_has_one_document_for_each_query() -> None:
+    data = demo_data.demo_search(50).dataset["default"]["test"]
+    documents = dict(zip(data["corpus"]["id"], data["corpus"]["text"], strict=True))
+    assert 50 < len(documents) <= 100
+    assert len(data["queries"]) == 50
+    for query in data["queries"]:
+        (relevant,) = data["relevant_docs"][query["id"]]
+        same = {key for key, text in documents.items() if same_meanings(query["text"], text) == 6}
+        assert same == {relevant}
+
+
 def test_scores_follow_the_shared_meanings() -> None:
     pairs = demo_data.scored_pairs(210)
     shared = [same_meanings(row["sentence1"], row["sentence2"]) for row in pairs]
@@ -103,6 +124,7 @@ def test_training_does_not_see_the_test() -> None:
 
 def test_task_holds_the_pairs() -> None:
     assert demo_data.demo_task().dataset["test"].to_list() == demo_data.scored_pairs().to_list()
+    assert demo_data.demo_task(70).dataset["test"].to_list() == demo_data.scored_pairs().to_list()[:70]
 
 
 def test_the_full_model_does_well_and_a_shallow_cut_does_not(minilm: SentenceTransformer) -> None:

@@ -81,6 +81,9 @@ def score_views(
         return replace(grid, revision=str(shared.meta.revision))
 
 
+_MODEL = "weights or settings of the model"
+
+
 def check_alike(shared: EncodeOnce, tasks: Sequence[AbsTask]) -> None:
     """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does.
 
@@ -93,7 +96,7 @@ def check_alike(shared: EncodeOnce, tasks: Sequence[AbsTask]) -> None:
     """
     parts = [part.metadata for task in tasks for part in parts_of(task)]
     asked = {
-        "weights or settings of the model": shared.meta.revision,
+        _MODEL: shared.meta.revision,
         "tasks": [task.metadata.name for task in tasks],
         "data of the tasks": [part.revision for part in parts],
         "sizes, precisions or truncations": [str(view) for view in shared.views],
@@ -101,7 +104,12 @@ def check_alike(shared: EncodeOnce, tasks: Sequence[AbsTask]) -> None:
     }
     everyones = shared.processes.everyones(asked)
     if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
-        raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.")
+        hint = (
+            " If they have trained it, each did so by itself: on CPUs the Trainer shares the work with `use_cpu=True` alone."
+            if _MODEL in differing
+            else ""
+        )
+        raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.{hint}")
 
 
 @dataclass(frozen=True)

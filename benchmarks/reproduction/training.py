@@ -1,0 +1,62 @@
+"""One budget for all: the same texts, steps, optimizer and seeds."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from pathlib import Path
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from transformers import set_seed
+
+from reproduction.methods import ABLATIONS, METHODS, SEPARATE
+from st_matryoshka2d import Size, sizes_ladder, truncate
+
+__all__ = ["trained"]
+
+
+def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
+    """The models of a method, and the seconds that their training took.
+
+    Returns:
+        One model under the name "all sizes", or for separate training one for each size.
+    """
+    start = SentenceTransformer(options.model, device=options.device)
+    if method != SEPARATE:
+        return {"all sizes": start}, train(start, method, seed, options)
+    models = {str(size): copy.deepcopy(cut(start, size)) for size in sizes_ladder(start)}
+    return models, sum(train(model, method, seed, options) for model in models.values())
+
+
+def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
+    """The model at a size."""
+    return truncate(model, size.num_layers, size.dim)
+
+
+def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace) -> float:
+    """Train in place; returns the seconds it took."""
+    set_seed(seed)
+    make_loss = (METHODS | ABLATIONS)[method]
+    if make_loss is None:
+        return 0.0
+    triplets = Dataset.from_parquet(str(Path(options.data) / "nli" / "triplets_train.parquet"))
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(options.out / "training"),
+        max_steps=options.steps,
+        per_device_train_batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        warmup_steps=0.1,
+        batch_sampler="no_duplicates",
+        seed=seed,
+        save_strategy="no",
+        report_to="none",
+        dataloader_pin_memory=False,
+        disable_tqdm=False,
+    )
+    dataset = triplets.select_columns(["anchor", "positive", "negative"])
+    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=make_loss(model))
+    begin = time.perf_counter()
+    trainer.train()
+    return time.perf_counter() - begin

@@ -50,20 +50,20 @@ def on_two_processes(root: Path) -> None:
     rank = int(os.environ["RANK"])
     torch.manual_seed(rank)
     ends, logs = {}, {}
-    for accumulation in (1, 2):
+    # Batches of a stream differ in width, and there is more than one round of it.
+    for case, more in {1: {}, 2: {"gradient_accumulation_steps": 2}, "stream": {"stream": True, "max_steps": 12}}.items():
         # Shallow sizes only, so that some of the encoder has no gradient; and each process starts from other weights.
         model = SMAEForPreTraining(masked_lm(dropout=None, seed=rank), ["1L-8d", "2L-32d"])
         training = trainer(
             model,
             root / "ranks",
-            max_steps=4,
             per_device_train_batch_size=2,
-            gradient_accumulation_steps=accumulation,
             logging_steps=2,
             ddp_backend="gloo",
+            **({"max_steps": 4} | more),
         )
         training.train()
-        ends[accumulation], logs[accumulation] = dict(model.state_dict()), training.state.log_history
+        ends[case], logs[case] = dict(model.state_dict()), training.state.log_history
     torch.save({"ends": ends, "logs": logs}, root / f"rank{rank}.pt")
     distributed.destroy_process_group()
 

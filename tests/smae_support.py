@@ -170,8 +170,9 @@ def rows() -> Dataset:
 def trainer(
     model: SMAEForPreTraining, folder: Path, kind: type[hf.Trainer] = SMAETrainer, seed: int | None = 0, **settings: Any
 ) -> hf.Trainer:
-    """A short training; `seed` is the collator's."""
+    """A short training; `seed` is the collator's, and a stream reads its rows one after another."""
     given = {name: settings.pop(name) for name in ("callbacks", "eval_dataset") if name in settings}
+    dataset = rows().to_iterable_dataset() if settings.pop("stream", False) else rows()
     arguments = {"max_steps": 6, "per_device_train_batch_size": 5, "learning_rate": 1e-3, "logging_steps": 1} | settings
     return kind(
         model=model,
@@ -182,7 +183,7 @@ def trainer(
             disable_tqdm=True,
             **{"save_strategy": "no"} | arguments,
         ),
-        train_dataset=rows(),
+        train_dataset=dataset,
         data_collator=SMAEDataCollator(tokenizer(), seed=seed),
         **given,
     )

@@ -185,10 +185,10 @@ def test_masks_without_a_seed_are_others(runs: Path) -> None:
     assert different(with_seed, without)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_two_processes_stay_alike(ranks: list[dict[str, Any]], accumulation: int) -> None:
+@pytest.mark.parametrize("case", [1, 2, "stream"])
+def test_two_processes_stay_alike(ranks: list[dict[str, Any]], case: int | str) -> None:
     """To the last bit, although each started from weights of its own, and parts of the encoder are not trained."""
-    first, second = (rank["ends"][accumulation] for rank in ranks)
+    first, second = (rank["ends"][case] for rank in ranks)
     assert different(first, second) == []
     start = SMAEForPreTraining(masked_lm(dropout=None), ["1L-8d", "2L-32d"]).state_dict()
     moved = different(dict(start), first)
@@ -196,9 +196,9 @@ def test_two_processes_stay_alike(ranks: list[dict[str, Any]], accumulation: int
     assert not any(name.startswith("mlm.bert.encoder.layer.2") for name in moved)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_parts_are_logged_over_both_processes(ranks: list[dict[str, Any]], accumulation: int) -> None:
-    logs = [[entry for entry in rank["logs"][accumulation] if "loss" in entry] for rank in ranks]
+@pytest.mark.parametrize("case", [1, 2, "stream"])
+def test_parts_are_logged_over_both_processes(ranks: list[dict[str, Any]], case: int | str) -> None:
+    logs = [[entry for entry in rank["logs"][case] if "loss" in entry] for rank in ranks]
     for entries in zip(*logs, strict=True):
         parts = [{name: value for name, value in entry.items() if "/" in name} for entry in entries]
         assert parts[0] == parts[1]

@@ -16,8 +16,9 @@ __all__ = ["SMAETrainer"]
 class SMAETrainer(Trainer):
     """transformers' `Trainer`, whose logs also name the loss of each size: `"2L-32d/encoder"`, `"2L-32d/decoder"`, ...
 
-    Each is the mean over the steps since the last log, and over processes. Nothing else differs: the plain `Trainer` trains
-    the same weights.
+    Each is the mean over the steps since the last log, and over processes. The plain `Trainer` trains the same weights. Of a
+    stream, it lets the first process collate for all, which fails where batches differ in width; here each process collates
+    for itself, unless `accelerator_config` says otherwise.
 
     Args:
         *args: As in `Trainer`; the model is an `SMAEForPreTraining`, the data collator an `SMAEDataCollator` or what makes
@@ -46,6 +47,12 @@ class SMAETrainer(Trainer):
             )
         self._parts: dict[str, Tensor] = {}
         self._steps = 0.0
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Create what spreads the work over processes."""
+        if self.args.accelerator_config.dispatch_batches is None:
+            self.args.accelerator_config.dispatch_batches = False
+        super().create_accelerator_and_postprocess()
 
     def compute_loss(
         self,

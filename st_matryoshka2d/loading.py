@@ -108,6 +108,8 @@ def load(
     full = Size(depth, full_size(model).dim)
     narrow(model, dim, full_config, checkpoint.name if checkpoint.commit else None)
     warn_if_untrained(full_config, full_size(model), full)
+    if full_size(model) != full:
+        model._model_card_text = None  # what was read tells of the whole model; saving writes a new card
     return model
 
 

@@ -78,6 +78,7 @@ def test_troubleshooting_quotes_messages_of_the_package() -> None:
         "Dot products of a cut are too small",
         "A server refuses `dimensions`",
         "Out of memory",
+        "... does not appear to have a file named pytorch_model.bin or model.safetensors",
         "Small sizes get better and the full one gets worse",
         "Each call takes half a minute, without a network",
         "mteb says that a task is superseded",

@@ -64,6 +64,8 @@ def test_the_shell_ships_a_cut_that_says_what_it_is(pushed: dict[str, Any], hub:
     assert plain.load("me/shell")["embedding"] == pushed["2L-8d"]
     card = (Path(hub.store.root) / "models" / "me" / "shell" / "README.md").read_text(encoding="utf-8")
     assert "was cut from [me/model](https://huggingface.co/me/model): the first 2 of 4 layers" in card
+    assert 'SentenceTransformer("me/shell")' in card, "it is not the card of the whole model"
+    assert "**Output Dimensionality:** 8 dimensions" in card
 
 
 def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Loader) -> None:

@@ -258,7 +258,7 @@ def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer,
         truncate(tiny, num_layers=1, dim=4).save_pretrained(str(tmp_path))
     add_sizes_to_model_card(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "cut from a larger model: the first 1 of 4 layers and the first 4 of 32 dimensions." in card
+    assert "cut from a larger model: the first of 4 layers and the first 4 of 32 dimensions." in card
     assert "trained by `MultiSizeLoss(CoSENTLoss)`, at no size that is within this one." in card
     assert "load(" not in card
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.evaluation.grid.result import GridResult
@@ -46,6 +48,7 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
 
     Raises:
         FileNotFoundError: There is no `README.md` in the folder.
+        ValueError: The grid has more layers than the model in the folder, so it is that of another one.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -56,8 +59,18 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
         True
     """
     readme = card_of(folder)
+    _check_depth(readme.with_name("config.json"), grid)
     grid.plot(readme.with_name(FIGURE))
     write_section(readme, "sizes", _section(grid, called(readme)))
+
+
+def _check_depth(config: Path, grid: GridResult) -> None:
+    there = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
+    scored = max(size.num_layers for size in grid.sizes)
+    if isinstance(there, int) and scored > there:
+        raise ValueError(
+            f"The grid has sizes of {scored} layers, the model in {config.parent} has {there}: give the grid of that model."
+        )
 
 
 def _section(grid: GridResult, name: str) -> str:

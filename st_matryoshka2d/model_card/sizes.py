@@ -87,6 +87,7 @@ def _section(config: dict[str, Any], name: str) -> str:
         parts.append(_training(loss, sizes, is_cut=bool(cut)))
     if sizes:
         parts.append(_table(sizes))
+    if len(sizes) > 1:
         parts.append(_USAGE.format(name=name, size=sizes[(len(sizes) - 1) // 2], width=_width(sizes, name)))
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
@@ -94,7 +95,8 @@ def _section(config: dict[str, Any], name: str) -> str:
 def _origin(cut: dict[str, str]) -> str:
     size, full, model = Size.parse(cut["size"]), Size.parse(cut["of"]), cut.get("model")
     whole = f"[{model}](https://huggingface.co/{model})" if model else "a larger model"
-    layers = f"the first {size.num_layers} of {full.num_layers} layers"
+    first = f"first {size.num_layers}" if size.num_layers > 1 else "first"
+    layers = f"the {first} of {full.num_layers} layers"
     return f"This model was cut from {whole}: {layers} and the first {size.dim} of {full.dim} dimensions."
 
 
@@ -123,4 +125,4 @@ def _width(sizes: list[Size], name: str) -> str:
     dims = [size.dim for size in sizes if size.num_layers == deepest]
     if len(dims) > 1:
         return f'`SentenceTransformer("{name}", truncate_dim={dims[-2]})`'
-    return f"with `truncate_dim`, though {deepest} layers were trained at {dims[0]} dimensions only"
+    return f"with `truncate_dim`. All {deepest} layers together were trained at {dims[0]} dimensions alone, so expect less"

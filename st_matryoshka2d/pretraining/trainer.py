@@ -50,8 +50,9 @@ class SMAETrainer(Trainer):
 
     def create_accelerator_and_postprocess(self) -> None:
         """Create what spreads the work over processes."""
-        if self.args.accelerator_config.dispatch_batches is None:
-            self.args.accelerator_config.dispatch_batches = False
+        config: Any = self.args.accelerator_config
+        if config.dispatch_batches is None:
+            config.dispatch_batches = False
         super().create_accelerator_and_postprocess()
 
     def compute_loss(

@@ -30,7 +30,7 @@ lint: $(READY)  ## Check style, formatting and types
 	$(BIN)/mypy
 
 clean:  ## Delete what the other targets leave behind, except .venv
-	rm -rf quickstart runs site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf quickstart runs reproduce site build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
 # torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one.

@@ -214,6 +214,7 @@ def test_as_many_processes_go_on_where_it_was_killed(
     assert sum(texts - documents for documents, texts in counts) == labelled
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_read_back(
     resumed: Results, folder: Path, model: SentenceTransformer, embedded: Embedded
 ) -> None:
@@ -227,6 +228,7 @@ def test_what_is_finished_is_read_back(
         assert left == []
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_begins_the_search_anew(
     folder: Path, stopped: Path, model: SentenceTransformer, embedded: Embedded, alone: GridResult, labelled: int
 ) -> None:
@@ -236,6 +238,7 @@ def test_another_number_of_processes_begins_the_search_anew(
     assert_close(found, alone)
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_share_a_folder_are_told(resumed: Results) -> None:
     for rank in resumed:
         assert "do not see the same files" in rank["apart"]

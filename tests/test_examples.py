@@ -169,6 +169,9 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
     ("quickstart.py", check_quickstart, ""),
 ]
 
+# Variants of what others show; `make demo` runs the quick start.
+SLOW = {"train_nli.py --loss 2dmse", "train_nli.py --loss espresso", "train_sts.py --loss angle", "quickstart.py"}
+
 
 @pytest.fixture
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +185,10 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_network")
-@pytest.mark.parametrize(("command", "check", "expected"), RUNS, ids=[command for command, _, _ in RUNS])
+@pytest.mark.parametrize(
+    ("command", "check", "expected"),
+    [pytest.param(*run, id=run[0], marks=[pytest.mark.slow] if run[0] in SLOW else []) for run in RUNS],
+)
 def test_example(
     command: str,
     check: Callable[[str, str, SentenceTransformer], None],

@@ -34,8 +34,9 @@ def run(method: str, seed: int, options: argparse.Namespace) -> None:
     wanted = [suite for suite in options.suites if not file_of(folder, suite, method, seed).exists()]
     if not wanted:
         return
+    trained_for = models(method, seed, options)
     for suite in wanted:
-        frames = [score(model, suite, size, options.data) for size, model in models(method, seed, options).items()]
+        frames = [score(model, suite, size, options.data) for size, model in trained_for.items()]
         file = file_of(folder, suite, method, seed)
         pd.concat(frames).to_csv(file.with_suffix(".part"), index=False)
         file.with_suffix(".part").rename(file)

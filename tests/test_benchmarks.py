@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import demo_data
+import pandas as pd
 import pytest
 from datasets import Dataset
+
+from tests.launch_support import finished
 
 pytestmark = pytest.mark.slow
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+SETS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
+LADDER = [(1, 16), (2, 32), (3, 64), (4, 128), (5, 256), (6, 384)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
@@ -82,3 +88,41 @@ def test_grid(tmp_path: Path) -> None:
     memory = json.loads((tmp_path / "out" / "memory.json").read_text(encoding="utf-8"))
     assert [row["documents"] for row in memory] == [8]
     assert all(row["peak MB"] > 0 for row in memory)
+
+
+def test_inference(tmp_path: Path) -> None:
+    (tmp_path / "sts" / "stsb").mkdir(parents=True)
+    demo_data.scored_pairs(12).to_parquet(str(tmp_path / "sts" / "stsb" / "test.parquet"))
+    for size in ("1", "2"):
+        options = ["--data", tmp_path, "--out", tmp_path / "out", "--models", "all-MiniLM-L6-v2", "--lengths", "short"]
+        finished(sys.executable, BENCHMARKS / "inference.py", *options, "--batch-sizes", size, "--rounds", "2")
+    rows = json.loads((tmp_path / "out" / "cpu.json").read_text(encoding="utf-8"))
+    assert [(row["batch_size"], row["num_layers"]) for row in rows] == [(size, n) for size in (1, 2) for n in range(1, 7)]
+    assert all(row["speedup"] == 1 for row in rows if row["num_layers"] == 6)
+    assert (tmp_path / "out" / "cpu.md").read_text(encoding="utf-8").count("| short | 2 |") == 2
+
+
+def test_reproduce(tmp_path: Path) -> None:
+    """Run again with one more method, only that one is trained."""
+    for name in SETS:
+        (tmp_path / "sts" / name).mkdir(parents=True)
+        demo_data.scored_pairs(30).to_parquet(str(tmp_path / "sts" / name / "test.parquet"))
+    (tmp_path / "nli").mkdir()
+    demo_data.triplets(60).to_parquet(str(tmp_path / "nli" / "triplets_train.parquet"))
+    report = tmp_path / "report"
+    options = ["--data", tmp_path, "--out", tmp_path / "out", "--report", report, "--steps", "1", "--batch-size", "4"]
+    written = []
+    for methods in (["cut", "separate"], ["cut", "separate", "Starbucks", "2DMSE"]):
+        finished(sys.executable, BENCHMARKS / "reproduce.py", *options, "--methods", *methods)
+        written.append({path.name: path.stat().st_mtime_ns for path in (report / "scores").iterdir()})
+    assert written[0].items() < written[1].items()
+    scores = pd.read_csv(report / "scores" / "sts.Starbucks.0.csv")
+    assert scores.groupby("task").size().to_dict() == dict.fromkeys(sorted(SETS), 36)
+    alone = pd.read_csv(report / "scores" / "sts.separate.0.csv")
+    assert set(zip(alone["num_layers"], alone["dim"], strict=True)) == set(LADDER)
+    ladder = scores.merge(alone[["num_layers", "dim"]].drop_duplicates())
+    tables = (report / "README.md").read_text(encoding="utf-8")
+    mean = ladder["score"].mean()
+    assert re.search(rf"^\| Starbucks \|.* {mean:.1f} \|$", tables, re.MULTILINE)
+    assert "| *Starbucks: paper* | 72.1 |" in tables
+    assert (report / "Starbucks_against_2DMSE.png").read_bytes().startswith(b"\x89PNG")

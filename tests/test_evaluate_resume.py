@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from st_matryoshka2d import GridResult
 from tests.cache_support import assert_identical, scores_of_mteb
 from tests.evaluate_resume_script import CHUNK, KILLS, KINDS, PRECISIONS, SIZES
+from tests.launch_support import finished
 
 KILLED = {signal.SIGKILL, signal.SIGXFSZ}  # the second one in the middle of a file
 
@@ -26,16 +25,7 @@ KILLED = {signal.SIGKILL, signal.SIGXFSZ}  # the second one in the middle of a f
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all evaluations."""
     folder = tmp_path_factory.mktemp("evaluations")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.evaluate_resume_script", str(folder)],
-        cwd=Path(__file__).resolve().parents[1],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    finished(sys.executable, "-m", "tests.evaluate_resume_script", folder, timeout=600)
     return folder
 
 

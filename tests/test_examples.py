@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import socket
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import FunnelResult, GridResult
 from st_matryoshka2d.evaluation.truncation.result import TruncationResult
+from tests.launch_support import finished
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -209,17 +208,9 @@ def test_example(
 
 @pytest.mark.slow
 def test_two_processes_train_one_model(tmp_path: Path, minilm: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", EXAMPLES / "train_nli.py", "--smoke"],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    assert rows_of(done.stdout) == [1, 2, 3, 4, 5, 6] * 2  # one process prints
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    printed = finished(*torchrun, EXAMPLES / "train_nli.py", "--smoke", cwd=tmp_path, timeout=500, HF_HUB_OFFLINE="1")
+    assert rows_of(printed) == [1, 2, 3, 4, 5, 6] * 2  # one process prints
     monkeypatch.chdir(tmp_path)
     trained("runs/nli-starbucks", minilm)
 

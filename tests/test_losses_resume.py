@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.launch_support import finished
 from tests.resume_script import RESUMED, SAVED, STEPS
 
 
@@ -23,16 +22,7 @@ from tests.resume_script import RESUMED, SAVED, STEPS
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all trainings."""
     folder = tmp_path_factory.mktemp("resume")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.resume_script", str(folder)],
-        cwd=Path(__file__).resolve().parents[1],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    finished(sys.executable, "-m", "tests.resume_script", folder)
     return folder
 
 

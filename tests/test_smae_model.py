@@ -247,3 +247,33 @@ def test_a_tokenizer_without_a_mask_token_is_refused(start: Path, tmp_path: Path
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has no mask token"):
         SMAEForPreTraining.from_pretrained(tmp_path)
+
+
+SAME_DEPTH = ["4L-4d", "4L-8d", "4L-16d"]
+
+
+def kept_for_backward(model: SMAEForPreTraining) -> int:
+    """Bytes that a forward pass keeps, besides parameters."""
+    parameters = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = model.train()(**batch()).loss
+    assert loss.requires_grad
+    return sum(kept.values())
+
+
+def test_the_decoders_of_further_sizes_are_not_kept() -> None:
+    """The widest tensor of one decoder's pass alone would be more than all that a further size adds."""
+    inner = 512
+    few, many = (
+        kept_for_backward(SMAEForPreTraining(masked_lm(intermediate_size=inner), sizes))
+        for sizes in (["4L-32d"], ["4L-32d", *SAME_DEPTH])
+    )
+    assert many - few < len(SAME_DEPTH) * batch()["input_ids"].numel() * inner * 4

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from transformers import Trainer, TrainingArguments
 
 from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SMAETrainer
 from tests import families
+from tests.launch_support import finished
 from tests.smae_script import SAVED, SEEDS, STEPS
 from tests.smae_support import batch, masked_lm, rows, trainer
 from tests.training_support import little_garbage
@@ -29,16 +28,7 @@ pytestmark = pytest.mark.usefixtures("little_garbage")
 
 
 def launched(command: list[str], mode: str, folder: Path) -> Path:
-    done = subprocess.run(
-        [*command, "-m", "tests.smae_script", mode, str(folder)],
-        cwd=Path(__file__).resolve().parents[1],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    finished(*command, "-m", "tests.smae_script", mode, folder)
     return folder
 
 

@@ -11,14 +11,15 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, classification_task, evaluate, retrieval_task, sizes_ladder, sts_task
 
-__all__ = ["SUITES", "score"]
+__all__ = ["SUITES", "score", "sts_tasks"]
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 RETRIEVAL = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test", "msmarco_trecdl_subset"]
 CLASSIFICATION = ["banking77", "emotion"]
 
 
-def _sts(data: Path) -> list[Any]:
+def sts_tasks(data: Path) -> list[Any]:
+    """The test sets of the seven."""
     return [sts_task(pd.read_parquet(data / "sts" / name / "test.parquet"), name=name) for name in STS]
 
 
@@ -44,7 +45,7 @@ def _classification(data: Path) -> list[Any]:
 
 # Makes the tasks; and whether all sizes are scored.
 SUITES: dict[str, tuple[Callable[[Path], list[Any]], bool]] = {
-    "sts": (_sts, True),
+    "sts": (sts_tasks, True),
     "choosing": (_choosing, False),
     "retrieval": (_retrieval, False),
     "classification": (_classification, False),

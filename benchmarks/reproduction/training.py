@@ -14,7 +14,7 @@ from transformers import set_seed
 from reproduction.methods import ABLATIONS, METHODS, SEPARATE
 from st_matryoshka2d import Size, sizes_ladder, truncate
 
-__all__ = ["trained"]
+__all__ = ["train", "trained"]
 
 
 def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
@@ -53,7 +53,6 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
         save_strategy="no",
         report_to="none",
         dataloader_pin_memory=False,
-        disable_tqdm=False,
     )
     dataset = triplets.select_columns(["anchor", "positive", "negative"])
     trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=make_loss(model))

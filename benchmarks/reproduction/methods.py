@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import nn
 
-from st_matryoshka2d import sizes_ladder
+from st_matryoshka2d import Size, sizes_ladder
 from st_matryoshka2d.losses import (
     EspressoLoss,
     KLAlignment,
@@ -19,11 +19,14 @@ from st_matryoshka2d.losses import (
     StarbucksLoss,
     TwoDMSELoss,
 )
+from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "CUT", "METHODS", "SEPARATE", "contrastive"]
+__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
+
+BEST = "distillation"
 
 
 def contrastive(model: SentenceTransformer) -> nn.Module:
@@ -34,6 +37,12 @@ def contrastive(model: SentenceTransformer) -> nn.Module:
 def ladder_dims(model: SentenceTransformer) -> list[int]:
     """Widths of the ladder."""
     return [size.dim for size in sizes_ladder(model)]
+
+
+def full_dims(model: SentenceTransformer) -> list[Size]:
+    """The ladder's depths, each with all dimensions."""
+    full = full_size(model)
+    return [Size(size.num_layers, full.dim) for size in sizes_ladder(model)]
 
 
 def both(model: SentenceTransformer) -> nn.Module:
@@ -57,11 +66,12 @@ METHODS: dict[str, Loss | None] = {
     "Starbucks and distillation": both,
 }
 
-# 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Table 3.
+# 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Tables 3 and 4.
 ABLATIONS: dict[str, Loss | None] = {
     "2DMSE without alignment": lambda model: TwoDMSELoss(model, contrastive(model), weights=(1, 1, 1, 1, 0)),
     "2DMSE without last layer": lambda model: TwoDMSELoss(model, contrastive(model), weights=(0, 1, 1, 1, 1)),
     "Starbucks without KL": lambda model: StarbucksLoss(model, contrastive(model), kl_weight=0),
     "MIPIC without SIA": lambda model: MIPICLoss(model, contrastive(model), sia=False),
     "MIPIC without PIC": lambda model: MIPICLoss(model, contrastive(model), pic=False),
+    "MIPIC, full dims in PIC": lambda model: MIPICLoss(model, contrastive(model), checkpoints=full_dims(model)),
 }

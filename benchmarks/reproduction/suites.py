@@ -1,4 +1,4 @@
-"""What is scored: every size on the STS sets, and the sizes of the ladder on what takes longer."""
+"""What is scored: every size on the STS sets, the sizes of the ladder on what takes longer, and truncations of the width."""
 
 from __future__ import annotations
 
@@ -9,17 +9,45 @@ from typing import Any
 import pandas as pd
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, classification_task, evaluate, retrieval_task, sizes_ladder, sts_task
+from st_matryoshka2d import (
+    Size,
+    classification_task,
+    evaluate,
+    evaluate_truncations,
+    retrieval_task,
+    sizes_ladder,
+    sts_task,
+)
 
-__all__ = ["SUITES", "score", "sts_tasks"]
+__all__ = ["STS", "SUITES", "WHOLE", "score"]
+
+# What a model is trained for, unless it is for one size.
+WHOLE = "all sizes"
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 RETRIEVAL = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test", "msmarco_trecdl_subset"]
 CLASSIFICATION = ["banking77", "emotion"]
 
 
-def sts_tasks(data: Path) -> list[Any]:
-    """The test sets of the seven."""
+def score(model: SentenceTransformer, suite: str, size: str, data: Path) -> pd.DataFrame:
+    """Scores in percent: task, num_layers, dim, score, and what else the suite tells apart.
+
+    Args:
+        model: What was trained.
+        suite: Of `SUITES`.
+        size: What the model was trained for; a size is what it is cut to already, and it is scored as it is.
+        data: Where the data are.
+    """
+    make_tasks, score_with = SUITES[suite]
+    frame = score_with(model, make_tasks(data), size)
+    frame = frame.loc[frame["is_main"], [name for name in COLUMNS if name in frame]]
+    return frame.assign(score=(100 * frame["score"]).round(3)).reset_index(drop=True)
+
+
+COLUMNS = ["task", "truncation", "num_layers", "dim", "score"]
+
+
+def _sts(data: Path) -> list[Any]:
     return [sts_task(pd.read_parquet(data / "sts" / name / "test.parquet"), name=name) for name in STS]
 
 
@@ -43,35 +71,31 @@ def _classification(data: Path) -> list[Any]:
     return [classification_task(table(name, "train"), table(name, "test"), name=name) for name in CLASSIFICATION]
 
 
-# Makes the tasks; and whether all sizes are scored.
-SUITES: dict[str, tuple[Callable[[Path], list[Any]], bool]] = {
-    "sts": (sts_tasks, True),
-    "choosing": (_choosing, False),
-    "retrieval": (_retrieval, False),
-    "classification": (_classification, False),
-}
+def _everywhere(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.DataFrame:
+    if size != WHOLE:
+        return _on_the_ladder(model, tasks, size)
+    return evaluate(model, tasks, dims=[rung.dim for rung in sizes_ladder(model)]).to_frame()
 
 
-def score(model: SentenceTransformer, suite: str, size: str, data: Path) -> pd.DataFrame:
-    """Scores in percent: task, num_layers, dim, score.
-
-    Args:
-        model: What was trained.
-        suite: Of `SUITES`.
-        size: What the model was trained for; a size is what it is cut to already, and it is scored as it is.
-        data: Where the data are.
-    """
-    tasks, everywhere = SUITES[suite]
+def _on_the_ladder(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.DataFrame:
     ladder = sizes_ladder(model)
-    if size != "all sizes":
-        grid = evaluate(model, tasks(data), sizes=[ladder[-1]])
-    elif everywhere:
-        grid = evaluate(model, tasks(data), dims=[rung.dim for rung in ladder])
-    else:
-        grid = evaluate(model, tasks(data), sizes=ladder)
-    frame = grid.to_frame()
-    frame = frame.loc[frame["is_main"], ["task", "num_layers", "dim", "score"]]
-    if size != "all sizes":
-        trained = Size.parse(size)
-        frame = frame.assign(num_layers=trained.num_layers, dim=trained.dim)
-    return frame.assign(score=(100 * frame["score"]).round(3)).reset_index(drop=True)
+    if size == WHOLE:
+        return evaluate(model, tasks, sizes=ladder).to_frame()
+    trained = Size.parse(size)
+    grid = evaluate(model, tasks, sizes=[ladder[-1]]).to_frame()
+    return grid.assign(num_layers=trained.num_layers, dim=trained.dim)
+
+
+def _truncations(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.DataFrame:
+    frame = evaluate_truncations(model, tasks, seeds=3, windows=[]).grid.to_frame()
+    return frame if size == WHOLE else frame.head(0)  # separate models have one width each
+
+
+# Makes the tasks, and scores them.
+SUITES: dict[str, tuple[Callable[[Path], list[Any]], Callable[..., pd.DataFrame]]] = {
+    "sts": (_sts, _everywhere),
+    "choosing": (_choosing, _on_the_ladder),
+    "truncation": (_sts, _truncations),
+    "retrieval": (_retrieval, _on_the_ladder),
+    "classification": (_classification, _on_the_ladder),
+}

@@ -12,20 +12,21 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from transformers import set_seed
 
 from reproduction.methods import ABLATIONS, METHODS, SEPARATE
+from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, sizes_ladder, truncate
 
-__all__ = ["train", "trained"]
+__all__ = ["trained"]
 
 
 def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
     """The models of a method, and the seconds that their training took.
 
     Returns:
-        One model under the name "all sizes", or for separate training one for each size.
+        One model under `WHOLE`, or for separate training one for each size.
     """
     start = SentenceTransformer(options.model, device=options.device)
     if method != SEPARATE:
-        return {"all sizes": start}, train(start, method, seed, options)
+        return {WHOLE: start}, train(start, method, seed, options)
     models = {str(size): copy.deepcopy(cut(start, size)) for size in sizes_ladder(start)}
     return models, sum(train(model, method, seed, options) for model in models.values())
 
@@ -50,6 +51,7 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
         warmup_steps=0.1,
         batch_sampler="no_duplicates",
         seed=seed,
+        bf16=options.bf16,
         save_strategy="no",
         report_to="none",
         dataloader_pin_memory=False,

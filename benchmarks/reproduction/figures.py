@@ -1,0 +1,76 @@
+"""The papers' figures: maps of differences, scores by depth, and what is left when coordinates are removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from st_matryoshka2d import GridResult
+
+__all__ = ["draw_depths", "draw_maps", "draw_truncations"]
+
+
+def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) -> None:
+    """Differences of two methods at every size (Starbucks' Figures 3-5).
+
+    Args:
+        scores: Of tasks of one kind: method, seed, task, num_layers, dim, score.
+        pairs: Which method less which.
+        folder: Where the figures go.
+    """
+    keys = ["method", "task", "num_layers", "dim"]
+    means = scores.groupby(keys, observed=True)["score"].mean().reset_index()
+    means = means.assign(score=means["score"] / 100, split="test", subset="default", metric="cosine_spearman", is_main=True)
+    for method, other in pairs:
+        frames = [means[means["method"] == name].drop(columns="method") for name in (method, other)]
+        if all(map(len, frames)):
+            common = frames[0][["num_layers", "dim"]].merge(frames[1][["num_layers", "dim"]]).drop_duplicates()
+            first, second = (GridResult(frame.merge(common)) for frame in frames)
+            name = f"{method} against {other}"
+            first.compare(second).plot(folder / f"{name.replace(' ', '_')}.png", title=name)
+
+
+def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
+    """Mean score by number of layers at the full width (2DMSE's Figure 4b).
+
+    Args:
+        scores: Of tasks of one kind: method, num_layers, dim, score.
+        folder: Where the figure goes.
+    """
+    full = scores[scores["dim"] == scores["dim"].max()]
+    depths = full["num_layers"].nunique()
+    means = full.groupby(["method", "num_layers"], observed=True)["score"].mean().unstack("num_layers")
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for method, line in means.dropna(thresh=depths).iterrows():
+        axes.plot(line.index, line, marker="o", label=str(method))
+    axes.set(xlabel="layers", ylabel="mean Spearman, percent", title="All dimensions, by depth")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(folder / "depths.png", dpi=150)
+    plt.close(figure)
+
+
+def draw_truncations(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
+    """Share of the full score that a prefix keeps, and random subsets as wide ("To MRL or not to MRL").
+
+    Args:
+        scores: method, truncation, dim, score.
+        methods: Which to draw.
+        folder: Where the figure goes.
+    """
+    means = scores.groupby(["method", "truncation", "dim"], observed=True)["score"].mean().reset_index()
+    full = means["dim"].max()
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for number, (method, of_method) in enumerate(means[means["method"].isin(methods)].groupby("method", observed=True)):
+        whole = of_method.loc[of_method["dim"] == full, "score"].iloc[0]
+        kept = of_method.assign(kept=100 * of_method["score"] / whole, removed=100 * (1 - of_method["dim"] / full))
+        random = kept["truncation"].str.startswith("random") | (kept["dim"] == full)
+        for label, part, style in ((str(method), kept[kept["truncation"] == "first"], "-"), (None, kept[random], ":")):
+            line = part.groupby("removed")["kept"].mean()
+            axes.plot(line.index, line, style, marker="." if label else None, color=f"C{number}", label=label)
+    axes.set(xlabel="coordinates removed, percent", ylabel="share of the full score, percent")
+    axes.set_title("Prefix (solid) and random subsets (dotted), all layers")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(folder / "truncations.png", dpi=150)
+    plt.close(figure)

@@ -1,0 +1,87 @@
+"""Tables in Markdown: methods beside each other and beside the papers', and what differs between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import ttest_1samp
+
+__all__ = ["ablations", "comparison", "differences"]
+
+
+def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> list[str]:
+    """A row for each method, mean and standard deviation over seeds; then the paper's rows.
+
+    Args:
+        scores: method, seed, column (of the table, in its order), score.
+        paper: The paper's values by method, a value for each column.
+    """
+    columns = list(dict.fromkeys(scores["column"]))
+    wide = scores.pivot_table(index=["method", "seed"], columns="column", values="score", observed=True)[columns]
+    wide["mean"] = wide.mean(axis=1)
+    by_method = wide.groupby("method", observed=True)
+    means, spreads = by_method.mean(), by_method.std()
+    rows = [["", *wide.columns]]
+    for method in means.index:
+        cells = zip(means.loc[method], spreads.loc[method], strict=True)
+        rows.append([str(method), *(f"{mean:.1f}" + ("" if pd.isna(std) else f" ± {std:.1f}") for mean, std in cells)])
+    for method, values in paper.items():
+        rows.append([f"*{method}: paper*", *(f"{value:.1f}" for value in [*values, sum(values) / len(values)])])
+    return markdown(rows)
+
+
+def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mapping[str, Sequence[float]]) -> list[str]:
+    """By how many points one method is above another at each size, and whether that holds across tasks.
+
+    A star says that p < 0.05 in a paired t-test over the tasks, each the mean over its seeds.
+
+    Args:
+        scores: method, seed, task, column (a size), score.
+        pairs: Which method less which.
+        paper: The paper's values by method, one for each size.
+    """
+    columns = list(dict.fromkeys(scores["column"]))
+    by_task = scores.pivot_table(index="task", columns=["method", "column"], values="score", observed=True)
+    rows = [["", *columns, "mean"]]
+    for method, other in pairs:
+        if not {method, other} <= set(scores["method"]):
+            continue
+        gaps = pd.DataFrame(by_task[method][columns] - by_task[other][columns])
+        gaps["mean"] = gaps.mean(axis=1)
+        chances = np.asarray(ttest_1samp(gaps, 0).pvalue)
+        cells = [f"{gap:+.1f}{'*' if p < 0.05 else ''}" for gap, p in zip(gaps.mean(axis=0), chances, strict=True)]
+        rows.append([f"{method} - {other}", *cells])
+        if method in paper and other in paper:
+            theirs = [one - another for one, another in zip(paper[method], paper[other], strict=True)]
+            rows.append([f"*{method} - {other}: paper*", *(f"{gap:+.1f}" for gap in [*theirs, sum(theirs) / len(theirs)])])
+    return markdown(rows)
+
+
+def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: dict[str, list[str]]) -> list[str]:
+    """What leaving a part out changes, in points, here and in the paper.
+
+    Args:
+        scores: method, task, size, score.
+        paper: By name of what is left out, which starts with the method's, and by size.
+        tasks: Which tasks' mean the paper prints, by method.
+    """
+    rows = [["", "size", "here", "paper"]]
+    for name, by_size in paper.items():
+        method = name.replace(",", " ").split()[0]
+        of_paper = scores[scores["task"].isin(tasks[method])]
+        means = of_paper.groupby(["method", "size"], observed=True)["score"].mean()
+        if {name, method} <= set(of_paper["method"]):
+            gaps = [means[name, size] - means[method, size] for size in by_size]
+            rows += [
+                [name, size, f"{gap:+.2f}", f"{theirs:+.2f}"]
+                for (size, theirs), gap in zip(by_size.items(), gaps, strict=True)
+            ]
+    return markdown(rows)
+
+
+def markdown(rows: list[list[str]]) -> list[str]:
+    """Lines of a table whose first row is its head; the first column is words, the others are numbers."""
+    head, *body = rows
+    return [f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *body]]

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from tests.loader_support import answer_jobs, loaded
 
-# What the tokens may do; without one, private repositories are not there.
-OWNER, READER = "hf_owner", "hf_reader"
+# What the tokens may do; without one, private repositories are not there. With an unknown one nothing is taken.
+OWNER, READER, UNKNOWN = "hf_owner", "hf_reader", "hf_unknown"
 
 
 @contextmanager
@@ -31,10 +31,12 @@ def shipping(shared: Path, root: Path) -> Iterator[Any]:
 
     class Handler(serve.Handler):  # type: ignore[misc, name-defined]
         def _route(self, store: Any, path: str) -> Any:
-            """As the real Hub: 401 without a token, 404 with one that may not read, 403 with one that may not write."""
+            """As the real Hub: 401 without a token that it knows, 404 if that may not read, 403 if it may not write."""
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
             if re.search(r"/me/private(/|\.git|$)", unquote(path)) and token != OWNER:
                 raise serve.Problem(404 if token else 401, "Repository not found", "RepoNotFound")
+            if self.command == "POST" and token == UNKNOWN:
+                raise serve.Problem(401, "Invalid credentials in Authorization header")
             if self.command == "POST" and token == READER:
                 raise serve.Problem(403, "You don't have the rights to create a model under this namespace")
             return super()._route(store, path)

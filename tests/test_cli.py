@@ -67,6 +67,7 @@ def files(tmp_path: Path) -> Path:
     PAIRS.to_csv(tmp_path / "pairs.csv", index=False)
     PAIRS.to_parquet(tmp_path / "pairs.parquet")
     PAIRS.drop(columns="score").to_csv(tmp_path / "unscored.csv", index=False)
+    PAIRS.set_axis(["text a", "text_b", "label"], axis=1).to_csv(tmp_path / "renamed.csv", index=False)
     (tmp_path / "empty.csv").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
@@ -88,11 +89,16 @@ USAGE = [
     ("grid {empty} --tasks T --layers 0", "Invalid value for '--layers'"),
     ("grid {empty} --pairs {empty}/pairs.csv", "does not exist"),
     ("grid {empty} --pairs {files}/first.json", "--pairs"),
+    ("grid {empty} --pairs {files}/pairs.csv --columns a,b", "two columns of texts and one of scores, as in sentence1"),
+    ("grid {empty} --pairs {files}/pairs.csv --columns a,a,b", "got 'a,a,b'"),
+    ("grid {empty} --tasks T --columns a,b,c", "--columns is about the file of --pairs"),
     ("grid ./nowhere --tasks T", "There is no folder ./nowhere"),
     ("truncate {empty} --size 6L-128d", "--out FOLDER, --push ORG/NAME or both"),
     ("truncate {empty} --out new", "Missing option '--size'"),
     ("truncate {empty} --size 6L-128d --out new --private", "--private is about the repository of --push"),
     ("truncate {empty} --size 6L-128d --out {files}/full", "is not empty; name a new folder"),
+    ("truncate {empty} --size 6L-128d --push me/small/model", "A repository is called ORG/NAME, or NAME for"),
+    ("truncate {empty} --size 6L-128d --push me/small.git", "cannot end by '.git'"),
     ("latency {empty} --rounds 0", "Invalid value for '--rounds'"),
     ("latency {empty} --out times.parquet", ".csv or .json"),
     ("recommend {empty}/grid.json", "does not exist"),
@@ -118,7 +124,8 @@ ERRORS = [
     ("truncate {model} --size 9L-8d --out {files}/new", "num_layers=9: the model has 4 layers."),
     ("truncate {model} --size 2L-33d --out {files}/new", "dim=33: the model has 32 dimensions."),
     ("grid {model} --tasks STSBenchmrk", "mteb has no task named 'STSBenchmrk'. Near names: STSBenchmark"),
-    ("grid {model} --pairs {files}/unscored.csv", "unscored.csv has no column score. --pairs takes the columns sentence1"),
+    ("grid {model} --pairs {files}/unscored.csv", "unscored.csv has no column 'score'; it has 'sentence1', 'sen"),
+    ("grid {model} --pairs {files}/pairs.csv --columns sentence1,b,label", "no column 'b' and no 'label'; it has 'sent"),
     ("grid {model} --pairs {files}/empty.csv", "empty.csv cannot be read as CSV: No columns to parse from file"),
     ("grid {model} --pairs {files}/pairs.csv --precision int3", "precision must be one of float32"),
     ("grid {model} --pairs {files}/pairs.csv --dims 33", "the model has 32 dimensions"),
@@ -185,6 +192,29 @@ def test_grid_is_that_of_evaluate(pairs: str, model: Path, files: Path) -> None:
     pd.testing.assert_frame_equal(GridResult.load(out).to_frame(), expected)
     assert found["written"] == [str(out), str(plot)]
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_grid_takes_columns_by_name(model: Path, files: Path) -> None:
+    """The same scores as under the names that are asked for otherwise, texts read as texts."""
+    given = ["--sizes", "1L-8d", "--sizes", "4L-32d"]
+    renamed = answer("grid", model, "--pairs", files / "renamed.csv", "--columns", "text a, text_b, label", *given)
+    usual = answer("grid", model, "--pairs", files / "pairs.csv", *given)
+    assert [row["score"] for row in renamed["scores"]] == [row["score"] for row in usual["scores"]]
+
+
+@pytest.mark.filterwarnings("default:Pairs that are there")
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_warning_is_a_sentence(as_json: bool, model: Path, files: Path) -> None:
+    pd.concat([PAIRS, PAIRS.assign(score=range(5))]).to_csv(files / "twice.csv", index=False)
+    line = ["grid", model, "--pairs", files / "twice.csv", "--sizes", "1L-8d"]
+    result = run(*line, *(["--json"] if as_json else []))
+    assert result.exit_code == 0, result.output
+    told = [line for line in result.stderr.splitlines() if "Pairs" in line]
+    assert told == ["Warning: Pairs that are there several times with different scores: 5; all are kept."]
+    assert "UserWarning" not in result.output
+    assert "Warning" not in result.stdout
+    if as_json:
+        json.loads(result.stdout)
 
 
 def test_grid_prints_and_writes_every_task_and_precision(model: Path, files: Path) -> None:

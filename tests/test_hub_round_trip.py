@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hub_support import OWNER, READER, shipping
+from tests.hub_support import OWNER, READER, UNKNOWN, shipping
 from tests.loader_support import Loader
 
 
@@ -80,10 +80,10 @@ def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Loade
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("truncate me/model --size 2L-4d --push me/other", "The Hub wants a token to upload to me/other"),
+        (f"truncate me/model --size 2L-4d --push me/other --token {UNKNOWN}", "The Hub does not know the token"),
         (f"truncate me/model --size 2L-4d --push me/other --token {READER}", "The token may not write to me/other"),
         (f"truncate me/model --size 2L-4d --push me/model --token {OWNER}", "me/model is on the Hub already"),
-        ("truncate me/private --size 1L-4d --push me/other", "There is no model me/private on the Hub"),
+        ("truncate me/private --size 1L-4d --out no", "There is no model me/private on the Hub"),
         ("info me/private", "If it is a private one that you may read, log in with `hf auth login`, or give --token."),
         ("info nowhere", "There is no model nowhere on the Hub, and no folder nowhere."),
         ("latency me/model --revision none", "me/model has no revision none; --revision takes a branch, a tag or a commit."),
@@ -93,6 +93,17 @@ def test_the_shell_says_in_words_what_the_hub_refuses(line: str, words: str, pus
     said = loader.do("shell", *line.split(), "--device", "cpu")
     assert (said["code"], said["bug"]) == (1, "SystemExit(1)")
     assert words in said["told"][0]
+
+
+@pytest.mark.parametrize("token", [[], ["--token", ""]], ids=["none", "empty"])
+def test_the_shell_wants_a_token_before_anything_is_fetched(
+    token: list[str], pushed: dict[str, Any], hub: Any, loader: Loader
+) -> None:
+    asked = len(hub.requests)
+    said = loader.do("shell", "truncate", "me/model", "--size", "2L-4d", "--push", "me/other", *token)
+    assert said["code"] == 1
+    assert "The Hub wants a token to upload to me/other: log in with `hf auth login`" in said["told"][0]
+    assert hub.requests[asked:] == []
 
 
 def test_without_a_hub_what_is_cached_loads_and_the_rest_is_refused_at_once(

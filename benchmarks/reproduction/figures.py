@@ -9,7 +9,7 @@ import pandas as pd
 
 from st_matryoshka2d import GridResult
 
-__all__ = ["draw_depths", "draw_maps", "draw_truncations"]
+__all__ = ["draw_depths", "draw_grids", "draw_maps", "draw_truncations"]
 
 
 def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) -> None:
@@ -20,16 +20,32 @@ def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) 
         pairs: Which method less which.
         folder: Where the figures go.
     """
+    grids = grids_of(scores)
+    for method, other in pairs:
+        if {method, other} <= set(grids):
+            name = f"{method} against {other}"
+            grids[method].compare(grids[other]).plot(folder / f"{name.replace(' ', '_')}.png", title=name)
+
+
+def draw_grids(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
+    """Scores of every size.
+
+    Args:
+        scores: As for `draw_maps`.
+        methods: Which to draw.
+        folder: Where the figures go.
+    """
+    for method, grid in grids_of(scores).items():
+        if method in methods:
+            grid.plot(path=folder / f"{method.replace(' ', '_')}.png", title=f"{method}, mean of the tasks")
+
+
+def grids_of(scores: pd.DataFrame) -> dict[str, GridResult]:
+    """By method, the means over its seeds."""
     keys = ["method", "task", "num_layers", "dim"]
     means = scores.groupby(keys, observed=True)["score"].mean().reset_index()
     means = means.assign(score=means["score"] / 100, split="test", subset="default", metric="cosine_spearman", is_main=True)
-    for method, other in pairs:
-        frames = [means[means["method"] == name].drop(columns="method") for name in (method, other)]
-        if all(map(len, frames)):
-            common = frames[0][["num_layers", "dim"]].merge(frames[1][["num_layers", "dim"]]).drop_duplicates()
-            first, second = (GridResult(frame.merge(common)) for frame in frames)
-            name = f"{method} against {other}"
-            first.compare(second).plot(folder / f"{name.replace(' ', '_')}.png", title=name)
+    return {str(name): GridResult(frame.drop(columns="method")) for name, frame in means.groupby("method", observed=True)}
 
 
 def draw_depths(scores: pd.DataFrame, folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from reproduction.figures import draw_depths, draw_maps, draw_truncations
+from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
 from reproduction.methods import BEST, CUT, SEPARATE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
@@ -52,6 +52,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     lines += ["", "## What leaving a part out changes, points", ""]
     lines += ablations(sts, ABLATIONS_BY_SIZE, ABLATED_ON)
     draw_maps(sts, MAPS, folder)
+    draw_grids(sts, [BEST], folder)
     whole = sts[~sts["method"].isin(ABLATIONS_BY_SIZE)]
     draw_depths(whole, folder)
     if len(truncated):

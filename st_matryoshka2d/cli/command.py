@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +58,28 @@ class Command(TyperCommand):
             Exit: With code 1, after an error that the library told in words.
         """
         try:
-            with redirect_stdout(sys.stderr):  # what libraries print must not get between a program and its JSON
+            # what libraries print must not get between a program and its JSON
+            with _warnings_in_words(), redirect_stdout(sys.stderr):
                 answer: Answer = super().invoke(ctx)
         except (OSError, TypeError, ValueError) as error:
-            message = " ".join(str(error).split()) or type(error).__name__
-            Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
+            _tell("Error", "bold red", str(error) or type(error).__name__)
             raise typer.Exit(1) from error
         answer.show()
+
+
+@contextmanager
+def _warnings_in_words() -> Iterator[None]:
+    """Let a warning be its message, without the line of Python that it comes from."""
+
+    def show(message: Warning | str, *_where: Any, **_more: Any) -> None:
+        _tell("Warning", "yellow", str(message))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def _tell(kind: str, style: str, message: str) -> None:
+    """Print an error or a warning on standard error, in one line."""
+    line = Text.assemble((f"{kind}: ", style), " ".join(message.split()))
+    Console(stderr=True, highlight=False).print(line, soft_wrap=True)

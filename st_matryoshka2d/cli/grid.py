@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["grid"]
 
-_PAIRS = ("sentence1", "sentence2", "score")
+_COLUMNS = "sentence1,sentence2,score"
+
+
+def _three_names(text: str) -> str:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 3 or len(set(names) - {""}) != 3:
+        raise typer.BadParameter(f"Name two columns of texts and one of scores, as in {_COLUMNS}; got {text!r}.")
+    return ",".join(names)
 
 
 def grid(
@@ -31,11 +38,17 @@ def grid(
         list[Path] | None,
         options.file_option(
             "--pairs",
-            f"Your own pairs, with columns {', '.join(_PAIRS)}; may be repeated",
+            "Your own pairs of texts and how alike they are; may be repeated",
             (".csv", ".parquet"),
             exists=True,
         ),
     ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="What --pairs calls the first text, the second and the score.", metavar="A,B,SCORE", callback=_three_names
+        ),
+    ] = _COLUMNS,
     layers: options.Layers = None,
     dims: Annotated[
         list[int] | None, typer.Option(help="A width; may be repeated.", min=1, show_default="8, 16, 32, ... and all")
@@ -81,8 +94,10 @@ def grid(
         raise typer.BadParameter("Say what to score on: --tasks STSBenchmark, or --pairs with a file of your own.")
     if sizes and (layers or dims):
         raise typer.BadParameter("Give --sizes, or --layers and --dims (all their pairs are scored); both were given.")
+    if columns != _COLUMNS and not pairs:
+        raise typer.BadParameter("--columns is about the file of --pairs, which is not given.")
     options.make_folders(out, plot)
-    chosen: list[AbsTask | str] = [*(tasks or []), *map(_task_of_pairs, pairs or [])]
+    chosen: list[AbsTask | str] = [*(tasks or []), *(_task_of_pairs(file, *columns.split(",")) for file in pairs or [])]
 
     from st_matryoshka2d import evaluate
 
@@ -110,19 +125,18 @@ def grid(
     )
 
 
-def _task_of_pairs(path: Path) -> AbsTask:
+def _task_of_pairs(path: Path, sentence1: str, sentence2: str, score: str) -> AbsTask:
     from st_matryoshka2d import sts_task
 
     # A text may well be "NA" or "42".
-    table = read_table(path, keep_default_na=False, dtype={"sentence1": str, "sentence2": str})
-    if missing := [column for column in _PAIRS if column not in table.columns]:
-        there = ", ".join(map(str, table.columns))
+    table = read_table(path, keep_default_na=False, dtype={sentence1: str, sentence2: str})
+    if missing := [column for column in (sentence1, sentence2, score) if column not in table.columns]:
         raise ValueError(
-            f"{path} has no column {' and no '.join(missing)}. --pairs takes the columns {', '.join(_PAIRS)}; "
-            f"this file has {there}. Rename them in the file."
+            f"{path} has no column {' and no '.join(map(repr, missing))}; it has {', '.join(map(repr, table.columns))}. "
+            "Say with --columns A,B,SCORE which of them are the first text, the second and the score."
         )
     try:
-        return sts_task(table, name=path.stem)
+        return sts_task(table, sentence1=sentence1, sentence2=sentence2, score=score, name=path.stem)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

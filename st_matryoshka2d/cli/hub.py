@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["fetching", "open_model", "pushing"]
+__all__ = ["fetching", "open_model", "pushing", "require_token"]
 
 _LOG_IN = "log in with `hf auth login`, or give --token"
 
@@ -64,6 +64,22 @@ def fetching(name: str, revision: str | None) -> Iterator[None]:
         raise ValueError(f"{name} is no folder and not in the cache, and {_not_in_reach(error)}") from error
 
 
+def require_token(repository: str, token: str | None) -> None:
+    """Refuse an upload without a token, which the Hub would refuse too, but after the work.
+
+    Args:
+        repository: Where it is to go.
+        token: What was given as --token.
+
+    Raises:
+        ValueError: There is none to send.
+    """
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+    if "authorization" not in build_hf_headers(token=token):
+        raise ValueError(f"The Hub wants a token to upload to {repository}: {_LOG_IN}.")
+
+
 @contextmanager
 def pushing(repository: str) -> Iterator[None]:
     """Say in words of the command line why an upload was refused.
@@ -78,7 +94,7 @@ def pushing(repository: str) -> Iterator[None]:
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
     refusals = {
-        401: f"The Hub wants a token to upload to {repository}: {_LOG_IN}. One that it does not know is refused too.",
+        401: f"The Hub does not know the token that came with {repository}: {_LOG_IN}.",
         403: f"The token may not write to {repository}; take a repository and a token with which you may.",
         409: f"{repository} is on the Hub already; name a new repository.",
     }

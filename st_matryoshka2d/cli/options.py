@@ -38,6 +38,11 @@ def _known_place(name: str) -> str:
     return name
 
 
+def _given(text: str | None) -> str | None:
+    """An empty one is none: in a script, the variable may not be set."""
+    return text or None
+
+
 Model = Annotated[
     str,
     typer.Argument(help="Hub id or folder of a sentence-transformers model.", show_default=False, callback=_known_place),
@@ -50,7 +55,9 @@ BatchSize = Annotated[int, typer.Option(help="Texts in a batch of the model.", m
 Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest there is")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the Hub.")]
-Token = Annotated[str | None, typer.Option(help="Token for the Hub.", show_default="the one that is logged in")]
+Token = Annotated[
+    str | None, typer.Option(help="Token for the Hub.", show_default="the one that is logged in", callback=_given)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import fetching, pushing
+from st_matryoshka2d.cli.hub import fetching, pushing, require_token
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
@@ -23,6 +23,17 @@ def _empty_or_new(folder: Path | None) -> Path | None:
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise typer.BadParameter(f"{folder} is not empty; name a new folder.")
     return folder
+
+
+def _name_of_repository(name: str | None) -> str | None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+    try:
+        validate_repo_id(name)  # which lets None pass
+    except HFValidationError as error:
+        raise typer.BadParameter(f"A repository is called ORG/NAME, or NAME for one of your own. {error}") from error
+    return name
 
 
 def truncate(
@@ -40,7 +51,10 @@ def truncate(
         Path | None, typer.Option(help="Folder to save the cut in, new or empty.", file_okay=False, callback=_empty_or_new)
     ] = None,
     push: Annotated[
-        str | None, typer.Option(help="Hub id of a new repository to upload the cut to, such as me/small.")
+        str | None,
+        typer.Option(
+            help="Hub id of a new repository to upload the cut to, such as me/small.", callback=_name_of_repository
+        ),
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="Make that repository private.")] = False,
     device: options.Device = None,
@@ -54,6 +68,8 @@ def truncate(
         raise typer.BadParameter("Say where the cut goes: --out FOLDER, --push ORG/NAME or both.")
     if private and push is None:
         raise typer.BadParameter("--private is about the repository of --push, which is not given.")
+    if push is not None:
+        require_token(push, token)
 
     from st_matryoshka2d import load
 

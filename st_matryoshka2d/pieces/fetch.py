@@ -18,6 +18,7 @@ from st_matryoshka2d.pieces.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.pieces.header import read_header, written_header
 from st_matryoshka2d.pieces.plan import Plan, plan_piece, shards_of
 from st_matryoshka2d.pieces.safe_files import small_files
+from st_matryoshka2d.pieces.shapes import check_shapes
 from st_matryoshka2d.pieces.whole_folder import made_once
 
 __all__ = ["check_whole_files", "fetch_piece", "piece_folder", "pieces_of"]
@@ -65,6 +66,7 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
     if not lists:
         return None
     plan = plan_piece(checkpoint, lambda names: names_above(names, lists, config.num_hidden_layers, num_layers))
+    check_shapes(plan.tensors, cut_config(config, num_layers), checkpoint.name)
     folder = piece_folder(checkpoint, num_layers)
     with made_once(folder) as unfinished:
         if unfinished is not None:

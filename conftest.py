@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import demo_data
 import pytest
@@ -16,11 +17,18 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
 from tests import families
+from tests.launch_support import cards_compiled_once, little_garbage
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread_per_worker() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_done_again_and_again() -> None:
+    little_garbage()
+    cards_compiled_once()
 
 
 @pytest.fixture(autouse=True)
@@ -30,18 +38,18 @@ def _names_in_examples(request: pytest.FixtureRequest, tmp_path: Path, monkeypat
         return
     monkeypatch.chdir(tmp_path)
     folder = str(get_model_path())
-    request.node.dtest.globs.update(
-        {
-            "folder": folder,
-            "model": SentenceTransformer(folder, device="cpu"),
-            "tokenizer": AutoTokenizer.from_pretrained(folder),
-            "texts": ["a cat sat on the mat", "it rains"],
-            "triplets": Dataset.from_dict(
-                {"anchor": ["a cat"] * 4, "positive": ["a kitten"] * 4, "negative": ["a car"] * 4}
-            ),
-            "task": demo_data.DemoSTS(),
-        }
-    )
+    makers: dict[str, Callable[[], Any]] = {
+        "folder": lambda: folder,
+        "model": lambda: SentenceTransformer(folder, device="cpu"),
+        "tokenizer": lambda: AutoTokenizer.from_pretrained(folder),
+        "texts": lambda: ["a cat sat on the mat", "it rains"],
+        "triplets": lambda: Dataset.from_dict(
+            {"anchor": ["a cat"] * 4, "positive": ["a kitten"] * 4, "negative": ["a car"] * 4}
+        ),
+        "task": lambda: demo_data.demo_task(80),
+    }
+    source = "".join(example.source for example in request.node.dtest.examples)
+    request.node.dtest.globs.update({name: make() for name, make in makers.items() if name in source})
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,7 @@ from st_matryoshka2d.evaluation.encoding.memo import Memo
 from st_matryoshka2d.evaluation.search import search
 from tests import families
 from tests.cache_support import files, read_whole, unfinished
+from tests.launch_support import little_garbage
 from tests.sts_support import LocalSTS, quiet
 from tests.task_types_labels import BinaryClassification, aggregate
 from tests.task_types_search import FewResults
@@ -61,6 +62,7 @@ Counts = Counter[str]
 def main(root: Path) -> None:
     """Write `<kind>.json`, and for each kind the grid of a run without a cache, of a whole one and of a killed one."""
     torch.set_num_threads(1)
+    little_garbage()
     encoder._CHUNK = CHUNK  # so that a small task is embedded in several chunks
     search._BETWEEN_SAVES = 0.0
     seed = int.from_bytes(os.urandom(4))

@@ -1,10 +1,15 @@
-"""Processes that tests start and wait for."""
+"""Processes that tests start and wait for, and what makes them and the tests themselves short."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import subprocess
+import sys
 from pathlib import Path
+
+import jinja2
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,3 +28,19 @@ def finished(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, **varia
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout
+
+
+def finished_in_two(module: str, *arguments: str | Path) -> str:
+    """The same of a script in two processes that know of each other."""
+    return finished(sys.executable, "-m", "tests.two_processes", module, *arguments)
+
+
+def little_garbage() -> None:
+    """The Trainer collects garbage whenever it starts, and would look at all that was imported: most of a short run."""
+    gc.collect()
+    gc.freeze()
+
+
+def cards_compiled_once() -> None:
+    """Each time a model is saved, the template of its card is compiled, which takes longer than the saving."""
+    jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)  # type: ignore[method-assign, assignment]

@@ -5,7 +5,6 @@ Importing takes longer than training, so one process imports everything and fork
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
@@ -39,6 +38,7 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.losses.distributed import own_parameters
 from tests import families
+from tests.launch_support import cards_compiled_once, little_garbage
 
 STEPS, SAVED, KILLED_IN = 6, 4, 5
 LOSSES: dict[str, Callable[[SentenceTransformer], Any]] = {
@@ -54,7 +54,8 @@ LOSSES: dict[str, Callable[[SentenceTransformer], Any]] = {
     },
     "MIPIC of other dims": lambda model: MIPICLoss(model, MultipleNegativesRankingLoss(model), dims=[5, 8, 16, 32]),
 }
-RESUMED = [name for name in LOSSES if name != "MIPIC of other dims"]
+RESUMED = ["2DMSE", "MIPIC", "RelationalDistill", "a loss for each dataset"]
+MORE_RESUMED = ["Starbucks", "Espresso", "MIPIC, cached"]
 
 
 @dataclass(frozen=True)
@@ -80,21 +81,29 @@ class Kill(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(root: Path) -> None:
+def main(root: Path, part: str) -> None:
     """Write `<run>.safetensors` and `<run>.json` of each run that was not killed, and `signals.json`."""
-    gc.collect()
-    gc.freeze()  # the Trainer collects garbage when it starts, and would look at all that was imported
+    little_garbage()
+    cards_compiled_once()
+    _model(root).save_pretrained(str(root / "compiled"))  # here, so that the forks need not
     signals: dict[str, int] = {}
 
     def run(*args: Any, **kwargs: Any) -> None:
         training = Run(*args, **kwargs)
         signals[training.name] = _forked(training, root)
 
-    for loss in RESUMED:
+    for loss in RESUMED if part == "some" else MORE_RESUMED:
         run(f"{loss}, whole", loss, f"{loss}/whole")
         run(f"{loss}, killed", loss, f"{loss}/killed", killed=True)
         # The seed is of the loss's projections, which must come from the checkpoint.
         run(f"{loss}, resumed", loss, f"{loss}/killed", seed=1, resume=True)
+    if part == "some":
+        _spoilt(run, root)
+    (root / "signals.json").write_text(json.dumps(signals))
+
+
+def _spoilt(run: Callable[..., None], root: Path) -> None:
+    """Without the callback, from a checkpoint of another run, without its file, and with that of another loss."""
     run("unsaved, killed", "MIPIC", "unsaved", killed=True, callback=False)
     run("unsaved, resumed", "MIPIC", "unsaved", resume=True, callback=False)
 
@@ -109,7 +118,6 @@ def main(root: Path) -> None:
     run("no file", "MIPIC", "without", resume=True)
     shutil.copytree(checkpoint, root / "mistaken" / f"checkpoint-{SAVED}")
     run("another loss", "MIPIC of other dims", "mistaken", resume=True)
-    (root / "signals.json").write_text(json.dumps(signals))
 
 
 def _forked(training: Run, root: Path) -> int:
@@ -138,9 +146,7 @@ def _forked(training: Run, root: Path) -> int:
 def _train(training: Run, root: Path) -> None:
     torch.set_num_threads(1)
     folder = root / training.folder
-    model = families.pipeline(
-        families.CONFIGS["bert"](), root / "start", pooling="mean", dense=None, normalize=False
-    )  # with BERT's dropout
+    model = _model(root)
     torch.manual_seed(training.seed)
     loss = LOSSES[training.loss](model)
     if training.resume:  # the weights must come from the checkpoint; but not those of a teacher, which is the start
@@ -185,6 +191,11 @@ def _train(training: Run, root: Path) -> None:
     model.save_pretrained(str(folder / "final"))
 
 
+def _model(root: Path) -> SentenceTransformer:
+    """With BERT's dropout."""
+    return families.pipeline(families.CONFIGS["bert"](), root / "start", pooling="mean", dense=None, normalize=False)
+
+
 def _dataset(loss: Any) -> Dataset | DatasetDict:
     rows = families.TEXTS * 8
 
@@ -195,4 +206,4 @@ def _dataset(loss: Any) -> Dataset | DatasetDict:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

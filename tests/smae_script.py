@@ -5,7 +5,6 @@ Importing takes longer than training, so one process imports everything and fork
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from torch import distributed
 from transformers import TrainerCallback
 
 from st_matryoshka2d.pretraining import SMAEForPreTraining
+from tests.launch_support import little_garbage
 from tests.smae_support import masked_lm, trainer
 
 STEPS, SAVED, KILLED_IN = 6, 4, 5
@@ -36,8 +36,7 @@ class Kill(TrainerCallback):
 
 def killed_and_resumed(root: Path) -> None:
     """Write `<run>.safetensors` of each run that was not killed, and `signals.json`."""
-    gc.collect()
-    gc.freeze()  # the Trainer collects garbage when it starts, and would look at all that was imported
+    little_garbage()
     signals: dict[str, int] = {}
     for name, seed in SEEDS.items():
         for end in ("whole", "killed", "resumed"):

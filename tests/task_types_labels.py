@@ -56,7 +56,7 @@ class LocalClassification(Labelled, AbsTaskClassification):
         "Banking77Classification", "Classification", "accuracy", eval_splits=["validation", "test"], eval_langs=LANGUAGES
     )
     splits: ClassVar[dict[str, int]] = {"train": 80, "validation": 50, "test": 60}
-    n_experiments = 3
+    n_experiments = 2
 
     def rows(self, writer: Writer, count: int) -> list[dict[str, Any]]:
         labels = [writer.random.randrange(TOPICS) for _ in range(count)]
@@ -90,7 +90,7 @@ class LocalMultilabel(Labelled, AbsTaskMultilabelClassification):
     metadata = task_metadata("BrazilianToxicTweetsClassification", "MultilabelClassification", "lrap", eval_langs=LANGUAGES)
     seed_of_data = 4
     splits: ClassVar[dict[str, int]] = {"train": 120, "test": 60}
-    n_experiments = 4
+    n_experiments = 2
 
     def rows(self, writer: Writer, count: int) -> list[dict[str, Any]]:
         rows = []
@@ -105,7 +105,7 @@ class LocalRegression(Labelled, AbsTaskRegression):
     seed_of_data = 6
     splits: ClassVar[dict[str, int]] = {"train": 150, "test": 60}
     n_samples = 110
-    n_experiments = 3
+    n_experiments = 2
 
     def rows(self, writer: Writer, count: int) -> list[dict[str, Any]]:
         texts = [writer.text(writer.random.randrange(TOPICS)) for _ in range(count)]

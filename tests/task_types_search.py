@@ -79,6 +79,7 @@ class LocalRetrieval(AbsTaskRetrieval):
 
     metadata = task_metadata("NFCorpus", "Retrieval", "ndcg_at_10")
     first_seed: ClassVar[int] = 0
+    k_values: tuple[int, ...] = (1, 3, 5, 10, 1000)
 
     def load_data(self, *args: Any, **kwargs: Any) -> None:
         places = [(subset, split) for subset in self.hf_subsets for split in self.eval_splits]

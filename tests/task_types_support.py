@@ -79,7 +79,7 @@ class Writer:
         return " ".join(words)
 
 
-def random_sizes(model: SentenceTransformer, count: int = 3) -> list[Size]:
+def random_sizes(model: SentenceTransformer, count: int = 2) -> list[Size]:
     """A few sizes drawn anew in each run, and the full one; not in ascending order."""
     depth, width = len(list(model[0].model.encoder.layer)), model.get_embedding_dimension()  # type: ignore[union-attr]
     assert width is not None
@@ -107,11 +107,17 @@ class Jittered:
         return (rows * (1 + 3e-7 * self.rng.standard_normal(rows.shape))).astype(np.float32)[inverse]
 
 
+@functools.lru_cache(maxsize=8)
+def really_cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
+    """Kept, because proving that a model can be cut takes longer than scoring it on a small task."""
+    return truncate(model, size.num_layers, size.dim)
+
+
 def oracle(
     model: SentenceTransformer, task: Any, size: Size, precision: str = "float32", wrap: Callable[[Any], Any] = lambda x: x
 ) -> Cells:
     """What mteb gives for the model that is really cut."""
-    cut: Any = SentenceTransformerEncoderWrapper(truncate(model, size.num_layers, size.dim))
+    cut: Any = SentenceTransformerEncoderWrapper(really_cut(model, size))
     if precision != "float32":
         cut = CompressionWrapper(cut, OutputDType.from_str(precision))
     results = mteb.evaluate(wrap(cut), task, cache=None, co2_tracker=False, show_progress_bar=False)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
 from st_matryoshka2d import Size, encode_sizes, sizes_ladder, truncate
@@ -127,6 +127,36 @@ def test_it_joins_a_task(tiny: SentenceTransformer) -> None:
     assert list(parts) == ["task", "distill"]
     assert parts["task"].item() == pytest.approx(alone["task"].item())
     assert parts["distill"].item() > 0
+
+
+def test_a_loss_teaches_the_full_size_alone(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    task = CoSENTLoss(model)
+    loss = RelationalDistillLoss(model, loss=task)
+    moved(model)
+    labels = torch.rand(len(BATCHES[2][0]), dtype=torch.float64)
+    parts = loss(batch(model, 2), labels)
+    full = task.compute_loss_from_embeddings([model(features)["sentence_embedding"] for features in batch(model, 2)], labels)
+    raw = MultiSizeLoss(model, task, loss.sampler.candidates, terms=[loss.terms[0]])(batch(model, 2), labels)
+    assert parts["task"].item() == pytest.approx(full.item() / 4, abs=1e-9)  # the ladder has four sizes
+    assert parts["distill"].item() == pytest.approx(raw["distill"].item(), abs=1e-9)
+    assert parts["distill"].item() > 1e-3
+    assert_gradients_close(gradients(model, parts["task"]), gradients(model, full / 4))
+    assert loss.signature == "RelationalDistillLoss(CoSENTLoss)"
+    assert loss.get_config_dict()["size_weights"] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"teacher": "labels"}, "no labels for `loss`"),
+        ({"sizes": [Size(1, 8), Size(4, 16)]}, "the full size, 4L-32d, which is not among the sizes"),
+        ({"gather_across_devices": True}, "to the wrapped loss"),
+    ],
+)
+def test_what_a_loss_does_not_go_with(tiny: SentenceTransformer, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RelationalDistillLoss(tiny, loss=CoSENTLoss(tiny), **settings)
 
 
 def test_in_the_trainer_small_sizes_come_close_and_the_teacher_stays_and_is_not_saved(

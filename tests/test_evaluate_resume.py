@@ -53,7 +53,7 @@ def test_runs_are_killed_where_something_is_left_to_do(root: Path, kind: str) ->
     assert 0 < first["held"] < texts
     assert late["signal"] == signal.SIGKILL
     assert late["held"] == texts, "all cells are there"
-    assert sum(run["signal"] in KILLED for run in runs) >= 4, seed
+    assert sum(run["signal"] in KILLED for run in runs) >= 3, seed  # some moments lie behind the end
     assert any(run["unfinished"] for run in runs), seed
 
 

@@ -169,7 +169,11 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
 ]
 
 # Variants of what others show; `make demo` runs the quick start.
-SLOW = {"train_nli.py --loss 2dmse", "train_nli.py --loss espresso", "train_sts.py --loss angle", "quickstart.py"}
+SLOW = {
+    *(f"train_nli.py --loss {loss}" for loss in ("2dmse", "espresso", "mipic")),
+    "train_sts.py --loss angle",
+    "quickstart.py",
+}
 
 
 @pytest.fixture

@@ -30,10 +30,9 @@ from st_matryoshka2d.model_card.grid import add_grid_to_model_card
 from tests.evaluator_script import SIZES, Nothing, noisy, trained
 from tests.families import TEXTS
 from tests.sts_support import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
-from tests.training_support import OLD, little_garbage
+from tests.training_support import OLD
 
 pytestmark = [
-    pytest.mark.usefixtures(little_garbage.__name__),
     # mteb's own remarks on old names.
     pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),

@@ -17,11 +17,9 @@ from transformers import TrainerCallback
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss
 from tests.families import TEXTS
 from tests.losses_support import assert_gradients_close, exact, gradients, total
-from tests.training_support import OLD, RECIPES, Watch, little_garbage, pairs, train
+from tests.training_support import OLD, RECIPES, Watch, pairs, train
 
-__all__ = ["little_garbage"]  # a fixture that is used by name
-
-pytestmark = [pytest.mark.usefixtures("little_garbage"), pytest.mark.filterwarnings("ignore:MIPICLoss trains")]
+pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
 
 
 class Gradients(TrainerCallback):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.losses import RelationalDistillLoss
 from tests.distributed_script import ACCUMULATION, CASES, RECIPES, Case, Named
+from tests.launch_support import finished_in_two
 
 Results = list[dict[str, Any]]
 
@@ -22,17 +19,7 @@ Results = list[dict[str, Any]]
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """What each of the two processes has computed."""
     folder = tmp_path_factory.mktemp("distributed")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    done = subprocess.run(
-        [*launch, "-m", "tests.distributed_script", str(folder)],
-        cwd=Path(__file__).resolve().parents[1],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    finished_in_two("tests.distributed_script", folder)
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 
 

@@ -15,14 +15,24 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.launch_support import finished
-from tests.resume_script import RESUMED, SAVED, STEPS
+from tests.resume_script import MORE_RESUMED, RESUMED, SAVED, STEPS
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all trainings."""
-    folder = tmp_path_factory.mktemp("resume")
-    finished(sys.executable, "-m", "tests.resume_script", folder)
+    """The folder of the trainings."""
+    return trainings("some", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def more_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of losses that are saved and resumed as others among `runs` are."""
+    return trainings("more", tmp_path_factory)
+
+
+def trainings(part: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(part)
+    finished(sys.executable, "-m", "tests.resume_script", folder, part)
     return folder
 
 
@@ -44,8 +54,18 @@ def names_in(file: Path) -> set[str]:
         return set(tensors.keys())
 
 
-@pytest.mark.parametrize("loss", RESUMED)
-def test_a_killed_training_is_resumed_to_the_last_bit(runs: Path, loss: str) -> None:
+every_loss = pytest.mark.parametrize(
+    ("fixture", "loss"),
+    [
+        *(("runs", loss) for loss in RESUMED),
+        *(pytest.param("more_runs", loss, marks=pytest.mark.slow) for loss in MORE_RESUMED),
+    ],
+)
+
+
+@every_loss
+def test_a_killed_training_is_resumed_to_the_last_bit(fixture: str, loss: str, request: pytest.FixtureRequest) -> None:
+    runs = request.getfixturevalue(fixture)
     signals = json.loads((runs / "signals.json").read_text())
     assert (signals[f"{loss}, whole"], signals[f"{loss}, killed"]) == (0, signal.SIGKILL)
     saved = {folder.name for folder in (runs / loss / "killed").glob("checkpoint-*")}
@@ -57,9 +77,10 @@ def test_a_killed_training_is_resumed_to_the_last_bit(runs: Path, loss: str) -> 
     assert any(name.startswith("loss") for name in whole) == (loss.startswith("MIPIC") or "dataset" in loss)
 
 
-@pytest.mark.parametrize("loss", RESUMED)
-def test_the_steps_after_the_checkpoint_are_taken(runs: Path, loss: str) -> None:
+@every_loss
+def test_the_steps_after_the_checkpoint_are_taken(fixture: str, loss: str, request: pytest.FixtureRequest) -> None:
     """Otherwise the test above would compare two copies of the checkpoint."""
+    runs = request.getfixturevalue(fixture)
     checkpoint, final = (runs / loss / "killed" / f"checkpoint-{step}" for step in (SAVED, STEPS))
     before, after = (load_file(folder / "model.safetensors") for folder in (checkpoint, final))
     moved = different(before, after)
@@ -76,7 +97,7 @@ def test_without_the_callback_the_user_is_warned_and_the_result_differs(runs: Pa
     whole = ends(runs, "MIPIC, whole")
     assert "loss/terms.0.P.4" in different(whole, ends(runs, "unsaved, resumed"))
     assert different(ends(runs, "MIPIC, whole", "model"), ends(runs, "unsaved, resumed", "model"))
-    for name in ("MIPIC, whole", "MIPIC, resumed", "a loss for each dataset, whole", "Starbucks, whole"):
+    for name in ("MIPIC, whole", "MIPIC, resumed", "a loss for each dataset, whole", "2DMSE, whole"):
         assert said(runs, name)["said"] == [], name
 
 
@@ -89,7 +110,7 @@ def test_no_saved_model_holds_parameters_of_the_loss(runs: Path) -> None:
     own = {name.removeprefix("loss/") for name in ends(runs, "MIPIC, whole", "loss/")}
     assert names_in(runs / "MIPIC" / "whole" / f"checkpoint-{SAVED}" / "loss.safetensors") == own
     assert not list((runs / "MIPIC" / "whole" / "final").rglob("loss.safetensors"))
-    assert not list((runs / "Starbucks").rglob("loss.safetensors"))
+    assert not list((runs / "2DMSE").rglob("loss.safetensors"))
 
 
 def test_losses_of_several_datasets_are_saved_under_their_names(runs: Path) -> None:

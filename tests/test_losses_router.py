@@ -19,11 +19,9 @@ from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, Relat
 from tests import families
 from tests.families import TEXTS
 from tests.losses_support import assert_gradients_close, gradients, total
-from tests.training_support import OLD, RECIPES, Watch, cut_by_hand, little_garbage, train
+from tests.training_support import OLD, RECIPES, Watch, cut_by_hand, train
 
-__all__ = ["little_garbage"]  # a fixture that is used by name
-
-pytestmark = [pytest.mark.usefixtures("little_garbage"), pytest.mark.filterwarnings("ignore:MIPICLoss trains")]
+pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
 
 Modules = list[nn.Module]
 

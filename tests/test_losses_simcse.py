@@ -16,11 +16,9 @@ from st_matryoshka2d import Size
 from st_matryoshka2d.losses import MultiSizeLoss, Step, Term
 from tests.families import TEXTS
 from tests.losses_support import assert_gradients_close, gradients, total
-from tests.training_support import RECIPES, cut_by_hand, little_garbage, train
+from tests.training_support import RECIPES, cut_by_hand, train
 
-__all__ = ["little_garbage"]  # a fixture that is used by name
-
-pytestmark = [pytest.mark.usefixtures("little_garbage"), pytest.mark.filterwarnings("ignore:MIPICLoss trains")]
+pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
 
 TRAINED = {"Starbucks": Size(2, 8), "MIPIC": Size(4, 8)}
 

@@ -83,8 +83,15 @@ def test_whole_files_are_looked_at_too(folder: Path, hub: Hub, loader: Loader) -
     assert "ends at byte" in refused(hub, loader)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["header", "tensors"])
-@pytest.mark.parametrize("name", MISBEHAVING)
+# Silence is waited for several times.
+@pytest.mark.parametrize(
+    ("name", "late"),
+    [
+        pytest.param(name, late, marks=[pytest.mark.slow] if (name, late) == ("silent", False) else [])
+        for name in MISBEHAVING
+        for late in (False, True)
+    ],
+)
 def test_servers_that_misbehave(name: str, late: bool, folder: Path, hub: Hub, loader: Loader) -> None:
     manners, error, words = MISBEHAVING[name]
     begin = 8 + int.from_bytes((folder / "model.safetensors").read_bytes()[:8], "little")
@@ -117,8 +124,13 @@ def test_a_broken_file_of_a_module_after_the_transformer(folder: Path, hub: Hub,
     assert "2_Dense/model.safetensors" in refused(hub, loader)
 
 
-def test_every_kind_of_broken_file_is_refused_over_http(folder: Path, hub: Hub, loader: Loader) -> None:
-    for kind, file in broken_files(len(BROKEN), seed=5):
+# What is read over HTTP is looked at as files are, and these are tested with every kind in large numbers.
+every = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+
+
+@every
+def test_every_kind_of_broken_file_is_refused_over_http(step: int, folder: Path, hub: Hub, loader: Loader) -> None:
+    for kind, file in broken_files(len(BROKEN), seed=5)[::step]:
         (folder / "model.safetensors").write_bytes(file)
         hub.reset(commit=next(commits))
         assert "model.safetensors" in refused(hub, loader), kind
@@ -130,8 +142,11 @@ def sharded(folder: Path) -> Path:
     return folder
 
 
-def test_every_kind_of_broken_index_or_shard_is_refused_over_http(sharded: Path, hub: Hub, loader: Loader) -> None:
-    for kind, files in broken_checkpoints(len(SHARDED), seed=6):
+@every
+def test_every_kind_of_broken_index_or_shard_is_refused_over_http(
+    step: int, sharded: Path, hub: Hub, loader: Loader
+) -> None:
+    for kind, files in broken_checkpoints(len(SHARDED), seed=6)[::step]:
         for path in sharded.glob("model*"):
             path.unlink()
         for name, content in files.items():

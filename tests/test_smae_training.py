@@ -17,32 +17,24 @@ from transformers import Trainer, TrainingArguments
 
 from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SMAETrainer
 from tests import families
-from tests.launch_support import finished
+from tests.launch_support import finished, finished_in_two
 from tests.smae_script import SAVED, SEEDS, STEPS
 from tests.smae_support import batch, masked_lm, rows, trainer
-from tests.training_support import little_garbage
-
-__all__ = ["little_garbage"]  # a fixture that is used by name
-
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
-
-def launched(command: list[str], mode: str, folder: Path) -> Path:
-    finished(*command, "-m", "tests.smae_script", mode, folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of trainings that run through, are killed, and are resumed."""
-    return launched([sys.executable], "killed", tmp_path_factory.mktemp("killed"))
+    folder = tmp_path_factory.mktemp("killed")
+    finished(sys.executable, "-m", "tests.smae_script", "killed", folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes ended with."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    folder = launched(launch, "processes", tmp_path_factory.mktemp("processes"))
+    folder = tmp_path_factory.mktemp("processes")
+    finished_in_two("tests.smae_script", "processes", folder)
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 
 

@@ -72,8 +72,10 @@ LABELS = [
 
 
 @pytest.mark.parametrize("mock", MOCKS)
-def test_mtebs_own_mock_tasks(minilm: SentenceTransformer, mock: type[Any]) -> None:
-    sizes = random_sizes(minilm, count=2)
+def test_mtebs_own_mock_tasks(minilm: SentenceTransformer, mock: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for repetitions in ("n_experiments", "n_clusters"):  # ten by default
+        monkeypatch.setattr(mock, repetitions, 2, raising=False)
+    sizes = random_sizes(minilm)
     assert_grid_is_mteb(quiet(minilm, mock(), sizes=sizes), minilm, mock, sizes)
 
 
@@ -89,5 +91,5 @@ def test_tasks_with_some_structure(tiny: SentenceTransformer, make_task: MakeTas
 
 @pytest.mark.parametrize("make_task", [search.LocalRetrieval, labels.BinaryClassification, labels.LocalClustering])
 def test_a_pretrained_model(minilm: SentenceTransformer, make_task: MakeTask) -> None:
-    sizes = random_sizes(minilm, count=2)
+    sizes = random_sizes(minilm)
     assert_grid_is_mteb(quiet(minilm, make_task(), sizes=sizes), minilm, make_task, sizes)

@@ -62,9 +62,16 @@ def test_a_corpus_in_many_chunks(skewed: SentenceTransformer, similarity: str) -
     assert_grid_is_mteb(grid, skewed, search.FewResults, sizes)
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("make_task", [search.LocalRetrieval, labels.LocalClassification, labels.LocalClustering])
-def test_a_head_that_normalizes(normalized: SentenceTransformer, similarity: str, make_task: MakeTask) -> None:
+@pytest.mark.parametrize(
+    ("make_task", "similarity"),
+    [
+        (search.LocalRetrieval, "cosine"),
+        (search.LocalRetrieval, "dot"),
+        (labels.BinaryClassification, "cosine"),
+        (labels.LocalClustering, "cosine"),
+    ],
+)
+def test_a_head_that_normalizes(normalized: SentenceTransformer, make_task: MakeTask, similarity: str) -> None:
     """A prefix of a normalized embedding is not normalized again."""
     normalized.similarity_fn_name = similarity  # type: ignore[assignment]
     sizes = [Size(2, 9), Size(4, 24)]
@@ -112,7 +119,7 @@ def test_pooling_that_leaves_the_prompt_out(tiny: SentenceTransformer) -> None:
 
 
 PRECISIONS = ["float32", "int8", "binary"]
-PRECISE = [LocalSTS, search.LocalRetrieval, search.LocalReranking, labels.LocalClassification, labels.LocalClustering]
+PRECISE = [LocalSTS, search.LocalRetrieval, search.LocalReranking, labels.BinaryClassification, labels.LocalClustering]
 PRECISE += [labels.LocalPairs, labels.LocalBitext]
 
 

@@ -155,7 +155,7 @@ def test_data_as_they_are_found(tiny: SentenceTransformer, make_task: MakeTask) 
 
 @pytest.mark.parametrize("kind", [OldForm, Gaps])
 def test_they_in_many_chunks(tiny: SentenceTransformer, kind: MakeTask) -> None:
-    sizes = random_sizes(tiny, count=2)
+    sizes = random_sizes(tiny)
     assert_grid_is_mteb(quiet(tiny, kind(), sizes=sizes, corpus_chunk_size=9), tiny, kind, sizes)
 
 

@@ -28,7 +28,7 @@ def test_a_corpus_in_many_chunks_gives_what_one_chunk_gives(tiny: SentenceTransf
 
 @pytest.mark.parametrize("batch_size", [1, 5, 1000])
 def test_any_batch_size(tiny: SentenceTransformer, batch_size: int) -> None:
-    sizes = random_sizes(tiny, count=2)
+    sizes = random_sizes(tiny)
     for make_task in (search.FewResults, labels.BinaryClassification):
         grid = quiet(tiny, make_task(), sizes=sizes, batch_size=batch_size)
         assert_grid_is_mteb(grid, tiny, make_task, sizes)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import (
@@ -45,15 +43,6 @@ RECIPES: dict[str, Make] = {
     "MIPIC": lambda model, **kw: MIPICLoss(model, MultipleNegativesRankingLoss(model), **kw),
     "RelationalDistill": lambda model, **kw: RelationalDistillLoss(model, temperature=0.2, **kw),
 }
-
-
-@pytest.fixture(scope="module")
-def little_garbage() -> Iterator[None]:
-    """The Trainer collects garbage whenever it starts, and looks at all that was ever imported: most of a short run."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def pairs() -> Dataset:

@@ -26,7 +26,8 @@ __all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "SEPARATE"]
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
 
-BEST = "distillation"
+# What this package recommends where there are labels.
+BEST = "distillation with labels"
 
 
 def contrastive(model: SentenceTransformer) -> nn.Module:
@@ -63,6 +64,7 @@ METHODS: dict[str, Loss | None] = {
     "Starbucks": lambda model: StarbucksLoss(model, contrastive(model)),
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
+    BEST: lambda model: RelationalDistillLoss(model, loss=contrastive(model)),
     "Starbucks and distillation": both,
 }
 

@@ -52,6 +52,7 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
         batch_sampler="no_duplicates",
         seed=seed,
         bf16=options.bf16,
+        use_cpu=options.device == "cpu",
         save_strategy="no",
         report_to="none",
         dataloader_pin_memory=False,

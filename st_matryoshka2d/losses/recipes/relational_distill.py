@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from sentence_transformers import SentenceTransformer
+from torch import nn
 
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.losses.distillation import NoTask, RelationalDistill
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
-from st_matryoshka2d.sizes import Size, sizes_ladder
+from st_matryoshka2d.sizes import Size, full_size, sizes_ladder, validate_sizes
 
 __all__ = ["RelationalDistillLoss"]
 
@@ -23,8 +24,11 @@ class RelationalDistillLoss(MultiSizeLoss):
         t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
 
     with t from the frozen teacher's full embeddings of all texts of the batch and s from the student's at (n, d). The full
-    size stays what it was, and small sizes come close to it: the quickest way in for a model that is already good. To add
-    it to a task with labels, pass `RelationalDistill()` as a term to `MultiSizeLoss`.
+    size stays what it was, and small sizes come close to it: the quickest way in for a model that is already good.
+
+    Where there are labels, a wrapped loss may teach the full size what they say, which the small sizes follow:
+    :math:`\frac{1}{|S|} loss(v_N^D)` is added. It is not trained at small sizes, where it did no good. For other mixtures
+    pass `RelationalDistill()` as a term to `MultiSizeLoss`.
 
     Args:
         model: The model to train.
@@ -33,16 +37,24 @@ class RelationalDistillLoss(MultiSizeLoss):
         sizes: S; None for `sizes_ladder(model)`.
         temperature: Of both softmaxes, in units of cosine similarity.
         mini_batch_size: Texts embedded at once, with gradient caching; None for no caching.
-        gather_across_devices: Whether texts are compared with those of all processes.
+        gather_across_devices: Whether texts are compared with those of all processes; with a wrapped loss, that says so.
+        loss: Trained at the full size, which has to be one of S; built on the same model. None for no labels.
 
     Inputs:
-        One or more text columns; no labels, but for `teacher="labels"`.
+        One or more text columns; no labels, but for `teacher="labels"`. With a wrapped loss what that takes.
+
+    Raises:
+        ValueError: A wrapped loss where the labels are the teacher's, without the full size among S, or with
+            `gather_across_devices=True`, which is to be said to it.
 
     Example:
         >>> from datasets import Dataset
         >>> from sentence_transformers import SentenceTransformerTrainer
         >>> dataset = Dataset.from_dict({"text": ["a cat", "a dog", "it rains", "it snows"]})
         >>> trainer = SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=RelationalDistillLoss(model))
+
+        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> with_labels = RelationalDistillLoss(model, loss=MultipleNegativesRankingLoss(model))
     """
 
     def __init__(
@@ -53,17 +65,34 @@ class RelationalDistillLoss(MultiSizeLoss):
         temperature: float = 0.05,
         mini_batch_size: int | None = None,
         gather_across_devices: bool = False,
+        loss: nn.Module | None = None,
     ) -> None:
         routes_of(model)
+        full = full_size(model)
+        sizes = sizes_ladder(model) if sizes is None else validate_sizes(sizes, full)
+        if loss is not None:
+            _check(full, sizes, teacher, gather_across_devices)
         super().__init__(
             model,
-            NoTask(gather_across_devices),
-            sizes=sizes_ladder(model) if sizes is None else sizes,
+            NoTask(gather_across_devices) if loss is None else loss,
+            sizes=sizes,
+            size_weights=None if loss is None else [float(size == full) for size in sizes],
             terms=[RelationalDistill(teacher, temperature=temperature, mini_batch_size=mini_batch_size)],
             mini_batch_size=mini_batch_size,
         )
 
     @property
     def signature(self) -> str:
-        """This class alone: it wraps no loss."""
-        return type(self).__name__
+        """This class, around a loss if it wraps one."""
+        return type(self).__name__ if isinstance(self.loss, NoTask) else super().signature
+
+
+def _check(full: Size, sizes: Sequence[Size], teacher: object, gather_across_devices: bool) -> None:
+    if teacher == "labels":
+        raise ValueError("The label column holds the teacher's embeddings, so that there are no labels for `loss`.")
+    if full not in sizes:
+        raise ValueError(
+            f"`loss` is trained at the full size, {full}, which is not among the sizes: add it, or leave out `loss`."
+        )
+    if gather_across_devices:
+        raise ValueError("Say gather_across_devices=True to the wrapped loss: its texts and the teacher's are the same.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +94,36 @@ def test_the_papers_two_tables_have_one_mean(method: str) -> None:
     """Whatever was copied wrongly from one of them would show."""
     by_set, by_rung = list(STARBUCKS_BY_SET[method].values()), STARBUCKS_BY_RUNG[method]
     assert np.mean(by_set) == pytest.approx(np.mean(by_rung), abs=0.02)
+
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = ROOT / "benchmarks" / "results" / "reproduce" / "100x64" / "README.md"
+README = {
+    "cut without training": "cut",
+    "`TwoDMSELoss`": "2DMSE",
+    "six models, one trained for each size": "separate",
+    "`StarbucksLoss`": "Starbucks",
+    "`RelationalDistillLoss(model, loss=...)`": "distillation with labels",
+}
+
+
+def numbers(lines: list[str], name: str) -> list[str]:
+    line = next(line for line in lines if line.startswith(f"| {name} |"))
+    return re.findall(r"\d+\.\d", line.removeprefix(f"| {name} |"))
+
+
+def test_the_docs_print_what_the_report_has() -> None:
+    found = PUBLISHED.read_text(encoding="utf-8").splitlines()
+    printed = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A better recipe")[0].splitlines()
+    rows = [line for line in printed if line.startswith("|")]
+    assert len(rows) > 10
+    assert set(rows) <= set(found)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    for name, method in README.items():
+        assert numbers(readme, name) == numbers(found, method)
+
+
+def test_the_report_is_what_its_scores_make(tmp_path: Path) -> None:
+    shutil.copytree(PUBLISHED.parent / "scores", tmp_path / "scores")
+    about = PUBLISHED.read_text(encoding="utf-8").splitlines()[2]
+    assert write(tmp_path, [*METHODS, *ABLATIONS], LADDER, about) == PUBLISHED.read_text(encoding="utf-8")

@@ -49,8 +49,8 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     for suite in [name for name in ("sts", "retrieval", "classification", "choosing") if name in set(scores["suite"])]:
         lines += compared(scores[scores["suite"] == suite], suite, ladder)
     sts, truncated = (scores[scores["suite"] == suite] for suite in ("sts", "truncation"))
-    lines += ["", "## What leaving a part out changes, points", ""]
-    lines += ablations(sts, ABLATIONS_BY_SIZE, ABLATED_ON)
+    left_out = ablations(sts, ABLATIONS_BY_SIZE, ABLATED_ON)
+    lines += ["", "## What leaving a part out changes, points", "", *left_out] if left_out else []
     draw_maps(sts, MAPS, folder)
     draw_grids(sts, [BEST], folder)
     whole = sts[~sts["method"].isin(ABLATIONS_BY_SIZE)]

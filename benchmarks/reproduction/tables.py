@@ -60,7 +60,7 @@ def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mappi
 
 
 def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: dict[str, list[str]]) -> list[str]:
-    """What leaving a part out changes, in points, here and in the paper.
+    """What leaving a part out changes, in points, here and in the paper; no line where nothing was left out.
 
     Args:
         scores: method, task, size, score.
@@ -78,7 +78,7 @@ def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: d
                 [name, size, f"{gap:+.2f}", f"{theirs:+.2f}"]
                 for (size, theirs), gap in zip(by_size.items(), gaps, strict=True)
             ]
-    return markdown(rows)
+    return markdown(rows) if len(rows) > 1 else []
 
 
 def markdown(rows: list[list[str]]) -> list[str]:

@@ -103,6 +103,7 @@ README = {
     "`TwoDMSELoss`": "2DMSE",
     "six models, one trained for each size": "separate",
     "`StarbucksLoss`": "Starbucks",
+    "`RelationalDistillLoss(model)`, no labels": "distillation",
     "`RelationalDistillLoss(model, loss=...)`": "distillation with labels",
 }
 

@@ -26,9 +26,9 @@ class RelationalDistillLoss(MultiSizeLoss):
     with t from the frozen teacher's full embeddings of all texts of the batch and s from the student's at (n, d). The full
     size stays what it was, and small sizes come close to it: the quickest way in for a model that is already good.
 
-    Where there are labels, a wrapped loss may teach the full size what they say, which the small sizes follow:
-    :math:`\frac{1}{|S|} loss(v_N^D)` is added. It is not trained at small sizes, where it did no good. For other mixtures
-    pass `RelationalDistill()` as a term to `MultiSizeLoss`.
+    Where there are labels, a wrapped loss may teach the full size what they say: :math:`\frac{1}{|S|} loss(v_N^D)` is
+    added. The small sizes go on learning from the teacher alone. For other mixtures pass `RelationalDistill()` as a term to
+    `MultiSizeLoss`.
 
     Args:
         model: The model to train.

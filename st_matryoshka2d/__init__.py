@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.model_card.grid import add_grid_to_model_card as add_grid_to_model_card
     from st_matryoshka2d.model_card.sizes import add_sizes_to_model_card as add_sizes_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
+    from st_matryoshka2d.rotation import rotate as rotate
     from st_matryoshka2d.sizes import Size as Size
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
     from st_matryoshka2d.submodel import truncate as truncate
@@ -48,6 +49,7 @@ _HOME = {
     "load": "loading",
     "plot_speedup": "plots.speedup",
     "retrieval_task": "evaluation.own_data.retrieval",
+    "rotate": "rotation",
     "sizes_ladder": "sizes",
     "sts_task": "evaluation.own_data.sts",
     "truncate": "submodel",
@@ -71,6 +73,7 @@ __all__ = [
     "load",
     "plot_speedup",
     "retrieval_task",
+    "rotate",
     "sizes_ladder",
     "sts_task",
     "truncate",

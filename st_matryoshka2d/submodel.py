@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, within
 from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
-__all__ = ["cut_to", "narrow", "pipeline_at_depth", "require_one", "truncate"]
+__all__ = ["cut_to", "narrow", "pipeline_at_depth", "require_one", "truncate", "with_modules"]
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
@@ -89,17 +90,28 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pip
     """
     (name, first), *head = model.named_children()
     start = _first_at_depth(first, num_layers)
-    modules: Any = OrderedDict([(name, start), *((path, share_memory(module)) for path, module in head)])
+    return with_modules(model, {name: start, **{path: share_memory(module) for path, module in head}}, cls)
+
+
+def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Pipeline]) -> Pipeline:
+    """A pipeline of other modules, that in all else is as the model.
+
+    Args:
+        model: Whose prompts, similarity, device and mode to take.
+        modules: By name, in order.
+        cls: What to make.
+    """
+    ordered: Any = OrderedDict(modules)
     prompts: Any = dict(model.prompts)
-    cut = cls(
-        modules=modules,
+    made = cls(
+        modules=ordered,
         device=str(model.device),
         prompts=prompts,
         default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name,
     )
-    cut.module_kwargs = model.module_kwargs
-    return cut.train(model.training)
+    made.module_kwargs = model.module_kwargs
+    return made.train(model.training)
 
 
 def _first_at_depth(first: Any, num_layers: int) -> nn.Module:

@@ -1,0 +1,138 @@
+"""A rotation behind a model, after which its first coordinates are worth most: small sizes without training the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.util import cos_sim
+from torch import Tensor, nn
+from tqdm.auto import trange
+
+from st_matryoshka2d.backbone import share_memory
+from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.encode import encode_sizes
+from st_matryoshka2d.layers import trailing_normalize, transformer_of
+from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
+from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
+from st_matryoshka2d.submodel import with_modules
+
+__all__ = ["rotate"]
+
+_TEXTS_AT_ONCE = 1000  # compared with each other in a step
+_LEARNING_RATE = 1e-2
+_TEMPERATURE = 0.05
+
+
+def rotate(
+    model: SentenceTransformer,
+    texts: Iterable[str],
+    sizes: Sequence[Size] | None = None,
+    *,
+    steps: int = 200,
+    batch_size: int = 32,
+    show_progress_bar: bool = False,
+) -> SentenceTransformer:
+    r"""Make a model's first coordinates worth most, by a rotation that changes nothing at the full width. No labels.
+
+    .. math::
+        R = \arg\min_{R^\top R = I} \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B}
+        KLDiv(softmax_{j \ne i}(\cos((R z_i^n)_{1:d}, (R z_j^n)_{1:d}) / \tau); softmax_{j \ne i}(\cos(z_i^N, z_j^N) / \tau))
+
+    with z^n the embedding of a text after n layers, B = 1000 texts in a step and :math:`\tau = 0.05`: the relational
+    distillation of `RelationalDistillLoss`, of one matrix. Each text goes through the model once, which is most of the
+    time. With the full width, at any depth, cosine similarities, dot products and Euclidean distances are what they were.
+
+    The rotation is a `Dense` module in front of the final `Normalize`: it is saved, loaded, cut and trained like any other,
+    and losses that train small sizes start from much better ones.
+
+    Args:
+        model: Any `SentenceTransformer` that starts with a `Transformer`. It is not changed; the result shares its weights'
+            memory.
+        texts: A sample of what will be embedded; some thousands.
+        sizes: S, what the rotation is for; None for `sizes_ladder(model)`. Those of the full width do not depend on it.
+        steps: How often it is improved.
+        batch_size: Texts in a batch of the model.
+        show_progress_bar: Show one while texts are embedded, and one for the steps.
+
+    Returns:
+        A plain `SentenceTransformer`. Vectors that the model made before cannot be compared with those it makes now.
+
+    Raises:
+        TypeError: `texts` is one string, or the model is not a `SentenceTransformer`.
+        ValueError: There are not even three different texts, no size is narrower than the model, the model has a
+            `truncate_dim`, or its embeddings are not finite.
+
+    Example:
+        >>> texts = [f"{n} cats and {n % 7} dogs" for n in range(40)]
+        >>> rotated = rotate(model, texts, [Size(3, 64), Size(6, 32)], steps=5)
+        >>> print(*(type(module).__name__ for module in rotated))
+        Transformer Pooling Dense Normalize
+    """
+    transformer_of(model)
+    sample, narrow = _checked(model, texts, sizes)
+    full = full_size(model)
+    depths = sorted({full.num_layers, *(size.num_layers for size in narrow)})
+    whole = {num_layers: Size(num_layers, full.dim) for num_layers in depths}
+    embedded = encode_sizes(model, sample, whole.values(), batch_size=batch_size, show_progress_bar=show_progress_bar)
+    by_layer = {n: torch.from_numpy(embedded[size]).to(model.device) for n, size in whole.items()}
+    with torch.random.fork_rng([]):  # new modules draw weights, which are replaced at once
+        rotation = _best_rotation(by_layer, narrow, positive_int(steps, "steps"), show_progress_bar).to(model.dtype)
+        dense = Dense(full.dim, full.dim, bias=False, activation_function=nn.Identity(), init_weight=rotation)
+    modules = [share_memory(module) for module in model.children()]
+    modules.insert(len(modules) - len(trailing_normalize(model)), dense)
+    rotated = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
+    rotated.model_card_data.citations = dict(model.model_card_data.citations)
+    return rotated
+
+
+def _checked(model: SentenceTransformer, texts: Iterable[str], sizes: Sequence[Size] | None) -> tuple[list[str], list[Size]]:
+    """Different texts, and the sizes that a rotation makes a difference to."""
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of texts, got one string.")
+    if model.truncate_dim is not None:
+        raise ValueError(
+            f"The model has truncate_dim={model.truncate_dim}, which cuts off what a rotation chooses from. "
+            "Rotate the model with truncate_dim = None, and cut it afterwards."
+        )
+    sample = list(dict.fromkeys(texts))
+    if len(sample) < 3:
+        raise ValueError(f"How texts relate to each other shows in three or more different ones, got {len(sample)}.")
+    full = full_size(model)
+    chosen = sizes_ladder(model) if sizes is None else validate_sizes(sizes, full)
+    narrow = [size for size in chosen if size.dim < full.dim]
+    if not narrow:
+        raise ValueError(f"All sizes have the full width, {full.dim}, which no rotation changes: name narrower ones.")
+    return sample, narrow
+
+
+def _best_rotation(
+    by_layer: Mapping[int, Float[Tensor, "texts dim"]], sizes: Sequence[Size], steps: int, show_progress_bar: bool
+) -> Float[Tensor, "dim dim"]:
+    """The orthogonal matrix of least divergence, found by gradient descent from the identity."""
+    full = by_layer[max(by_layer)]
+    if not all(embeddings.isfinite().all() for embeddings in by_layer.values()):
+        raise ValueError("The model's embeddings of the texts are not all finite.")
+    turn = nn.Linear(full.shape[1], full.shape[1], bias=False, device=full.device)
+    nn.utils.parametrizations.orthogonal(turn, orthogonal_map="cayley")
+    turn.weight = torch.eye(full.shape[1], device=full.device)
+    optimizer = torch.optim.Adam(turn.parameters(), lr=_LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, steps)
+    draw = torch.Generator().manual_seed(0)
+    for _ in trange(steps, desc="Rotation", disable=not show_progress_bar):
+        batch = torch.randperm(len(full), generator=draw)[:_TEXTS_AT_ONCE].to(full.device)
+        target = score_logits([full[batch]], cos_sim)
+        weight = turn.weight.T
+        cuts = [by_layer[size.num_layers][batch] @ prefix(weight, size.dim) for size in sizes]
+        students = [score_logits([cut], cos_sim) for cut in cuts]
+        loss = torch.stack([kl_divergence(student, target, _TEMPERATURE) for student in students]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    left, _, right = torch.linalg.svd(turn.weight.detach().double())  # rounding is gone: as orthogonal as can be
+    best: Tensor = left @ right
+    return best.float().contiguous()

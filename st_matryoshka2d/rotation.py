@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -46,8 +47,8 @@ def rotate(
     distillation of `RelationalDistillLoss`, of one matrix. Each text goes through the model once, which is most of the
     time. With the full width, at any depth, cosine similarities, dot products and Euclidean distances are what they were.
 
-    The rotation is a `Dense` module in front of the final `Normalize`: it is saved, loaded, cut and trained like any other,
-    and losses that train small sizes start from much better ones.
+    The rotation is a `Dense` module in front of the final `Normalize`, or goes into the one that is there if that is linear.
+    It is saved, loaded, cut and trained like any other. It helps before training and again after it.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`. It is not changed; the result shares its weights'
@@ -79,11 +80,9 @@ def rotate(
     whole = {num_layers: Size(num_layers, full.dim) for num_layers in depths}
     embedded = encode_sizes(model, sample, whole.values(), batch_size=batch_size, show_progress_bar=show_progress_bar)
     by_layer = {n: torch.from_numpy(embedded[size]).to(model.device) for n, size in whole.items()}
-    with torch.random.fork_rng([]):  # new modules draw weights, which are replaced at once
-        rotation = _best_rotation(by_layer, narrow, positive_int(steps, "steps"), show_progress_bar).to(model.dtype)
-        dense = Dense(full.dim, full.dim, bias=False, activation_function=nn.Identity(), init_weight=rotation)
+    rotation = _best_rotation(by_layer, narrow, positive_int(steps, "steps"), show_progress_bar).to(model.dtype)
     modules = [share_memory(module) for module in model.children()]
-    modules.insert(len(modules) - len(trailing_normalize(model)), dense)
+    _place(rotation, modules, len(modules) - len(trailing_normalize(model)))
     rotated = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
     rotated.model_card_data.citations = dict(model.model_card_data.citations)
     return rotated
@@ -109,6 +108,21 @@ def _checked(model: SentenceTransformer, texts: Iterable[str], sizes: Sequence[S
     return sample, narrow
 
 
+def _place(rotation: Float[Tensor, "dim dim"], modules: list[nn.Module], end: int) -> None:
+    """As a module before the end, or as part of the one that is there, if that is linear."""
+    last: Any = modules[end - 1]
+    names = ("module_input_name", "module_output_name", "use_residual")
+    as_usual = [getattr(last, name, None) for name in names] == ["sentence_embedding", "sentence_embedding", False]
+    if isinstance(last, Dense) and as_usual and isinstance(last.activation_function, nn.Identity):
+        last.linear.weight = nn.Parameter(rotation @ last.linear.weight.detach())
+        if last.bias:
+            last.linear.bias = nn.Parameter(rotation @ last.linear.bias.detach())
+        return
+    with torch.random.fork_rng([]):  # likewise
+        dense = Dense(len(rotation), len(rotation), bias=False, activation_function=nn.Identity(), init_weight=rotation)
+    modules.insert(end, dense)
+
+
 def _best_rotation(
     by_layer: Mapping[int, Float[Tensor, "texts dim"]], sizes: Sequence[Size], steps: int, show_progress_bar: bool
 ) -> Float[Tensor, "dim dim"]:
@@ -116,7 +130,8 @@ def _best_rotation(
     full = by_layer[max(by_layer)]
     if not all(embeddings.isfinite().all() for embeddings in by_layer.values()):
         raise ValueError("The model's embeddings of the texts are not all finite.")
-    turn = nn.Linear(full.shape[1], full.shape[1], bias=False, device=full.device)
+    with torch.random.fork_rng([]):  # it draws weights, which are replaced at once
+        turn = nn.Linear(full.shape[1], full.shape[1], bias=False, device=full.device)
     nn.utils.parametrizations.orthogonal(turn, orthogonal_map="cayley")
     turn.weight = torch.eye(full.shape[1], device=full.device)
     optimizer = torch.optim.Adam(turn.parameters(), lr=_LEARNING_RATE)

@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from torch import Tensor
+from torch import Tensor, nn
 
 from st_matryoshka2d import Size, evaluate, load, rotate, sizes_ladder, sts_task, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss, StarbucksLoss
@@ -102,6 +102,37 @@ def test_the_map_stands_before_the_last_normalize(tiny: SentenceTransformer) -> 
     assert np.linalg.norm(rotated.encode(OTHERS), axis=1) == pytest.approx(1)
     with_prompts = rotate(tiny, TEXTS, SIZES, steps=5)
     assert (with_prompts.prompts, with_prompts.default_prompt_name) == (tiny.prompts, "query")
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_linear_module_takes_the_rotation_in(tiny: SentenceTransformer, bias: bool) -> None:
+    dense = Dense(32, 24, bias=bias, activation_function=nn.Identity())
+    model = SentenceTransformer(modules=[*tiny.children(), dense, Normalize()], device="cpu")
+    before = model.encode(OTHERS)
+    rotated = rotate(model, TEXTS, SIZES, steps=5)
+    after = rotated.encode(OTHERS)
+    assert [type(module) for module in rotated.children()] == [type(module) for module in model.children()]
+    assert np.abs(after @ after.T - before @ before.T).max() < 1e-5
+    assert np.abs(after - before).max() > 0.01
+    assert np.array_equal(model.encode(OTHERS), before)
+
+
+@pytest.mark.parametrize(
+    "dense",
+    [
+        lambda: Dense(32, 32, activation_function=nn.Tanh()),
+        lambda: Dense(32, 32, activation_function=nn.Identity(), use_residual=True),
+        lambda: Dense(32, 32, activation_function=nn.Identity(), module_output_name="other"),
+    ],
+    ids=["tanh", "residual", "other output"],
+)
+def test_another_module_does_not(tiny: SentenceTransformer, dense: Callable[[], Dense]) -> None:
+    model = SentenceTransformer(modules=[*tiny.children(), dense()], device="cpu")
+    before = model.encode(OTHERS)
+    rotated = rotate(model, TEXTS, SIZES, steps=5)
+    after = rotated.encode(OTHERS)
+    assert len(rotated) == len(model) + 1
+    assert np.abs(after @ after.T - before @ before.T).max() < 1e-5 * np.abs(before @ before.T).max()
 
 
 def test_a_saved_cut_needs_nothing_of_this_package(tiny: SentenceTransformer, tmp_path: Path) -> None:

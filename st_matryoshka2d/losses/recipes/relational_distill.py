@@ -26,8 +26,8 @@ class RelationalDistillLoss(MultiSizeLoss):
     with t from the frozen teacher's full embeddings of all texts of the batch and s from the student's at (n, d). The full
     size stays what it was, and small sizes come close to it: the quickest way in for a model that is already good.
 
-    Where there are labels, a wrapped loss may teach the full size what they say: :math:`\frac{1}{|S|} loss(v_N^D)` is
-    added. The small sizes go on learning from the teacher alone. For other mixtures pass `RelationalDistill()` as a term to
+    Where there are labels, a wrapped loss may teach the full size what they say: :math:`loss(v_N^D)` is added. The
+    small sizes go on learning from the teacher alone. For other mixtures pass `RelationalDistill()` as a term to
     `MultiSizeLoss`.
 
     Args:
@@ -76,7 +76,8 @@ class RelationalDistillLoss(MultiSizeLoss):
             model,
             NoTask(gather_across_devices) if loss is None else loss,
             sizes=sizes,
-            size_weights=None if loss is None else [float(size == full) for size in sizes],
+            # The mean over the sizes is taken after weighting: the full one counts once.
+            size_weights=None if loss is None else [float(len(sizes) * (size == full)) for size in sizes],
             terms=[RelationalDistill(teacher, temperature=temperature, mini_batch_size=mini_batch_size)],
             mini_batch_size=mini_batch_size,
         )

@@ -1,7 +1,7 @@
 """Train a model for a ladder of sizes on NLI triplets, with the loss of your choice.
 
     python examples/train_nli.py                                # Starbucks, one epoch of sentence-transformers/all-nli
-    python examples/train_nli.py --loss distill --steps 200     # needs no labels: for a model that is good as a whole
+    python examples/train_nli.py --loss distill --steps 200     # for a model that is good as a whole: it stays the teacher
     python examples/train_nli.py --model google-bert/bert-base-uncased --data "mine/*.parquet"
     torchrun --nproc-per-node 4 examples/train_nli.py           # four GPUs; so does `accelerate launch`
     python examples/train_nli.py --loss mipic --smoke           # two steps, offline
@@ -48,11 +48,11 @@ sizes = sizes_ladder(model)
 before = evaluate(model, task, sizes=sizes)
 
 # Processes share their embeddings: the gradients are those of one batch of 128, whatever the number of GPUs.
-several = processes > 1
+task_loss = MultipleNegativesRankingLoss(model, gather_across_devices=processes > 1)
 if options.loss == "distill":
-    loss = ours.RelationalDistillLoss(model, gather_across_devices=several)
+    loss = ours.RelationalDistillLoss(model, loss=task_loss)  # without a loss, of raw text
 else:
-    loss = PAPERS[options.loss](model, MultipleNegativesRankingLoss(model, gather_across_devices=several))
+    loss = PAPERS[options.loss](model, task_loss)
 
 # Starbucks, Table 5. Add mini_batch_size=32 to the loss where 128 triplets are too many for the memory.
 arguments = SentenceTransformerTrainingArguments(

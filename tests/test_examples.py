@@ -101,6 +101,16 @@ def check_smae(_: str, printed: str, start: SentenceTransformer) -> None:
     assert model[1].pooling_mode == "cls"
 
 
+def check_rotation(_: str, printed: str, start: SentenceTransformer) -> None:
+    model = loaded("runs/rotated/model", 6, 384)
+    texts = ["a cat sat on the mat", "it rains", "a dog ran"]
+    before, after = start.encode(texts), model.encode(texts)
+    assert abs(after @ after.T - before @ before.T).max() < 1e-5
+    assert abs(after - before).max() > 0.01
+    assert re.search(r"rotated.*as it was", printed)
+    drawn("runs/rotated/gain.png")
+
+
 def check_grid(_: str, printed: str, start: SentenceTransformer) -> None:
     grid = GridResult.load("runs/grid/grid.parquet")
     assert grid.tasks == ["DemoSTS", "DemoSearch"]
@@ -155,12 +165,13 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
     ("train_nli.py --loss 2dmse", check_nli, "task kl"),
     ("train_nli.py --loss espresso", check_nli, "task compress"),
     ("train_nli.py --loss mipic", check_nli, "mrl sia_attention sia_cka pic"),
-    ("train_nli.py --loss distill", check_nli, "distill"),
+    ("train_nli.py --loss distill", check_nli, "task distill"),
     ("train_sts.py --loss cosent", check_sts, "cosent"),
     ("train_sts.py --loss angle", check_sts, "angle"),
     ("train_retrieval.py", check_retrieval, ""),
     ("train_mipic.py", check_mipic, ""),
     ("pretrain_smae.py", check_smae, ""),
+    ("rotate.py", check_rotation, ""),
     ("mteb_grid.py", check_grid, ""),
     ("random_truncation.py", check_truncation, ""),
     ("funnel.py", check_funnel, ""),

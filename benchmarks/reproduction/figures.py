@@ -24,7 +24,7 @@ def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) 
     for method, other in pairs:
         if {method, other} <= set(grids):
             name = f"{method} against {other}"
-            grids[method].compare(grids[other]).plot(folder / f"{name.replace(' ', '_')}.png", title=name)
+            grids[method].compare(grids[other]).plot(folder / file_name(name), title=name)
 
 
 def draw_grids(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
@@ -37,7 +37,12 @@ def draw_grids(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
     """
     for method, grid in grids_of(scores).items():
         if method in methods:
-            grid.plot(path=folder / f"{method.replace(' ', '_')}.png", title=f"{method}, mean of the tasks")
+            grid.plot(path=folder / file_name(method), title=f"{method}, mean of the tasks")
+
+
+def file_name(title: str) -> str:
+    """Of the figure with that title."""
+    return f"{title.replace(',', '').replace(' ', '_')}.png"
 
 
 def grids_of(scores: pd.DataFrame) -> dict[str, GridResult]:

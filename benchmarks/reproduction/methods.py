@@ -21,13 +21,16 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "SEPARATE"]
+__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "ROTATED", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
 
+# What is rotated after it was trained, by its new name.
+ROTATED = {f"{name}, rotated": name for name in (CUT, "full size", "Starbucks", "distillation with labels")}
+
 # What this package recommends where there are labels.
-BEST = "distillation with labels"
+BEST = "distillation with labels, rotated"
 
 
 def contrastive(model: SentenceTransformer) -> nn.Module:
@@ -64,8 +67,9 @@ METHODS: dict[str, Loss | None] = {
     "Starbucks": lambda model: StarbucksLoss(model, contrastive(model)),
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
-    BEST: lambda model: RelationalDistillLoss(model, loss=contrastive(model)),
+    "distillation with labels": lambda model: RelationalDistillLoss(model, loss=contrastive(model)),
     "Starbucks and distillation": both,
+    **dict.fromkeys(ROTATED),
 }
 
 # 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Tables 3 and 4.

@@ -13,9 +13,9 @@ from transformers import set_seed
 
 from reproduction.methods import ABLATIONS, METHODS, SEPARATE
 from reproduction.suites import WHOLE
-from st_matryoshka2d import Size, sizes_ladder, truncate
+from st_matryoshka2d import Size, rotate, sizes_ladder, truncate
 
-__all__ = ["trained"]
+__all__ = ["rotated", "trained"]
 
 
 def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
@@ -31,9 +31,23 @@ def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[s
     return models, sum(train(model, method, seed, options) for model in models.values())
 
 
+def rotated(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
+    """The model after a rotation learned from 10,000 of the texts, without their labels; and the seconds that it took."""
+    triplets = nli(options).shuffle(seed=seed)
+    texts = [*triplets["anchor"][:5000], *triplets["positive"][:5000]]
+    begin = time.perf_counter()
+    return rotate(model, texts, batch_size=options.batch_size), time.perf_counter() - begin
+
+
 def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
     """The model at a size."""
     return truncate(model, size.num_layers, size.dim)
+
+
+def nli(options: argparse.Namespace) -> Dataset:
+    """The triplets."""
+    triplets = Dataset.from_parquet(str(Path(options.data) / "nli" / "triplets_train.parquet"))
+    return triplets.select_columns(["anchor", "positive", "negative"])
 
 
 def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace) -> float:
@@ -42,7 +56,6 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
     make_loss = (METHODS | ABLATIONS)[method]
     if make_loss is None:
         return 0.0
-    triplets = Dataset.from_parquet(str(Path(options.data) / "nli" / "triplets_train.parquet"))
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(options.out / "training"),
         max_steps=options.steps,
@@ -57,8 +70,7 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
         report_to="none",
         dataloader_pin_memory=False,
     )
-    dataset = triplets.select_columns(["anchor", "positive", "negative"])
-    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=make_loss(model))
+    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=nli(options), loss=make_loss(model))
     begin = time.perf_counter()
     trainer.train()
     return time.perf_counter() - begin

@@ -20,6 +20,7 @@ from st_matryoshka2d.layers import trailing_normalize, transformer_of
 from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 from st_matryoshka2d.submodel import with_modules
+from st_matryoshka2d.trained import declare_training
 
 __all__ = ["rotate"]
 
@@ -60,10 +61,11 @@ def rotate(
         show_progress_bar: Show one while texts are embedded, and one for the steps.
 
     Returns:
-        A plain `SentenceTransformer`. Vectors that the model made before cannot be compared with those it makes now.
+        A plain `SentenceTransformer`, whose config lists S among the trained sizes. Vectors that the model made before
+        cannot be compared with those it makes now.
 
     Raises:
-        TypeError: `texts` is one string, or the model is not a `SentenceTransformer`.
+        TypeError: `texts` is not a list of strings, or the model is not a `SentenceTransformer`.
         ValueError: There are not even three different texts, no size is narrower than the model, the model has a
             `truncate_dim`, or its embeddings are not finite.
 
@@ -75,31 +77,41 @@ def rotate(
     """
     transformer_of(model)
     sample, narrow = _checked(model, texts, sizes)
+    positive_int(steps, "steps")
     full = full_size(model)
     depths = sorted({full.num_layers, *(size.num_layers for size in narrow)})
     whole = {num_layers: Size(num_layers, full.dim) for num_layers in depths}
     embedded = encode_sizes(model, sample, whole.values(), batch_size=batch_size, show_progress_bar=show_progress_bar)
-    by_layer = {n: torch.from_numpy(embedded[size]).to(model.device) for n, size in whole.items()}
-    rotation = _best_rotation(by_layer, narrow, positive_int(steps, "steps"), show_progress_bar).to(model.dtype)
+    device = model.device if model.device.type == "cuda" else "cpu"  # other accelerators lack the decompositions
+    by_layer = {n: torch.from_numpy(embedded[size]).to(device) for n, size in whole.items()}
+    rotation = _best_rotation(by_layer, narrow, steps, show_progress_bar).to(model.device, model.dtype)
     modules = [share_memory(module) for module in model.children()]
     _place(rotation, modules, len(modules) - len(trailing_normalize(model)))
     rotated = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
     rotated.model_card_data.citations = dict(model.model_card_data.citations)
+    before = getattr(model.config, "matryoshka_loss", None)
+    declare_training(rotated.config, [*narrow, full], f"{before}, rotate" if before else "rotate")
     return rotated
 
 
 def _checked(model: SentenceTransformer, texts: Iterable[str], sizes: Sequence[Size] | None) -> tuple[list[str], list[Size]]:
     """Different texts, and the sizes that a rotation makes a difference to."""
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of texts, got one string.")
+    if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # a table would be read as its columns' names
+        raise TypeError(f"texts must be a list of texts, such as one column of a table; got a {type(texts).__name__}.")
     if model.truncate_dim is not None:
         raise ValueError(
             f"The model has truncate_dim={model.truncate_dim}, which cuts off what a rotation chooses from. "
-            "Rotate the model with truncate_dim = None, and cut it afterwards."
+            "Rotate the whole model, with truncate_dim = None, and cut it afterwards."
         )
-    sample = list(dict.fromkeys(texts))
+    given = list(texts)
+    if wrong := [(place, text) for place, text in enumerate(given) if not isinstance(text, str)]:
+        (place, text), others = wrong[0], len(wrong) - 1
+        raise TypeError(
+            f"texts must be strings, but number {place} is {text!r} ({type(text).__name__}); {others} more are none."
+        )
+    sample = list(dict.fromkeys(given))
     if len(sample) < 3:
-        raise ValueError(f"How texts relate to each other shows in three or more different ones, got {len(sample)}.")
+        raise ValueError(f"A rotation needs at least 3 different texts, better some thousand; got {len(sample)}.")
     full = full_size(model)
     chosen = sizes_ladder(model) if sizes is None else validate_sizes(sizes, full)
     narrow = [size for size in chosen if size.dim < full.dim]
@@ -118,7 +130,7 @@ def _place(rotation: Float[Tensor, "dim dim"], modules: list[nn.Module], end: in
         if last.bias:
             last.linear.bias = nn.Parameter(rotation @ last.linear.bias.detach())
         return
-    with torch.random.fork_rng([]):  # likewise
+    with torch.random.fork_rng([]):  # its own weights are replaced at once
         dense = Dense(len(rotation), len(rotation), bias=False, activation_function=nn.Identity(), init_weight=rotation)
     modules.insert(end, dense)
 
@@ -130,7 +142,7 @@ def _best_rotation(
     full = by_layer[max(by_layer)]
     if not all(embeddings.isfinite().all() for embeddings in by_layer.values()):
         raise ValueError("The model's embeddings of the texts are not all finite.")
-    with torch.random.fork_rng([]):  # it draws weights, which are replaced at once
+    with torch.random.fork_rng([]):  # as above
         turn = nn.Linear(full.shape[1], full.shape[1], bias=False, device=full.device)
     nn.utils.parametrizations.orthogonal(turn, orthogonal_map="cayley")
     turn.weight = torch.eye(full.shape[1], device=full.device)

@@ -105,7 +105,7 @@ README = {
     "`StarbucksLoss`": "Starbucks",
     "`RelationalDistillLoss(model)`, no labels": "distillation",
     "`rotate`, nothing trained": "cut, rotated",
-    "the program above": "distillation with labels, rotated",
+    "`RelationalDistillLoss(model, loss=...)`, then `rotate`": "distillation with labels, rotated",
 }
 
 

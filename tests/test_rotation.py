@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -160,6 +161,15 @@ def test_losses_train_the_map_with_the_model(tiny: SentenceTransformer) -> None:
         assert any("layer.0." in name for name in trained)
 
 
+def test_the_config_tells_what_was_rotated_for(tiny: SentenceTransformer) -> None:
+    once = rotate(tiny, pd.Series(TEXTS), SIZES, steps=1)
+    assert once.config.matryoshka_sizes == ["2L-6d", "4L-16d", "4L-32d"]
+    assert once.config.matryoshka_loss == "rotate"
+    assert not hasattr(tiny.config, "matryoshka_sizes")
+    RelationalDistillLoss(once.train(), sizes=SIZES)(batch(once, 2))
+    assert rotate(once, TEXTS, SIZES, steps=1).config.matryoshka_loss == "RelationalDistillLoss, rotate"
+
+
 def test_half_precision_stays(tiny: SentenceTransformer) -> None:
     half = rotate(copy.deepcopy(tiny).to(torch.bfloat16), TEXTS, SIZES, steps=5)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
@@ -167,10 +177,17 @@ def test_half_precision_stays(tiny: SentenceTransformer) -> None:
 
 
 def test_what_is_refused(tiny: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match="three or more different ones, got 2"):
+    with pytest.raises(ValueError, match=r"at least 3 different texts, better some thousand; got 2"):
         rotate(tiny, TEXTS[:2] * 2)
-    with pytest.raises(TypeError, match="list of texts, got one string"):
-        rotate(tiny, "a text")
+    for table, name in (("a text", "str"), ({"text": TEXTS}, "dict"), (pd.DataFrame({"text": TEXTS}), "DataFrame")):
+        with pytest.raises(TypeError, match=f"one column of a table; got a {name}"):
+            rotate(tiny, table)
+    for texts, words in (
+        (Dataset.from_dict({"text": TEXTS}), r"number 0 is .*\(dict\)"),
+        ([*TEXTS, None], "number 40 is None"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            rotate(tiny, texts)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Expected a SentenceTransformer, got str"):
         rotate("a model", TEXTS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="truncate_dim=8"):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tqdm.auto import trange
 
 from st_matryoshka2d.backbone import share_memory
-from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.dims import declare_dims, declared_dims, prefix
 from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import trailing_normalize, transformer_of
 from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
@@ -89,6 +89,7 @@ def rotate(
     _place(rotation, modules, len(modules) - len(trailing_normalize(model)))
     rotated = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
     rotated.model_card_data.citations = dict(model.model_card_data.citations)
+    declare_dims(rotated.config, {*declared_dims(model.config), *(size.dim for size in narrow), full.dim})
     before = getattr(model.config, "matryoshka_loss", None)
     declare_training(rotated.config, [*narrow, full], f"{before}, rotate" if before else "rotate")
     return rotated

@@ -165,6 +165,7 @@ def test_the_config_tells_what_was_rotated_for(tiny: SentenceTransformer) -> Non
     once = rotate(tiny, pd.Series(TEXTS), SIZES, steps=1)
     assert once.config.matryoshka_sizes == ["2L-6d", "4L-16d", "4L-32d"]
     assert once.config.matryoshka_loss == "rotate"
+    assert once.config.matryoshka_dimensions == [6, 16, 32]
     assert not hasattr(tiny.config, "matryoshka_sizes")
     RelationalDistillLoss(once.train(), sizes=SIZES)(batch(once, 2))
     assert rotate(once, TEXTS, SIZES, steps=1).config.matryoshka_loss == "RelationalDistillLoss, rotate"

@@ -1,11 +1,15 @@
-"""A Hub and a process that loads from it, for the tests of what comes from the Hub."""
+"""A Hub and a process that loads from it, for the tests of what comes from the Hub; files for those of the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests import families
+from tests.choice_support import random_grid, random_times
+from tests.cli_support import PAIRS
 from tests.loader_support import Loader
 from tests.pieces_support import Hub, serving
 
@@ -21,3 +25,33 @@ def loader(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loade
     process = Loader(hub.url, tmp_path_factory.mktemp("home"))
     yield process
     process.close()
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of 4 layers x 32."""
+    folder = tmp_path_factory.mktemp("model")
+    made = families.pipeline(families.CONFIGS["bert"](), folder / "weights", "mean", dense=None, normalize=False)
+    made.save_pretrained(str(folder / "tiny"))
+    return folder / "tiny"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with everything that a command can read."""
+    PAIRS.to_csv(tmp_path / "pairs.csv", index=False)
+    PAIRS.to_parquet(tmp_path / "pairs.parquet")
+    PAIRS.drop(columns="score").to_csv(tmp_path / "unscored.csv", index=False)
+    PAIRS.set_axis(["text a", "text_b", "label"], axis=1).to_csv(tmp_path / "renamed.csv", index=False)
+    (tmp_path / "lines.txt").write_text("a cat sat\n\na dog ran\na red house\n", encoding="utf-8")
+    (tmp_path / "two.txt").write_text("a cat sat\na dog ran\n", encoding="utf-8")
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    random_grid(0).save(tmp_path / "first.parquet")
+    random_grid(1).save(tmp_path / "second.json")
+    random_grid(1, tasks=["C"]).save(tmp_path / "other.json")
+    random_times(0).to_csv(tmp_path / "times.csv", index=False)
+    random_times(0).to_json(tmp_path / "times.json", orient="records")
+    random_times(0, layers=[1]).to_csv(tmp_path / "lacking.csv", index=False)
+    return tmp_path

@@ -35,7 +35,7 @@ def commands() -> list[str]:
 
 def test_every_command_has_an_example() -> None:
     listed = re.findall(r"^│ (\w+) ", CliRunner().invoke(app, ["--help"]).stdout.split("Commands")[1], flags=re.MULTILINE)
-    assert len(listed) >= 6
+    assert len(listed) >= 7
     assert {line.split()[1] for line in commands()} == set(listed)
 
 
@@ -62,6 +62,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "difference.png",
         "minilm.parquet",
         "minilm.png",
+        "rotated",
         "small",
         "small.parquet",
         "speedup.png",

@@ -21,10 +21,13 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "ROTATED", "SEPARATE"]
+__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED", "ROTATED", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
+
+# What starts from an encoder that had SMAE before.
+PRETRAINED = "SMAE, Starbucks"
 
 # What is rotated after it was trained, by its new name.
 ROTATED = {f"{name}, rotated": name for name in (CUT, "full size", "Starbucks", "distillation with labels")}
@@ -65,6 +68,7 @@ METHODS: dict[str, Loss | None] = {
     "2DMSE": lambda model: TwoDMSELoss(model, contrastive(model)),
     "Espresso": lambda model: EspressoLoss(model, contrastive(model)),
     "Starbucks": lambda model: StarbucksLoss(model, contrastive(model)),
+    PRETRAINED: lambda model: StarbucksLoss(model, contrastive(model)),
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
     "distillation with labels": lambda model: RelationalDistillLoss(model, loss=contrastive(model)),

@@ -11,7 +11,8 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 
-from reproduction.methods import ABLATIONS, METHODS, SEPARATE
+from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, SEPARATE
+from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, rotate, sizes_ladder, truncate
 
@@ -24,6 +25,9 @@ def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[s
     Returns:
         One model under `WHOLE`, or for separate training one for each size.
     """
+    if method == PRETRAINED:
+        model, seconds = pretrained(unlabelled(seed, options), seed, options)
+        return {WHOLE: model}, seconds + train(model, method, seed, options)
     start = SentenceTransformer(options.model, device=options.device)
     if method != SEPARATE:
         return {WHOLE: start}, train(start, method, seed, options)
@@ -33,10 +37,14 @@ def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[s
 
 def rotated(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
     """The model after a rotation learned from 10,000 of the texts, without their labels; and the seconds that it took."""
-    triplets = nli(options).shuffle(seed=seed)
-    texts = [*triplets["anchor"][:5000], *triplets["positive"][:5000]]
     begin = time.perf_counter()
-    return rotate(model, texts, batch_size=options.batch_size), time.perf_counter() - begin
+    return rotate(model, unlabelled(seed, options), batch_size=options.batch_size), time.perf_counter() - begin
+
+
+def unlabelled(seed: int, options: argparse.Namespace) -> list[str]:
+    """10,000 of the texts."""
+    triplets = nli(options).shuffle(seed=seed)
+    return [*triplets["anchor"][:5000], *triplets["positive"][:5000]]
 
 
 def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:

@@ -1,0 +1,45 @@
+"""SMAE before fine-tuning: as many steps, on the same texts without their labels."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from transformers import AutoTokenizer, TrainingArguments
+
+from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SMAETrainer, token_rows
+
+__all__ = ["pretrained"]
+
+
+def pretrained(texts: list[str], seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
+    """The starting model with its encoder pre-trained as in Starbucks' section 4.1; and the seconds that it took."""
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    backbone = SMAEForPreTraining.from_pretrained(options.model)
+    arguments = TrainingArguments(
+        output_dir=str(options.out / "training"),
+        max_steps=options.steps,
+        per_device_train_batch_size=options.batch_size,
+        learning_rate=1e-4,
+        weight_decay=0.05,
+        lr_scheduler_type="cosine",
+        warmup_steps=0.05,
+        seed=seed,
+        bf16=options.bf16,
+        use_cpu=options.device == "cpu",
+        save_strategy="no",
+        report_to="none",
+        dataloader_pin_memory=False,
+    )
+    rows = token_rows(Dataset.from_dict({"text": texts}), tokenizer)
+    begin = time.perf_counter()
+    SMAETrainer(backbone, arguments, SMAEDataCollator(tokenizer, seed=seed), rows).train()
+    seconds = time.perf_counter() - begin
+    folder = options.out / "backbone"
+    backbone.save_pretrained(str(folder))
+    model = SentenceTransformer(options.model, device=options.device)
+    model[0] = Transformer(str(folder), max_seq_length=model.max_seq_length)
+    return model.to(options.device), seconds

@@ -66,7 +66,11 @@ else:
 # What is each size worth as it is? One pass over the texts serves all 24 sizes.
 dims = [32, 64, 128, 384]
 before = evaluate(model, task, dims=dims)
-print(f"\nBefore training\n{before}")
+print(f"\nAs it is\n{before}")
+
+# Turn the embeddings so that the first coordinates are worth most. At the full width that changes nothing.
+texts, turns = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if options.smoke else 200
+model = rotate(model, texts, steps=turns, show_progress_bar=True)
 
 # Train a ladder of sizes in every step: the model as it is teaches all, the labels the full size. There are other losses.
 print("\nTraining the sizes", *sizes_ladder(model))
@@ -87,16 +91,13 @@ SentenceTransformerTrainer(
         dataloader_pin_memory=False,
     ),
 ).train()
-
-# Turn the embeddings so that the first coordinates are worth most. At the full width that changes nothing.
-texts = [*triplets["anchor"][:2000], *triplets["positive"][:2000]]
-model = rotate(model, texts, steps=5 if options.smoke else 200, show_progress_bar=True)
+model = rotate(model, texts, steps=turns, show_progress_bar=True)  # training has moved what was turned
 
 # What is each size worth now?
 after = evaluate(model, task, dims=dims)
-after.plot(OUTPUT / "grid.png", title=f"{after.tasks[0]} after {options.steps} steps and a rotation")
+after.plot(OUTPUT / "grid.png", title=f"{after.tasks[0]} after {options.steps} steps and rotations")
 gain = ((after.pivot() - before.pivot()) * 100).rename_axis(index=None, columns="layers / dim")
-print(f"\nAfter both\n{after}\n\nGain in points\n{gain.to_string(float_format='%+.1f')}")
+print(f"\nAfter all that\n{after}\n\nGain in points\n{gain.to_string(float_format='%+.1f')}")
 
 # Cut the size that is to be shipped: a plain checkpoint, which loads without this package.
 small = Size(num_layers=3, dim=64)
@@ -110,7 +111,7 @@ weights = [sum(parameter.numel() for parameter in one.parameters()) / 1e6 for on
 full = after.sizes[-1]
 print(f"""
 The cut in {folder}: {small}, saved and loaded with sentence-transformers alone
-  score      {before.score(small):.1%} before training, {after.score(small):.1%} after (full size: {after.score(full):.1%})
+  score      {before.score(small):.1%} as it was, {after.score(small):.1%} now (full size: {after.score(full):.1%})
   speed      {speed[small.num_layers]:.1f} times the full model's
   weights    {weights[1]:.1f} of {weights[0]:.1f} million
   vectors    {small.dim} of {full.dim} numbers for each text

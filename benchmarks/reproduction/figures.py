@@ -64,8 +64,9 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
     depths = full["num_layers"].nunique()
     means = full.groupby(["method", "num_layers"], observed=True)["score"].mean().unstack("num_layers")
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for method, line in means.dropna(thresh=depths).iterrows():
-        axes.plot(line.index, line, marker="o", label=str(method))
+    for number, (method, line) in enumerate(means.dropna(thresh=depths).iterrows()):
+        style = "-" if number < 10 else "--"  # there are ten colours
+        axes.plot(line.index, line, style, marker="o", markersize=4, label=str(method))
     axes.set(xlabel="layers", ylabel="mean Spearman, percent", title="All dimensions, by depth")
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(folder / "depths.png", dpi=150)
@@ -92,6 +93,6 @@ def draw_truncations(scores: pd.DataFrame, methods: list[str], folder: Path) -> 
             axes.plot(line.index, line, style, marker="." if label else None, color=f"C{number}", label=label)
     axes.set(xlabel="coordinates removed, percent", ylabel="share of the full score, percent")
     axes.set_title("Prefix (solid) and random subsets (dotted), all layers")
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    axes.legend(fontsize="small", loc="lower left")
     figure.savefig(folder / "truncations.png", dpi=150)
     plt.close(figure)

@@ -21,7 +21,7 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED", "ROTATED", "SEPARATE"]
+__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED", "ROTATED", "ROTATED_FIRST", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
@@ -29,11 +29,15 @@ CUT, SEPARATE = "cut", "separate"
 # What starts from an encoder that had SMAE before.
 PRETRAINED = "SMAE, Starbucks"
 
+# What starts from the rotated model.
+ROTATED_FIRST = "rotated, distillation with labels"
+
 # What is rotated after it was trained, by its new name.
-ROTATED = {f"{name}, rotated": name for name in (CUT, "full size", "Starbucks", "distillation with labels")}
+_LAST = [CUT, "full size", "Starbucks", "distillation", "distillation with labels", "Starbucks and distillation"]
+ROTATED = {f"{name}, rotated": name for name in [*_LAST, ROTATED_FIRST]}
 
 # What this package recommends where there are labels.
-BEST = "distillation with labels, rotated"
+BEST = f"{ROTATED_FIRST}, rotated"
 
 
 def contrastive(model: SentenceTransformer) -> nn.Module:
@@ -50,6 +54,11 @@ def full_dims(model: SentenceTransformer) -> list[Size]:
     """The ladder's depths, each with all dimensions."""
     full = full_size(model)
     return [Size(size.num_layers, full.dim) for size in sizes_ladder(model)]
+
+
+def with_labels(model: SentenceTransformer) -> nn.Module:
+    """A frozen copy of the starting model teaches every size, and the labels the full size."""
+    return RelationalDistillLoss(model, loss=contrastive(model))
 
 
 def both(model: SentenceTransformer) -> nn.Module:
@@ -71,7 +80,8 @@ METHODS: dict[str, Loss | None] = {
     PRETRAINED: lambda model: StarbucksLoss(model, contrastive(model)),
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
-    "distillation with labels": lambda model: RelationalDistillLoss(model, loss=contrastive(model)),
+    "distillation with labels": with_labels,
+    ROTATED_FIRST: with_labels,
     "Starbucks and distillation": both,
     **dict.fromkeys(ROTATED),
 }

@@ -18,7 +18,7 @@ PAIRS = [
     *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE)],
     *[("distillation with labels", "Starbucks"), ("distillation with labels", SEPARATE)],
     *ROTATED.items(),
-    *[(BEST, "Starbucks"), (BEST, SEPARATE)],
+    *[(BEST, other) for other in ("distillation with labels, rotated", "Starbucks, rotated", "Starbucks", SEPARATE)],
 ]
 MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, rotated", CUT), (BEST, "Starbucks")]
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}

@@ -35,7 +35,7 @@ def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> li
 def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mapping[str, Sequence[float]]) -> list[str]:
     """By how many points one method is above another at each size, and whether that holds across tasks.
 
-    A star says that p < 0.05 in a paired t-test over the tasks, each the mean over its seeds.
+    A star says that p < 0.05 in a paired t-test over the tasks, each the mean over the seeds that both methods have.
 
     Args:
         scores: method, seed, task, column (a size), score.
@@ -43,11 +43,12 @@ def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mappi
         paper: The paper's values by method, one for each size.
     """
     columns = list(dict.fromkeys(scores["column"]))
-    by_task = scores.pivot_table(index="task", columns=["method", "column"], values="score", observed=True)
     rows = [["", *columns, "mean"]]
     for method, other in pairs:
-        if not {method, other} <= set(scores["method"]):
+        both = alike(scores, method, other)
+        if both.empty:
             continue
+        by_task = both.pivot_table(index="task", columns=["method", "column"], values="score", observed=True)
         gaps = pd.DataFrame(by_task[method][columns] - by_task[other][columns])
         gaps["mean"] = gaps.mean(axis=1)
         chances = np.asarray(ttest_1samp(gaps, 0).pvalue)
@@ -63,22 +64,28 @@ def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: d
     """What leaving a part out changes, in points, here and in the paper; no line where nothing was left out.
 
     Args:
-        scores: method, task, size, score.
+        scores: method, seed, task, size, score.
         paper: By name of what is left out, which starts with the method's, and by size.
         tasks: Which tasks' mean the paper prints, by method.
     """
     rows = [["", "size", "here", "paper"]]
     for name, by_size in paper.items():
         method = name.replace(",", " ").split()[0]
-        of_paper = scores[scores["task"].isin(tasks[method])]
-        means = of_paper.groupby(["method", "size"], observed=True)["score"].mean()
-        if {name, method} <= set(of_paper["method"]):
+        both = alike(scores[scores["task"].isin(tasks[method])], name, method)
+        means = both.groupby(["method", "size"], observed=True)["score"].mean()
+        if len(both):
             gaps = [means[name, size] - means[method, size] for size in by_size]
             rows += [
                 [name, size, f"{gap:+.2f}", f"{theirs:+.2f}"]
                 for (size, theirs), gap in zip(by_size.items(), gaps, strict=True)
             ]
     return markdown(rows) if len(rows) > 1 else []
+
+
+def alike(scores: pd.DataFrame, *methods: str) -> pd.DataFrame:
+    """What these methods scored with the seeds that all of them have."""
+    seeds = set.intersection(*(set(scores.loc[scores["method"] == method, "seed"]) for method in methods))
+    return scores[scores["method"].isin(methods) & scores["seed"].isin(seeds)]
 
 
 def markdown(rows: list[list[str]]) -> list[str]:

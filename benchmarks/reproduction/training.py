@@ -11,7 +11,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 
-from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, SEPARATE
+from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, ROTATED_FIRST, SEPARATE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, rotate, sizes_ladder, truncate
@@ -25,14 +25,19 @@ def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[s
     Returns:
         One model under `WHOLE`, or for separate training one for each size.
     """
-    if method == PRETRAINED:
-        model, seconds = pretrained(unlabelled(seed, options), seed, options)
-        return {WHOLE: model}, seconds + train(model, method, seed, options)
-    start = SentenceTransformer(options.model, device=options.device)
+    start, seconds = started(method, seed, options)
     if method != SEPARATE:
-        return {WHOLE: start}, train(start, method, seed, options)
+        return {WHOLE: start}, seconds + train(start, method, seed, options)
     models = {str(size): copy.deepcopy(cut(start, size)) for size in sizes_ladder(start)}
     return models, sum(train(model, method, seed, options) for model in models.values())
+
+
+def started(method: str, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
+    """What a method trains, and the seconds that it took to make."""
+    if method == PRETRAINED:
+        return pretrained(unlabelled(seed, options), seed, options)
+    model = SentenceTransformer(options.model, device=options.device)
+    return rotated(model, seed, options) if method == ROTATED_FIRST else (model, 0.0)
 
 
 def rotated(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
-from reproduction.methods import BEST, CUT, ROTATED, SEPARATE
+from reproduction.methods import BEST, CUT, PRETRAINED, ROTATED, SEPARATE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
 from reproduction.tables import ablations, comparison, differences
@@ -15,7 +15,7 @@ from reproduction.tables import ablations, comparison, differences
 __all__ = ["file_of", "write"]
 
 PAIRS = [
-    *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE)],
+    *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE), (PRETRAINED, "Starbucks")],
     *[("distillation with labels", "Starbucks"), ("distillation with labels", SEPARATE)],
     *ROTATED.items(),
     *[(BEST, other) for other in ("distillation with labels, rotated", "Starbucks, rotated", "Starbucks", SEPARATE)],

@@ -10,31 +10,24 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from transformers import AutoTokenizer, TrainingArguments
 
+from reproduction.budget import budget, unlabelled
 from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SMAETrainer, token_rows
 
 __all__ = ["pretrained"]
 
 
-def pretrained(texts: list[str], seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
+def pretrained(seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
     """The starting model with its encoder pre-trained as in Starbucks' section 4.1; and the seconds that it took."""
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     backbone = SMAEForPreTraining.from_pretrained(options.model)
     arguments = TrainingArguments(
-        output_dir=str(options.out / "training"),
-        max_steps=options.steps,
-        per_device_train_batch_size=options.batch_size,
         learning_rate=1e-4,
         weight_decay=0.05,
         lr_scheduler_type="cosine",
         warmup_steps=0.05,
-        seed=seed,
-        bf16=options.bf16,
-        use_cpu=options.device == "cpu",
-        save_strategy="no",
-        report_to="none",
-        dataloader_pin_memory=False,
+        **budget(seed, options),
     )
-    rows = token_rows(Dataset.from_dict({"text": texts}), tokenizer)
+    rows = token_rows(Dataset.from_dict({"text": unlabelled(seed, options)}), tokenizer)
     begin = time.perf_counter()
     SMAETrainer(backbone, arguments, SMAEDataCollator(tokenizer, seed=seed), rows).train()
     seconds = time.perf_counter() - begin

@@ -1,16 +1,15 @@
-"""One budget for all: the same texts, steps, optimizer and seeds."""
+"""Train a method, and rotate what was trained."""
 
 from __future__ import annotations
 
 import argparse
 import copy
 import time
-from pathlib import Path
 
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 
+from reproduction.budget import budget, nli, unlabelled
 from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, ROTATED_FIRST, SEPARATE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
@@ -35,7 +34,7 @@ def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[s
 def started(method: str, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
     """What a method trains, and the seconds that it took to make."""
     if method == PRETRAINED:
-        return pretrained(unlabelled(seed, options), seed, options)
+        return pretrained(seed, options)
     model = SentenceTransformer(options.model, device=options.device)
     return rotated(model, seed, options) if method == ROTATED_FIRST else (model, 0.0)
 
@@ -46,21 +45,9 @@ def rotated(model: SentenceTransformer, seed: int, options: argparse.Namespace) 
     return rotate(model, unlabelled(seed, options), batch_size=options.batch_size), time.perf_counter() - begin
 
 
-def unlabelled(seed: int, options: argparse.Namespace) -> list[str]:
-    """10,000 of the texts."""
-    triplets = nli(options).shuffle(seed=seed)
-    return [*triplets["anchor"][:5000], *triplets["positive"][:5000]]
-
-
 def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
     """The model at a size."""
     return truncate(model, size.num_layers, size.dim)
-
-
-def nli(options: argparse.Namespace) -> Dataset:
-    """The triplets."""
-    triplets = Dataset.from_parquet(str(Path(options.data) / "nli" / "triplets_train.parquet"))
-    return triplets.select_columns(["anchor", "positive", "negative"])
 
 
 def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace) -> float:
@@ -70,18 +57,10 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
     if make_loss is None:
         return 0.0
     arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(options.out / "training"),
-        max_steps=options.steps,
-        per_device_train_batch_size=options.batch_size,
         learning_rate=options.learning_rate,
         warmup_steps=0.1,
         batch_sampler="no_duplicates",
-        seed=seed,
-        bf16=options.bf16,
-        use_cpu=options.device == "cpu",
-        save_strategy="no",
-        report_to="none",
-        dataloader_pin_memory=False,
+        **budget(seed, options),
     )
     trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=nli(options), loss=make_loss(model))
     begin = time.perf_counter()

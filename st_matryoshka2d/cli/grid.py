@@ -11,7 +11,7 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model
-from st_matryoshka2d.cli.tables import drawn, read_table, records, written
+from st_matryoshka2d.cli.tables import drawn, read_texts, records, written
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
@@ -128,13 +128,8 @@ def grid(
 def _task_of_pairs(path: Path, sentence1: str, sentence2: str, score: str) -> AbsTask:
     from st_matryoshka2d import sts_task
 
-    # A text may well be "NA" or "42".
-    table = read_table(path, keep_default_na=False, dtype={sentence1: str, sentence2: str})
-    if missing := [column for column in (sentence1, sentence2, score) if column not in table.columns]:
-        raise ValueError(
-            f"{path} has no column {' and no '.join(map(repr, missing))}; it has {', '.join(map(repr, table.columns))}. "
-            "Say with --columns A,B,SCORE which of them are the first text, the second and the score."
-        )
+    hint = "Say with --columns A,B,SCORE which of them are the first text, the second and the score."
+    table = read_texts(path, [sentence1, sentence2], [score], hint)
     try:
         return sts_task(table, sentence1=sentence1, sentence2=sentence2, score=score, name=path.stem)
     except ValueError as error:

@@ -10,7 +10,7 @@ import typer
 from st_matryoshka2d.cli import options, saving
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model
-from st_matryoshka2d.cli.tables import read_table
+from st_matryoshka2d.cli.tables import read_texts
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
@@ -78,13 +78,7 @@ def _read(path: Path, columns: list[str]) -> pd.Series[str]:
     if path.suffix.lower() == ".txt":
         texts = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=object)
     else:
-        # A text may well be "NA" or "42".
-        table = read_table(path, keep_default_na=False, dtype=dict.fromkeys(columns, str))
-        if missing := [column for column in columns if column not in table.columns]:
-            raise ValueError(
-                f"{path} has no column {' and no '.join(map(repr, missing))}; it has {', '.join(map(repr, table.columns))}. "
-                "Say with --columns which of them are texts."
-            )
+        table = read_texts(path, columns, [], "Say with --columns which of them are texts.")
         texts = pd.concat([table[column] for column in columns], ignore_index=True)
     texts = texts.dropna()
     return texts[texts.astype(str).str.strip() != ""].drop_duplicates()

@@ -15,7 +15,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["drawn", "read_table", "records", "table", "written"]
+__all__ = ["drawn", "read_table", "read_texts", "records", "table", "written"]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
@@ -76,6 +76,27 @@ def read_table(path: Path, **settings: Any) -> pd.DataFrame:
         return pd.read_json(path) if path.suffix.lower() == ".json" else pd.read_csv(path, **settings)
     except ValueError as error:  # pandas' and pyarrow's errors are ValueErrors, and do not name the file
         raise ValueError(f"{path} cannot be read as {path.suffix[1:].upper()}: {error}") from error
+
+
+def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: str) -> pd.DataFrame:
+    """A table with columns of texts, each read as a text: it may well be "NA" or "42".
+
+    Args:
+        path: Ends in `.csv` or `.parquet`.
+        texts: Names of these columns.
+        others: Columns that must be there too.
+        hint: What to do where one is not.
+
+    Raises:
+        ValueError: The file is not what its ending says, or lacks a column.
+    """
+    table = read_table(path, keep_default_na=False, dtype=dict.fromkeys(texts, str))
+    if missing := [column for column in (*texts, *others) if column not in table.columns]:
+        raise ValueError(
+            f"{path} has no column {' and no '.join(map(repr, missing))}; "
+            f"it has {', '.join(map(repr, table.columns))}. {hint}"
+        )
+    return table
 
 
 def written(*paths: Path | None) -> list[str]:

@@ -1,0 +1,38 @@
+"""One budget for all: the same texts, steps and seeds."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+__all__ = ["budget", "nli", "unlabelled"]
+
+
+def budget(seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What all trainings have in common, as keywords of transformers' arguments."""
+    return {
+        "output_dir": str(options.out / "training"),
+        "max_steps": options.steps,
+        "per_device_train_batch_size": options.batch_size,
+        "seed": seed,
+        "bf16": options.bf16,
+        "use_cpu": options.device == "cpu",
+        "save_strategy": "no",
+        "report_to": "none",
+        "dataloader_pin_memory": False,
+    }
+
+
+def nli(options: argparse.Namespace) -> Dataset:
+    """The triplets."""
+    triplets = Dataset.from_parquet(str(Path(options.data) / "nli" / "triplets_train.parquet"))
+    return triplets.select_columns(["anchor", "positive", "negative"])
+
+
+def unlabelled(seed: int, options: argparse.Namespace) -> list[str]:
+    """10,000 of the texts."""
+    triplets = nli(options).shuffle(seed=seed)
+    return [*triplets["anchor"][:5000], *triplets["positive"][:5000]]

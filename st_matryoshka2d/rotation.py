@@ -18,9 +18,10 @@ from st_matryoshka2d.dims import declare_dims, declared_dims, prefix
 from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import trailing_normalize, transformer_of
 from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
+from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 from st_matryoshka2d.submodel import with_modules
-from st_matryoshka2d.trained import declare_training
+from st_matryoshka2d.trained import ROTATE, declare_training
 
 __all__ = ["rotate"]
 
@@ -88,10 +89,11 @@ def rotate(
     modules = [share_memory(module) for module in model.children()]
     _place(rotation, modules, len(modules) - len(trailing_normalize(model)))
     rotated = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
-    rotated.model_card_data.citations = dict(model.model_card_data.citations)
+    inherit_card(rotated, model)
+    rotated.model_card_data.add_tags("rotated")
     declare_dims(rotated.config, {*declared_dims(model.config), *(size.dim for size in narrow), full.dim})
     before = getattr(model.config, "matryoshka_loss", None)
-    declare_training(rotated.config, [*narrow, full], f"{before}, rotate" if before else "rotate")
+    declare_training(rotated.config, [*narrow, full], f"{before}, {ROTATE}" if before else ROTATE)
     return rotated
 
 

@@ -17,6 +17,7 @@ from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
 from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.sizes import Size, full_size, within
 from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
@@ -76,7 +77,7 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
         within(dim, full.dim, "dim")
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = model.truncate_dim
-    cut.model_card_data.citations = dict(model.model_card_data.citations)
+    inherit_card(cut, model)
     return narrow(cut, dim, model.config, _name(model))
 
 
@@ -171,9 +172,9 @@ def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str
 
 
 def _name(model: SentenceTransformer) -> str | None:
-    """Id on the Hub, if the model has one: what was trained in memory is no longer what it was loaded from."""
+    """Id on the Hub, if the model has one: what was changed in memory is no longer what it was loaded from."""
     card = model.model_card_data
-    origin = None if "generated_from_trainer" in card.tags else getattr(model.config, "name_or_path", None)
+    origin = None if {"generated_from_trainer", "rotated"} & set(card.tags) else getattr(model.config, "name_or_path", None)
     for known in (card.model_id, origin):
         if known and re.fullmatch(r"[\w.-]+/[\w.-]+", known) and not Path(known).exists():
             return str(known)

@@ -127,6 +127,33 @@ def test_what_a_recommendation_prints() -> None:
     assert str(untimed.at(precision="int8").recommend(1)).startswith("4L-64d int8: 100.0 %")
 
 
+def test_a_share_may_be_of_another_models_full_size() -> None:
+    """Training that raises the full size must not make the same small size fail."""
+    after = curve()
+    before = with_scores(after, lambda frame: 0.9 * frame["score"]).named("as it was")
+    assert str(after.recommend(0.97).size) == "4L-64d"
+    assert str(after.recommend(0.97, reference=before)) == (
+        "2L-64d: 97.2 % of the reference's score, 0.9 ms a text instead of 1.75, 256 bytes a vector"
+    )
+    shares = after.recommend(0.97, reference=before).to_frame().set_index(["num_layers", "dim", "precision"])["relative"]
+    assert shares[4, 64, "float32"] == pytest.approx(1 / 0.9)
+    same, alone = after.recommend(0.8, reference=after), after.recommend(0.8)
+    pd.testing.assert_frame_equal(same.to_frame(), alone.to_frame())
+
+
+@pytest.mark.parametrize(
+    ("reference", "error", "message"),
+    [
+        (0.8, TypeError, "must be a grid of the model that is compared with, got a float"),
+        (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A: .* `task=`"),
+        (GridResult(curve().to_frame().query("dim < 64 or num_layers < 4")), ValueError, "4L-64d was not scored"),
+    ],
+)
+def test_what_cannot_be_a_reference_is_refused(reference: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        curve().recommend(reference=reference)
+
+
 def test_why_each_was_refused() -> None:
     frame = curve().recommend(0.8, max_ms=1, max_bytes=100).to_frame().set_index(["num_layers", "dim", "precision"])
     assert frame.index[0] == (2, 64, "int8")

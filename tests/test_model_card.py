@@ -1,15 +1,27 @@
-"""What the section of sizes calls the model."""
+"""What the section of sizes calls the model, and what a card takes from that of another model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from st_matryoshka2d import GridResult, truncate
-from st_matryoshka2d.model_card.grid import add_grid_to_model_card
+from st_matryoshka2d import (
+    GridResult,
+    Size,
+    add_grid_to_model_card,
+    add_sizes_to_model_card,
+    rotate,
+    truncate,
+)
+from st_matryoshka2d.trained import declare_training
+from tests.training_support import train
+
+TEXTS = [f"{n} cats and {n % 7} dogs" for n in range(20)]
 
 
 @pytest.fixture
@@ -43,3 +55,38 @@ def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceT
     with pytest.raises(ValueError, match=r"sizes of 2 layers, the model in .* has 1"):
         add_grid_to_model_card(tmp_path, grid)
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
+
+
+def test_how_to_load_a_size_is_said_once(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "StarbucksLoss(CoSENTLoss)")
+    tiny.save_pretrained(str(tmp_path))
+    add_sizes_to_model_card(tmp_path)
+    for _ in range(2):
+        add_grid_to_model_card(tmp_path, grid)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.count("small = load(") == 1
+    assert card.count("![Scores by layers and dimensions]") == 1
+
+
+@pytest.mark.parametrize("change", [lambda model: truncate(model, 2, 8), lambda model: rotate(model, TEXTS, steps=1)])
+def test_license_data_and_settings_of_training_are_inherited(
+    tiny: SentenceTransformer, tmp_path: Path, change: Callable[[SentenceTransformer], SentenceTransformer]
+) -> None:
+    tiny.model_card_data.set_license("cc-by-4.0")
+    tiny.model_card_data.set_language("nl")
+    train(tiny, MultipleNegativesRankingLoss(tiny), tmp_path / "run", max_steps=1, learning_rate=3e-4)
+    tiny.model_card_data.set_model_id("you/whole")
+    made = change(tiny)
+    made.save_pretrained(str(tmp_path / "made"))
+    card = (tmp_path / "made" / "README.md").read_text(encoding="utf-8")
+    for words in ("license: cc-by-4.0", "- nl", "learning_rate`: 0.0003", "### Training Dataset", "generated_from_trainer"):
+        assert words in card, words
+    assert "you/whole" not in card, "it is not that model"
+    made.model_card_data.add_tags("mine")
+    assert "mine" not in tiny.model_card_data.tags
+
+
+def test_a_cut_of_what_was_rotated_is_none_of_what_that_was(tiny: SentenceTransformer) -> None:
+    tiny.config.name_or_path = "org/model"
+    assert truncate(tiny, 2, 8).config.matryoshka_cut["model"] == "org/model"
+    assert truncate(rotate(tiny, TEXTS, [Size(2, 8)], steps=1), 2, 8).config.matryoshka_cut["model"] is None

@@ -150,7 +150,7 @@ class TestCuts:
         assert Path(told[0].filename) == Path(__file__)
         size_words, neighbours = words.split(", .*: ")
         assert f"not trained at {size_words}," in str(told[0].message)
-        assert str(told[0].message).endswith(f"The nearest trained sizes: {neighbours}")
+        assert f"The nearest sizes that it was trained at: {neighbours} `evaluate` says" in str(told[0].message)
         assert small.encode(["a cat"]).shape == (1, size.get("dim", 32))
 
     @pytest.mark.parametrize("size", [{"num_layers": 4, "dim": 32}, {"num_layers": 4}, {"dim": 32}, {"dim": 16}])
@@ -186,7 +186,7 @@ def test_a_full_size_that_was_not_trained_is_not_warned_of(tiny: SentenceTransfo
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         truncate(tiny, num_layers=4)
-    with pytest.warns(UserWarning, match=r"not trained at 4L-31d.*sizes: 2L-8d \(smaller\)\.$"):
+    with pytest.warns(UserWarning, match=r"not trained at 4L-31d.*at: 2L-8d \(smaller\)\. "):
         truncate(tiny, dim=31)
 
 
@@ -250,6 +250,20 @@ def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
         "@misc{li20242d",
     ):
         assert words in card, words
+
+
+def test_the_card_of_a_cut_beside_what_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """The narrower size with all of its layers is the one to try, and its own is not spoken against."""
+    declare_training(tiny.config, [Size(1, 4), Size(2, 8), Size(3, 16), Size(4, 32)], "rotate")
+    with pytest.warns(
+        UserWarning, match=r"not rotated for 2L-16d.*rotated for: 2L-8d \(smaller\), 3L-16d \(larger\)\. `eval"
+    ):
+        truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path))
+    add_sizes_to_model_card(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "truncate_dim=8)`." in card
+    assert "expect less" not in card
+    assert "Of the sizes for which the embeddings of the whole were rotated, these are within it:" in card
 
 
 def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:

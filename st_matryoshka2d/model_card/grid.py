@@ -8,7 +8,7 @@ from pathlib import Path
 
 from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.evaluation.grid.result import GridResult
-from st_matryoshka2d.model_card.section import called, card_of, write_section
+from st_matryoshka2d.model_card.section import called, card_of, has_section, write_section
 
 __all__ = ["add_grid_to_model_card"]
 
@@ -21,7 +21,9 @@ Scores in percent ({metric}, {subject}):
 
 {table}
 
-![Scores by layers and dimensions]({figure})
+![Scores by layers and dimensions]({figure})"""
+
+_USAGE = """
 
 ```python
 from st_matryoshka2d import load  # pip install st_matryoshka2d
@@ -35,9 +37,9 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     """Add a section to the card of a saved model: scores by layers and dims, their heat map, and how to load a size.
 
     The section "Sizes" goes into `README.md`, above the "Evaluation" that sentence-transformers writes; the heat map goes
-    beside it, as `grid.png`. A second call replaces the section. Saving the model again writes a new card, so this comes
-    last, and what is uploaded is the folder: `HfApi().upload_folder(folder_path=folder, repo_id=...)`. `push_to_hub` would
-    make a card of its own.
+    beside it, as `grid.png`. How to load a size is left out where `add_sizes_to_model_card` has said it. A second call
+    replaces the section. Saving the model again writes a new card, so this comes last, and what is uploaded is the folder:
+    `HfApi().upload_folder(folder_path=folder, repo_id=...)`. `push_to_hub` would make a card of its own.
 
     The section calls the model what the card calls it. That is "sentence_transformers_model_id" until a new model gets its
     name on the Hub, before it is saved: `model.model_card_data.set_model_id("you/name")`.
@@ -61,7 +63,8 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     readme = card_of(folder)
     _check_depth(readme.with_name("config.json"), grid)
     grid.plot(readme.with_name(FIGURE))
-    write_section(readme, "sizes", _section(grid, called(readme)))
+    usage = "" if has_section(readme, "trained sizes") else _USAGE
+    write_section(readme, "sizes", _section(grid, usage, called(readme)))
 
 
 def _check_depth(config: Path, grid: GridResult) -> None:
@@ -73,9 +76,9 @@ def _check_depth(config: Path, grid: GridResult) -> None:
         )
 
 
-def _section(grid: GridResult, name: str) -> str:
+def _section(grid: GridResult, usage: str, name: str) -> str:
     subject = grid.tasks[0] if len(grid.tasks) == 1 else f"mean of {', '.join(grid.tasks[:-1])} and {grid.tasks[-1]}"
-    return _SECTION.format(
+    return f"{_SECTION}{usage}".format(
         subject=subject,
         metric=pivots.metric_name(grid.frame),
         table=grid.to_markdown(),

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from st_matryoshka2d.evaluation.grid.files import replace_file
 
-__all__ = ["called", "card_of", "write_section"]
+__all__ = ["called", "card_of", "has_section", "write_section"]
 
 # The headings above which readers look for it.
 _BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
+_BEGIN = "<!-- {}: begin -->"
 _LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
 
 
@@ -40,6 +41,16 @@ def called(readme: Path) -> str:
     return told[1] if told else readme.resolve().parent.name
 
 
+def has_section(readme: Path, name: str) -> bool:
+    """Whether the card has a section of that name.
+
+    Args:
+        readme: The card.
+        name: As for `write_section`.
+    """
+    return _BEGIN.format(name) in readme.read_text(encoding="utf-8")
+
+
 def write_section(readme: Path, name: str, section: str) -> None:
     """Put a section above the evaluation, or in place of the one of that name.
 
@@ -49,7 +60,7 @@ def write_section(readme: Path, name: str, section: str) -> None:
         section: Its text, with its heading.
     """
     card = readme.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    begin, end = _BEGIN.format(name), f"<!-- {name}: end -->"
     section = f"{begin}\n{section}\n{end}"
     earlier = re.compile(f"{begin}.*?{end}", flags=re.DOTALL)
     if earlier.search(card):

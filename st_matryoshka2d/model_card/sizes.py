@@ -11,7 +11,7 @@ from typing import Any
 from st_matryoshka2d.model_card.section import called, card_of, write_section
 from st_matryoshka2d.pieces.checkpoint import Checkpoint
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.trained import trained_sizes
+from st_matryoshka2d.trained import ROTATE, trained_sizes
 
 __all__ = ["add_sizes_to_model_card"]
 
@@ -88,7 +88,8 @@ def _section(config: dict[str, Any], name: str) -> str:
     if sizes:
         parts.append(_table(sizes))
     if len(sizes) > 1:
-        parts.append(_USAGE.format(name=name, size=sizes[(len(sizes) - 1) // 2], width=_width(sizes, name)))
+        whole = Size.parse(cut["size"]) if cut else sizes[-1]
+        parts.append(_USAGE.format(name=name, size=sizes[(len(sizes) - 1) // 2], width=_width(sizes, whole, name)))
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
 
@@ -105,6 +106,10 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
     by = f"`{loss}`" + (f" ([paper]({paper}))" if paper else "")
     if not sizes:
         return f"The whole was trained by {by}, at no size that is within this one."
+    if loss == ROTATE:
+        if is_cut:
+            return "Of the sizes for which the embeddings of the whole were rotated, these are within it:"
+        return "This model can be cut in layers and in dimensions. Its embeddings were rotated for these sizes:"
     what = "Of the sizes at which the whole was" if is_cut else "This model can be cut in layers and in dimensions. It was"
     end = ", these are within it:" if is_cut else " at these sizes:"
     return f"{what} trained by {by}{end}"
@@ -119,10 +124,9 @@ def _table(sizes: list[Size]) -> str:
     return "\n".join(lines)
 
 
-def _width(sizes: list[Size], name: str) -> str:
+def _width(sizes: list[Size], whole: Size, name: str) -> str:
     """How a dim is had at full depth, with one that was trained there, if there is one."""
-    deepest = sizes[-1].num_layers
-    dims = [size.dim for size in sizes if size.num_layers == deepest]
-    if len(dims) > 1:
-        return f'`SentenceTransformer("{name}", truncate_dim={dims[-2]})`'
-    return f"with `truncate_dim`. All {deepest} layers together were trained at {dims[0]} dimensions alone, so expect less"
+    narrower = [size.dim for size in sizes if size.num_layers == whole.num_layers and size.dim < whole.dim]
+    if narrower:
+        return f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'
+    return f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers, so expect less"

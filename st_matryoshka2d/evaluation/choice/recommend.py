@@ -27,6 +27,7 @@ class Recommendation:
     Args:
         frame: All candidates as in `to_frame`, the chosen one first.
         full: The row of the full size.
+        whose: Score `relative` is a share of, in words.
 
     Example:
         >>> from st_matryoshka2d import GridResult, truncate
@@ -48,6 +49,7 @@ class Recommendation:
 
     frame: pd.DataFrame
     full: pd.Series[Any]
+    whose: str = "the full size's"
 
     @property
     def size(self) -> Size:
@@ -70,7 +72,7 @@ class Recommendation:
         chosen = self.frame.iloc[0]
         timed = math.isfinite(chosen["milliseconds_per_text"])
         told = [
-            f"{chosen['relative'] * 100:.1f} % of the full size's score",
+            f"{chosen['relative'] * 100:.1f} % of {self.whose} score",
             self._instead("milliseconds_per_text", ".3g", "ms a text")
             if timed
             else self._instead("num_layers", "d", "layers"),
@@ -116,6 +118,7 @@ def recommend(
     max_ms: float | None = None,
     max_bytes: float | None = None,
     task: str | None = None,
+    reference: GridResult | None = None,
 ) -> Recommendation:
     """Choose as `GridResult.recommend` says.
 
@@ -125,10 +128,13 @@ def recommend(
         max_ms: Milliseconds for a text.
         max_bytes: Bytes of a vector.
         task: Name of one task; None for the mean over tasks.
+        reference: Grid whose full size the scores are compared with; None for the grid itself.
     """
     limits = _limits(grid, min_score, max_ms, max_bytes)
     table = costs(grid, task)
     full = _required_full(table)
+    if reference is not None:
+        table["relative"] = table["score"] / _reference_score(reference, grid, task)
     scored = table["score"].notna()
     fits = scored & pd.concat([limit.met(table[limit.column]) for limit in limits], axis=1).all(axis=1)
     if not fits.any():
@@ -140,7 +146,18 @@ def recommend(
     ranked = table.assign(refused=refused, _fits=fits).sort_values(
         ["_fits", *order, "dim"], ascending=[False, *(name != "score" for name in order), True], ignore_index=True
     )
-    return Recommendation(ranked.drop(columns="_fits"), full)
+    return Recommendation(ranked.drop(columns="_fits"), full, "the full size's" if reference is None else "the reference's")
+
+
+def _reference_score(reference: GridResult, grid: GridResult, task: str | None) -> float:
+    if not isinstance(reference, type(grid)):
+        raise TypeError(f"reference must be a grid of the model that is compared with, got a {type(reference).__name__}.")
+    if task is None and set(reference.tasks) != set(grid.tasks):
+        raise ValueError(
+            f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}: the means of "
+            "other tasks cannot be compared. Choose by one task with `task=`, or score both on the same."
+        )
+    return float(_required_full(costs(reference, task))["score"])
 
 
 def _limits(grid: GridResult, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:

@@ -161,6 +161,7 @@ class GridResult(Scores):
         max_ms: float | None = None,
         max_bytes: float | None = None,
         task: str | None = None,
+        reference: GridResult | None = None,
     ) -> choice.Recommendation:
         """The size to ship: the cheapest that is good enough and within the budget.
 
@@ -172,16 +173,18 @@ class GridResult(Scores):
             max_ms: Milliseconds for a text, the `milliseconds_per_text` of the times; needs `with_latency`.
             max_bytes: Bytes of a vector in the index: 4 x dim in float32, 1 x dim in int8, dim / 8 in binary.
             task: Name of one task; None for the mean over tasks.
+            reference: Grid whose full size `min_score` is a share of, such as that of the model before it was trained; None
+                for this one.
 
         Returns:
             What prints well, and has `size`, `precision`, and in `to_frame()` every size and why it was refused.
 
         Raises:
-            TypeError: A limit is not a number.
+            TypeError: A limit is not a number, or the reference no grid.
             ValueError: A limit makes no sense, no size meets all of them, the full size was not scored or its score is not
-                above 0, or there is no such task.
+                above 0, there is no such task, or the reference has others.
         """
-        return choice.recommend(self, min_score, max_ms, max_bytes, task)
+        return choice.recommend(self, min_score, max_ms, max_bytes, task, reference)
 
     def pareto(self, cost: str | Sequence[str] | None = None, task: str | None = None) -> pd.DataFrame:
         """The sizes that no other size beats: none is at least as good in score and every cost, and better in one of them.

@@ -45,6 +45,7 @@ def files(tmp_path: Path) -> Path:
     PAIRS.set_axis(["text a", "text_b", "label"], axis=1).to_csv(tmp_path / "renamed.csv", index=False)
     (tmp_path / "lines.txt").write_text("a cat sat\n\na dog ran\na red house\n", encoding="utf-8")
     (tmp_path / "two.txt").write_text("a cat sat\na dog ran\n", encoding="utf-8")
+    (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
     (tmp_path / "empty.csv").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

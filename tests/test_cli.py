@@ -37,8 +37,13 @@ USAGE = [
     ("rotate {empty} --texts {files}/lines.txt --columns a --out new", "a .txt has a text in each line"),
     ("latency {empty} --rounds 0", "Invalid value for '--rounds'"),
     ("latency {empty} --out times.parquet", ".csv or .json"),
+    ("latency {empty} --columns a", "are about the file of --texts, which is not given"),
+    ("latency {empty} --max-texts 5", "are about the file of --texts, which is not given"),
+    ("latency {empty} --texts {files}/lines.txt --columns a", "a .txt has a text in each line"),
+    ("latency {empty} --texts {files}/second.json", ".csv, .parquet or .txt; got"),
     ("recommend {empty}/grid.json", "does not exist"),
     ("recommend {files}/first.parquet --best --min-score 0.9", "both were given"),
+    ("recommend {files}/first.parquet --reference {empty}/grid.json", "does not exist"),
     ("recommend {files}/first.parquet --best", "within --max-ms, --max-bytes or both; neither was given"),
     ("compare {files}/first.parquet", "Missing argument"),
     ("compare {files}/first.parquet {files}/second.json --test t", "'t'"),
@@ -63,14 +68,20 @@ ERRORS = [
     ("grid {model} --pairs {files}/unscored.csv", "unscored.csv has no column 'score'; it has 'sentence1', 'sen"),
     ("grid {model} --pairs {files}/pairs.csv --columns sentence1,b,label", "no column 'b' and no 'label'; it has 'sent"),
     ("grid {model} --pairs {files}/empty.csv", "empty.csv cannot be read as CSV: No columns to parse from file"),
-    ("grid {model} --pairs {files}/pairs.csv --precision int3", "precision must be one of float32"),
+    ("grid {model} --pairs {files}/pairs.csv --precisions int3", "precision must be one of float32"),
     ("grid {model} --pairs {files}/pairs.csv --dims 33", "the model has 32 dimensions"),
     ("grid {model} --pairs {files}/pairs.csv --out {files}/empty.csv/grid.json", "empty.csv"),
     ("rotate {model} --texts {files}/pairs.csv --out {files}/new", "has no column 'text'; it has 'sentence1', 'sentence2'"),
     ("rotate {model} --texts {files}/lines.txt --out {files}/new --sizes 2L-33d", "asks for 33 dimensions"),
-    ("rotate {model} --texts {files}/pairs.parquet --columns score --out {files}/new", "texts must be strings, but number"),
+    (
+        "rotate {model} --texts {files}/pairs.parquet --columns score --out {files}/new",
+        "Column 'score' of {files}/pairs.parquet must have texts",
+    ),
     ("rotate {model} --texts {files}/two.txt --out {files}/new", "at least 3 different texts, better some thousand"),
     ("latency {model} --layers 5", "the model has 4 layers"),
+    ("latency {model} --texts {files}/pairs.csv", "no column 'text'; it has 'sentence1', 'sentence2', 'score'. Say with"),
+    ("latency {model} --texts {files}/pairs.parquet --columns score", "5 of its values are none, such as 4.5 (float)"),
+    ("latency {model} --texts {files}/blank.txt", "blank.txt has no text, or only empty ones; at least one is needed"),
     ("info {files}/full", "full"),
     ("recommend {files}/times.csv", "A grid is saved as .parquet or .json"),
     ("recommend {files}/times.json", "not one that GridResult.save wrote"),
@@ -78,6 +89,8 @@ ERRORS = [
     ("recommend {files}/first.parquet --task STS", "There is no task 'STS' here"),
     ("recommend {files}/first.parquet --max-ms 1", "--max-ms needs the times of the model: give --latency a file"),
     ("recommend {files}/first.parquet --latency {files}/lacking.csv", "lacking.csv has no time for [2, 4] layers"),
+    ("recommend {files}/first.parquet --reference {files}/times.csv", "A grid is saved as .parquet or .json"),
+    ("recommend {files}/first.parquet --reference {files}/other.json", "The reference was scored on C, the grid on A, B"),
     ("recommend {files}/first.parquet --latency {files}/pairs.csv", "`st-matryoshka2d latency MODEL --out times.csv`"),
     ("compare {files}/first.parquet {files}/other.json", "A"),
     ("compare {files}/first.parquet {files}/second.json --alpha 5", "alpha is between 0 and 1"),
@@ -91,7 +104,7 @@ def test_an_error_of_the_library_is_one_line_of_words(line: str, words: str, tin
     assert not result.stdout
     *before, last = result.stderr.splitlines()
     assert last.startswith("Error: ")
-    assert words in last
+    assert words.format(files=files) in last
     assert not [line for line in before if line.startswith(("Error", "Traceback"))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,13 +14,13 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, evaluate, sizes_ladder, sts_task, truncate
 from tests import families
-from tests.choice_support import random_grid, random_times
+from tests.choice_support import random_grid, random_times, with_scores
 from tests.cli_support import PAIRS, answer, run
 
 
 @pytest.mark.parametrize("pairs", ["pairs.csv", "pairs.parquet"])
 def test_grid_is_that_of_evaluate(pairs: str, tiny_folder: Path, files: Path) -> None:
-    given = ["--layers", 2, "--layers", 4, "--dims", 8, "--dims", 32, "--precision", "float32", "--precision", "int8"]
+    given = ["--layers", 2, "--layers", 4, "--dims", 8, "--dims", 32, "--precisions", "float32", "--precisions", "int8"]
     out, plot = files / "new" / "grid.parquet", files / "new" / "grid.png"
     found = answer("grid", tiny_folder, "--pairs", files / pairs, *given, "--out", out, "--plot", plot, "--device", "cpu")
     expected = evaluate(
@@ -65,7 +66,7 @@ def test_grid_prints_and_writes_every_task_and_precision(tiny_folder: Path, file
     given = ["--sizes", "1L-8d", "--sizes", "4L-32d", "--cache", files / "cache"]
     tables = ["--pairs", files / "pairs.csv", "--pairs", files / "others.csv"]
     markdown = run(
-        "grid", tiny_folder, *tables, *given, "--precision", "float32", "--precision", "binary", "--out", files / "g.md"
+        "grid", tiny_folder, *tables, *given, "--precisions", "float32", "--precisions", "binary", "--out", files / "g.md"
     )
     assert markdown.exit_code == 0, markdown.output
     titles = [f"{stored}, {of}" for stored in ("float32", "binary") for of in ("pairs", "others", "mean of 2 tasks")]
@@ -111,6 +112,43 @@ def test_times_go_from_latency_to_recommend(name: str, tiny_folder: Path, tmp_pa
     assert costs == pytest.approx({row["num_layers"]: row["milliseconds_per_text"] for row in times})
 
 
+@pytest.mark.parametrize("name", ["mine.csv", "mine.parquet", "mine.txt"])
+def test_latency_times_the_texts_of_a_file(name: str, tiny_folder: Path, files: Path) -> None:
+    """All of them, however many a batch has; a second one is a text, an empty one is none."""
+    texts = [*PAIRS["sentence1"], "", *PAIRS["sentence2"], "NA"]
+    (files / "mine.txt").write_text("\n".join(texts), encoding="utf-8")
+    pd.DataFrame({"text": texts}).to_csv(files / "mine.csv", index=False)
+    pd.DataFrame({"text": [*texts, None]}).to_parquet(files / "mine.parquet")
+    given = ["latency", tiny_folder, "--texts", files / name, "--layers", 2, "--rounds", 1, "--device", "cpu"]
+    found = answer(*given, "--batch-size", 3)
+    assert found["texts"] == 11
+    assert [row["milliseconds"] / row["milliseconds_per_text"] for row in found["times"]] == pytest.approx([11, 11])
+    fewer = run(*given, "--max-texts", 4, "--out", files / "fewer.csv")
+    assert fewer.stdout.splitlines()[0] == f"Timed: 4 of the texts in {files / name}, in batches of 32"
+    times = pd.read_csv(files / "fewer.csv")
+    assert list(times["milliseconds"] / times["milliseconds_per_text"]) == pytest.approx([4, 4])
+
+
+def test_latency_is_that_of_these_texts(tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[list[str]] = []
+    encode = SentenceTransformer.encode
+
+    def listening(model: SentenceTransformer, texts: Any, *rest: Any, **settings: Any) -> Any:
+        encoded.append(list(texts))
+        return encode(model, texts, *rest, **settings)
+
+    monkeypatch.setattr(SentenceTransformer, "encode", listening)
+    columns = ["--columns", "sentence2", "--columns", "sentence1"]
+    answer("latency", tiny_folder, "--texts", files / "pairs.csv", *columns, "--rounds", 1, "--device", "cpu")
+    assert encoded[-1] == [*PAIRS["sentence2"], *PAIRS["sentence1"]]
+
+
+def test_latency_says_what_is_timed_without_texts(tiny_folder: Path) -> None:
+    result = run("latency", tiny_folder, "--layers", 4, "--rounds", 1, "--batch-size", 1, "--device", "cpu")
+    assert result.stdout.splitlines()[0] == "Timed: one batch of 1 built-in English texts"
+    assert "built-in English" in run("latency", "--help").stdout
+
+
 def test_recommend_is_that_of_the_grid(files: Path) -> None:
     grid = random_grid(0).with_latency(random_times(0))
     given = ["recommend", files / "first.parquet"]
@@ -122,6 +160,27 @@ def test_recommend_is_that_of_the_grid(files: Path) -> None:
     shown = run(*given, *limits).stdout.splitlines()
     assert shown[0] == str(choice)
     assert len([line for line in shown if " float32 " in line]) == len(choice.to_frame())
+
+
+def test_recommend_takes_a_share_of_the_model_before(tmp_path: Path) -> None:
+    """Training raised the full size by half, so that what was good enough of the model before is not of this one."""
+    before = random_grid(0)
+    full = before.score("4L-64d")
+    after = with_scores(before, lambda frame: frame["score"].where(frame["dim"] < 64, frame["score"] * 1.5))
+    before.save(tmp_path / "before.json")
+    after.save(tmp_path / "after.parquet")
+    given = ["recommend", tmp_path / "after.parquet", "--min-score", 0.5]
+    own, of_before = answer(*given), answer(*given, "--reference", tmp_path / "before.json")
+    for found, whole in ((own, after.score("4L-64d")), (of_before, full)):
+        for row in found["sizes"]:
+            share = after.score(f"{row['num_layers']}L-{row['dim']}d") / whole
+            assert row["relative"] == pytest.approx(share)
+            assert (row["refused"] == "") == (share >= 0.5)
+    limits = ["recommend", tmp_path / "after.parquet", "--best", "--max-bytes", 80]
+    best = run(*limits, "--reference", tmp_path / "before.json").stdout.splitlines()
+    assert best[0].startswith(run(*limits).stdout.split(":")[0])  # the best is the best, whatever it is a share of
+    assert "of reference" in best[1]
+    assert "of full" in run(*limits).stdout
 
 
 def test_compare_is_that_of_the_grids(files: Path) -> None:

@@ -42,7 +42,7 @@ def test_rotate_is_that_of_the_library(texts: list[str], tiny_folder: Path, file
     np.testing.assert_allclose(saved.encode(families.TEXTS), expected.encode(families.TEXTS), atol=1e-6)
     assert not np.allclose(saved.encode(families.TEXTS), model.encode(families.TEXTS), atol=1e-2)
     assert found == {"texts": len(TEXTS), "sizes": ["2L-8d", "3L-16d", "4L-32d"], "saved": str(out)}
-    assert "`rotate`" in (out / "README.md").read_text(encoding="utf-8")
+    assert "Its embeddings were rotated for these sizes:" in (out / "README.md").read_text(encoding="utf-8")
 
 
 def test_of_more_texts_some_are_drawn_the_same_each_time(tiny_folder: Path, files: Path) -> None:

@@ -61,7 +61,7 @@ def grid(
             metavar="SIZE",
         ),
     ] = None,
-    precision: Annotated[
+    precisions: Annotated[
         list[str] | None,
         typer.Option(
             help="What a coordinate is stored in: float32, int8, binary, ...; may be repeated.", show_default="float32"
@@ -107,7 +107,7 @@ def grid(
         layers or None,
         dims or None,
         sizes or None,
-        precisions=precision or "float32",
+        precisions=precisions or "float32",
         cache=cache,
         n_jobs=n_jobs,
         batch_size=batch_size,

@@ -11,17 +11,29 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model
 from st_matryoshka2d.cli.tables import records, table, written
+from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["latency"]
 
+_MAX_TEXTS = 128
+
 
 def latency(
     model: options.Model,
+    texts: Annotated[
+        Path | None, texts_option("Your own texts to time, instead of built-in English ones, a batch of mixed length")
+    ] = None,
+    columns: Columns = None,
+    max_texts: Annotated[
+        int, typer.Option(help="If the file has more, so many are drawn. Each round encodes all of them.", min=1)
+    ] = _MAX_TEXTS,
     layers: options.Layers = None,
-    batch_size: options.BatchSize = 32,
+    batch_size: Annotated[
+        int, typer.Option(help="Texts in a batch of the model; with 1 each waits alone, as a query does.", min=1)
+    ] = 32,
     rounds: Annotated[int, typer.Option(help="Timed calls for each depth, after a warm-up.", min=1)] = 30,
     out: Annotated[
         Path | None, options.file_option("--out", "Write the times, for recommend", (".csv", ".json"), writable=True)
@@ -33,14 +45,20 @@ def latency(
     token: options.Token = None,
     as_json: options.AsJson = False,
 ) -> Answer:
-    """Time one batch of English texts at each depth of a model, against the full model."""
+    """Time a model at each depth against all of it, on your own texts (--texts) or on one batch of built-in English ones."""
+    if texts is None and (columns or max_texts != _MAX_TEXTS):
+        raise typer.BadParameter("--columns and --max-texts are about the file of --texts, which is not given.")
+    if texts is not None:
+        check_columns(texts, columns)
     options.make_folders(out, plot)
+    sample = None if texts is None else drawn_texts(texts_in(texts, columns), max_texts)
 
     from st_matryoshka2d import benchmark_latency, plot_speedup
 
     times = benchmark_latency(
         open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
         layers or None,
+        sample,
         batch_size=batch_size,
         rounds=rounds,
     )
@@ -48,7 +66,11 @@ def latency(
         _write(times, out)
     if plot is not None:
         plot_speedup(times, plot)
-    head = ["layers", "ms a text", f"ms a batch of {batch_size}", "quartiles", "speed-up", "in theory", "parameters"]
+    if sample is None:
+        told, timed = f"Timed: one batch of {batch_size} built-in English texts", batch_size
+    else:
+        told, timed = f"Timed: {len(sample):,} of the texts in {texts}, in batches of {batch_size}", len(sample)
+    head = ["layers", "ms a text", "ms in all", "quartiles", "speed-up", "in theory", "parameters"]
     body = [
         [
             str(row.num_layers),
@@ -63,8 +85,15 @@ def latency(
     ]
     files = written(out, plot)
     return Answer(
-        [table(head, body), *(f"Written: {file}" for file in files)],
-        {"model": model, "batch_size": batch_size, "rounds": rounds, "times": records(times), "written": files},
+        [told, "", table(head, body), *(f"Written: {file}" for file in files)],
+        {
+            "model": model,
+            "texts": timed,
+            "batch_size": batch_size,
+            "rounds": rounds,
+            "times": records(times),
+            "written": files,
+        },
         as_json,
     )
 

@@ -32,6 +32,14 @@ def recommend(
     max_ms: Annotated[float | None, typer.Option(help="Milliseconds for a text, at most; needs times.")] = None,
     max_bytes: Annotated[float | None, typer.Option(help="Bytes of a vector, at most.")] = None,
     task: Annotated[str | None, typer.Option(help="Judge by this task alone.", show_default="the mean over tasks")] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            help="Grid of the model before training: the share is then of its full size's score.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     latency: Annotated[
         Path | None,
         options.file_option("--latency", "Times that the command latency wrote", (".csv", ".json"), exists=True),
@@ -52,10 +60,12 @@ def recommend(
     if max_ms is not None and scores.latency is None:
         raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {_HOW_TO_TIME}")
     wanted = None if best else _MIN_SCORE if min_score is None else min_score
-    choice = scores.recommend(wanted, max_ms=max_ms, max_bytes=max_bytes, task=task)
+    before = None if reference is None else GridResult.load(reference)
+    choice = scores.recommend(wanted, max_ms=max_ms, max_bytes=max_bytes, task=task, reference=before)
     sizes = choice.to_frame()
     timed = scores.latency is not None
-    head = ["layers", "dim", "precision", "score", "of full", *(["ms a text"] if timed else []), "bytes", "refused"]
+    share = "of full" if before is None else "of reference"
+    head = ["layers", "dim", "precision", "score", share, *(["ms a text"] if timed else []), "bytes", "refused"]
     body = [
         [
             str(row["num_layers"]),

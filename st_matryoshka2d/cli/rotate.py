@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from st_matryoshka2d.cli import options, saving
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model
-from st_matryoshka2d.cli.tables import read_texts
+from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
 from st_matryoshka2d.sizes import Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["rotate"]
 
 
 def rotate(
     model: options.Model,
-    texts: Annotated[
-        Path,
-        options.file_option(
-            "--texts", "Texts like those that will be embedded, some thousands", (".csv", ".parquet", ".txt"), exists=True
-        ),
-    ],
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(help="A column of texts; may be repeated. A .txt has a text in each line.", show_default="text"),
-    ] = None,
+    texts: Annotated[Path, texts_option("Texts like those that will be embedded, some thousands")],
+    columns: Columns = None,
     max_texts: Annotated[int, typer.Option(help="If there are more, so many are drawn.", min=3)] = 10_000,
     sizes: Annotated[
         list[Size] | None,
@@ -52,10 +41,9 @@ def rotate(
     as_json: options.AsJson = False,
 ) -> Answer:
     """Turn a model's embeddings so that the first coordinates are worth most; nothing changes at the full width."""
-    if columns and texts.suffix.lower() == ".txt":
-        raise typer.BadParameter("--columns is about a .csv or .parquet file; a .txt has a text in each line.")
+    check_columns(texts, columns)
     saving.check_places(out, push, private, token)
-    sample = _drawn(_read(texts, columns or ["text"]), max_texts)
+    sample = drawn_texts(texts_in(texts, columns).drop_duplicates(), max_texts)
 
     import st_matryoshka2d
     from st_matryoshka2d.trained import trained_sizes
@@ -69,20 +57,3 @@ def rotate(
         {"texts": len(sample), "sizes": declared, **places},
         as_json,
     )
-
-
-def _read(path: Path, columns: list[str]) -> pd.Series[str]:
-    """The different texts in a file, in their order; an empty one is none."""
-    import pandas as pd
-
-    if path.suffix.lower() == ".txt":
-        texts = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=object)
-    else:
-        table = read_texts(path, columns, [], "Say with --columns which of them are texts.")
-        texts = pd.concat([table[column] for column in columns], ignore_index=True)
-    texts = texts.dropna()
-    return texts[texts.astype(str).str.strip() != ""].drop_duplicates()
-
-
-def _drawn(texts: pd.Series[str], most: int) -> list[str]:
-    return list(texts.sample(most, random_state=0) if len(texts) > most else texts)

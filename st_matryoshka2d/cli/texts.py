@@ -1,0 +1,90 @@
+"""Texts of the user's own: what is in a file, and how many of them are taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.tables import read_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Columns", "check_columns", "drawn_texts", "texts_in", "texts_option"]
+
+_HINT = "Say with --columns which of them are texts."
+
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(help="A column of texts; may be repeated. A .txt has a text in each line.", show_default="text"),
+]
+
+
+def texts_option(what: str) -> Any:
+    """The option for a file of texts.
+
+    Args:
+        what: What they are for.
+    """
+    return options.file_option("--texts", what, (".csv", ".parquet", ".txt"), exists=True)
+
+
+def check_columns(texts: Path, columns: list[str] | None) -> None:
+    """Refuse names of columns for a file that has none.
+
+    Args:
+        texts: What was given as --texts.
+        columns: What was given as --columns.
+
+    Raises:
+        BadParameter: The file is lines of text.
+    """
+    if columns and texts.suffix.lower() == ".txt":
+        raise typer.BadParameter("--columns is about a .csv or .parquet file; a .txt has a text in each line.")
+
+
+def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
+    """The texts in a file, in their order, column after column; an empty one is none.
+
+    Args:
+        path: Ends in `.csv`, `.parquet` or `.txt`.
+        columns: What was given as --columns.
+
+    Raises:
+        ValueError: The file is not what its ending says, lacks a column, or holds something else than texts, or nothing.
+    """
+    import pandas as pd
+
+    if path.suffix.lower() == ".txt":
+        texts = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=object)
+    else:
+        names = columns or ["text"]
+        table = read_texts(path, names, [], _HINT)
+        texts = pd.concat([_texts_of(table[name].dropna(), path) for name in names], ignore_index=True)
+    texts = texts[texts.str.strip() != ""]
+    if texts.empty:
+        raise ValueError(f"{path} has no text, or only empty ones; at least one is needed.")
+    return texts
+
+
+def drawn_texts(texts: pd.Series[str], most: int) -> list[str]:
+    """All texts, or where there are more than wanted, some of them: the same each time.
+
+    Args:
+        texts: What there is.
+        most: How many are wanted.
+    """
+    return list(texts.sample(most, random_state=0) if len(texts) > most else texts)
+
+
+def _texts_of(column: pd.Series[str], path: Path) -> pd.Series[str]:
+    """A column, if it has nothing but texts: a Parquet file says the type, and numbers there are no texts."""
+    if others := [value for value in column if not isinstance(value, str)]:
+        raise ValueError(
+            f"Column {column.name!r} of {path} must have texts; {len(others):,} of its values are none, "
+            f"such as {others[0]!r} ({type(others[0]).__name__}). {_HINT}"
+        )
+    return column.astype(object)

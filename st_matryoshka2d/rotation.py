@@ -33,7 +33,7 @@ _TEMPERATURE = 0.05
 def rotate(
     model: SentenceTransformer,
     texts: Iterable[str],
-    sizes: Sequence[Size] | None = None,
+    sizes: Sequence[Size | str] | None = None,
     *,
     steps: int = 200,
     batch_size: int = 32,
@@ -56,7 +56,8 @@ def rotate(
         model: Any `SentenceTransformer` that starts with a `Transformer`. It is not changed; the result shares its weights'
             memory.
         texts: A sample of what will be embedded; some thousands.
-        sizes: S, what the rotation is for; None for `sizes_ladder(model)`. Those of the full width do not depend on it.
+        sizes: S, what the rotation is for, such as `["3L-64d"]`; None for `sizes_ladder(model)`. Sizes that are not in it
+            get what is left, which with few layers and many dims is little. Those of the full width do not depend on it.
         steps: How often it is improved.
         batch_size: Texts in a batch of the model.
         show_progress_bar: Show one while texts are embedded, and one for the steps.
@@ -97,7 +98,9 @@ def rotate(
     return rotated
 
 
-def _checked(model: SentenceTransformer, texts: Iterable[str], sizes: Sequence[Size] | None) -> tuple[list[str], list[Size]]:
+def _checked(
+    model: SentenceTransformer, texts: Iterable[str], sizes: Sequence[Size | str] | None
+) -> tuple[list[str], list[Size]]:
     """Different texts, and the sizes that a rotation makes a difference to."""
     if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # a table would be read as its columns' names
         raise TypeError(f"texts must be a list of texts, such as one column of a table; got a {type(texts).__name__}.")

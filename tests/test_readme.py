@@ -27,8 +27,8 @@ FOR_THIS_MACHINE = {
     "sentence-transformers/all-MiniLM-L6-v2": str(get_model_path()),
     "google-bert/bert-base-uncased": str(get_model_path()),
     "max_steps=100, per_device_train_batch_size=64": "max_steps=2, per_device_train_batch_size=2",
-    '["positive"][:5000]])': '["positive"][:50]], steps=2)',
-    "rotate(model, texts)": "rotate(model, texts[:100], steps=2)",
+    "rotate(model, texts": "rotate(model, texts[:100], steps=2",
+    "rotate(rotated, texts": "rotate(rotated, texts[:100], steps=2",
     "samples_per_label=2))": "samples_per_label=2), dims=384)",  # heads are fitted for each size
     "max_steps=100, per_device_train_batch_size=32": "max_steps=1, per_device_train_batch_size=2",
     "checkpoint-100": "checkpoint-1",

@@ -119,7 +119,6 @@ def numbers(lines: list[str], name: str) -> list[str]:
 def test_the_docs_print_what_the_report_has() -> None:
     found = PUBLISHED.read_text(encoding="utf-8").splitlines()
     printed = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A better recipe")[0].splitlines()
-    printed += (ROOT / "docs" / "rotation.md").read_text(encoding="utf-8").splitlines()
     rows = [line for line in printed if line.startswith("|")]
     assert len(rows) > 10
     assert set(rows) <= set(found)

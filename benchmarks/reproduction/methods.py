@@ -21,7 +21,8 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED", "ROTATED", "ROTATED_FIRST", "SEPARATE"]
+__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED"]
+__all__ += ["ROTATED", "ROTATED_FIRST", "ROTATED_FOR_ALL", "ROTATED_FOR_EACH", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
@@ -35,6 +36,10 @@ ROTATED_FIRST = "rotated, distillation with labels"
 # What is rotated after it was trained, by its new name.
 _LAST = [CUT, "full size", "Starbucks", "distillation", "distillation with labels", "Starbucks and distillation"]
 ROTATED = {f"{name}, rotated": name for name in [*_LAST, ROTATED_FIRST]}
+
+# The same for all pairs of layers and dims, not for the ladder; and once for each size of the ladder, for that one alone.
+ROTATED_FOR_ALL = {f"{name}, rotated for all sizes": name for name in (CUT, ROTATED_FIRST)}
+ROTATED_FOR_EACH = {f"{name}, rotated for each size": name for name in (CUT, ROTATED_FIRST)}
 
 # What this package recommends where there are labels.
 BEST = f"{ROTATED_FIRST}, rotated"
@@ -83,7 +88,7 @@ METHODS: dict[str, Loss | None] = {
     "distillation with labels": with_labels,
     ROTATED_FIRST: with_labels,
     "Starbucks and distillation": both,
-    **dict.fromkeys(ROTATED),
+    **dict.fromkeys([*ROTATED, *ROTATED_FOR_ALL, *ROTATED_FOR_EACH]),
 }
 
 # 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Tables 3 and 4.

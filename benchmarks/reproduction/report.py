@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
-from reproduction.methods import BEST, CUT, PRETRAINED, ROTATED, SEPARATE
+from reproduction.methods import BEST, CUT, PRETRAINED, ROTATED, ROTATED_FIRST, ROTATED_FOR_ALL, ROTATED_FOR_EACH, SEPARATE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
 from reproduction.tables import ablations, comparison, differences
@@ -18,9 +18,12 @@ PAIRS = [
     *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE), (PRETRAINED, "Starbucks")],
     *[("distillation with labels", "Starbucks"), ("distillation with labels", SEPARATE)],
     *ROTATED.items(),
+    *[(name, f"{start}, rotated") for name, start in (ROTATED_FOR_ALL | ROTATED_FOR_EACH).items()],
     *[(BEST, other) for other in ("distillation with labels, rotated", "Starbucks, rotated", "Starbucks", SEPARATE)],
 ]
-MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, rotated", CUT), (BEST, "Starbucks")]
+_ALL = {start: name for name, start in ROTATED_FOR_ALL.items()}
+MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, rotated", CUT)]
+MAPS += [(_ALL[CUT], f"{CUT}, rotated"), (_ALL[ROTATED_FIRST], "Starbucks")]
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
@@ -59,7 +62,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     draw_maps(sts, MAPS, folder)
     draw_grids(sts, [BEST], folder)
     # With all dimensions a rotated model is what it was.
-    whole = sts[~sts["method"].isin([*ABLATIONS_BY_SIZE, *ROTATED])]
+    whole = sts[~sts["method"].isin([*ABLATIONS_BY_SIZE, *ROTATED, *ROTATED_FOR_ALL, *ROTATED_FOR_EACH])]
     draw_depths(whole, folder)
     if len(truncated):
         draw_truncations(truncated, [CUT, "MRL", "Starbucks", BEST], folder)

@@ -14,8 +14,9 @@ from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, ROTATED_FIRST, 
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, rotate, sizes_ladder, truncate
+from st_matryoshka2d.sizes import full_size, sizes_product
 
-__all__ = ["rotated", "trained"]
+__all__ = ["rotated", "rotated_for_all", "rotated_for_each", "trained"]
 
 
 def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
@@ -39,10 +40,31 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     return rotated(model, seed, options) if method == ROTATED_FIRST else (model, 0.0)
 
 
-def rotated(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
+def rotated(
+    model: SentenceTransformer, seed: int, options: argparse.Namespace, sizes: list[Size] | None = None
+) -> tuple[SentenceTransformer, float]:
     """The model after a rotation learned from 10,000 of the texts, without their labels; and the seconds that it took."""
     begin = time.perf_counter()
-    return rotate(model, unlabelled(seed, options), batch_size=options.batch_size), time.perf_counter() - begin
+    return rotate(model, unlabelled(seed, options), sizes, batch_size=options.batch_size), time.perf_counter() - begin
+
+
+def rotated_for_all(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
+    """The same, for all layers with all dims of the ladder."""
+    ladder = sizes_ladder(model)
+    sizes = sizes_product([size.num_layers for size in ladder], [size.dim for size in ladder])
+    return rotated(model, seed, options, sizes)
+
+
+def rotated_for_each(
+    model: SentenceTransformer, seed: int, options: argparse.Namespace
+) -> tuple[dict[str, SentenceTransformer], float]:
+    """A model for each size of the ladder, rotated for that one alone; with all dims a rotation changes nothing."""
+    begin, texts, full = time.perf_counter(), unlabelled(seed, options), full_size(model)
+    made = {}
+    for size in sizes_ladder(model):
+        narrow = size.dim < full.dim
+        made[str(size)] = cut(rotate(model, texts, [size], batch_size=options.batch_size) if narrow else model, size)
+    return made, time.perf_counter() - begin
 
 
 def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:

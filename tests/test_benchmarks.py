@@ -113,7 +113,7 @@ def test_reproduce(tmp_path: Path) -> None:
     (tmp_path / "nli").mkdir()
     demo_data.triplets(60).to_parquet(str(tmp_path / "nli" / "triplets_train.parquet"))
     report = tmp_path / "report"
-    options = ["--data", tmp_path, "--out", tmp_path / "out", "--report", report, "--steps", "1", "--batch-size", "4"]
+    options = ["--data", tmp_path, "--out", tmp_path / "out", "--report", report, "--steps", "2", "--batch-size", "4"]
     written = []
     for methods in (["cut", "separate"], ["cut", "separate", "Starbucks", "2DMSE", PRETRAINED, BEST, EACH]):
         finished(sys.executable, BENCHMARKS / "reproduce.py", *options, "--methods", *methods)

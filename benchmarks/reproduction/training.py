@@ -10,13 +10,13 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from transformers import set_seed
 
 from reproduction.budget import budget, nli, unlabelled
-from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, ROTATED_FIRST, SEPARATE
+from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, ROTATED_FIRST, ROTATED_FOR_ALL, ROTATED_FOR_EACH, SEPARATE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, rotate, sizes_ladder, truncate
 from st_matryoshka2d.sizes import full_size, sizes_product
 
-__all__ = ["rotated", "rotated_for_all", "rotated_for_each", "trained"]
+__all__ = ["rotated", "trained"]
 
 
 def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
@@ -37,33 +37,32 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     if method == PRETRAINED:
         return pretrained(seed, options)
     model = SentenceTransformer(options.model, device=options.device)
-    return rotated(model, seed, options) if method == ROTATED_FIRST else (model, 0.0)
+    if method != ROTATED_FIRST:
+        return model, 0.0
+    made, seconds = rotated(method, model, seed, options)
+    return made[WHOLE], seconds
 
 
 def rotated(
-    model: SentenceTransformer, seed: int, options: argparse.Namespace, sizes: list[Size] | None = None
-) -> tuple[SentenceTransformer, float]:
-    """The model after a rotation learned from 10,000 of the texts, without their labels; and the seconds that it took."""
-    begin = time.perf_counter()
-    return rotate(model, unlabelled(seed, options), sizes, batch_size=options.batch_size), time.perf_counter() - begin
-
-
-def rotated_for_all(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """The same, for all layers with all dims of the ladder."""
-    ladder = sizes_ladder(model)
-    sizes = sizes_product([size.num_layers for size in ladder], [size.dim for size in ladder])
-    return rotated(model, seed, options, sizes)
-
-
-def rotated_for_each(
-    model: SentenceTransformer, seed: int, options: argparse.Namespace
+    method: str, model: SentenceTransformer, seed: int, options: argparse.Namespace
 ) -> tuple[dict[str, SentenceTransformer], float]:
-    """A model for each size of the ladder, rotated for that one alone; with all dims a rotation changes nothing."""
-    begin, texts, full = time.perf_counter(), unlabelled(seed, options), full_size(model)
-    made = {}
-    for size in sizes_ladder(model):
-        narrow = size.dim < full.dim
-        made[str(size)] = cut(rotate(model, texts, [size], batch_size=options.batch_size) if narrow else model, size)
+    """A model after rotations learned from 10,000 of the texts, without their labels, and the seconds that they took.
+
+    Returns:
+        One model under `WHOLE`, or where it is rotated for each size, one for each size.
+    """
+    begin, texts, ladder = time.perf_counter(), unlabelled(seed, options), sizes_ladder(model)
+
+    def for_sizes(sizes: list[Size]) -> SentenceTransformer:
+        narrow = any(size.dim < full_size(model).dim for size in sizes)  # else it would change nothing
+        return rotate(model, texts, sizes, batch_size=options.batch_size) if narrow else model
+
+    if method in ROTATED_FOR_EACH:
+        made = {str(size): cut(for_sizes([size]), size) for size in ladder}
+    elif method in ROTATED_FOR_ALL:
+        made = {WHOLE: for_sizes(sizes_product([size.num_layers for size in ladder], [size.dim for size in ladder]))}
+    else:
+        made = {WHOLE: for_sizes(ladder)}
     return made, time.perf_counter() - begin
 
 

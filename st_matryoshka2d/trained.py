@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from st_matryoshka2d.sizes import Size, sizes_product
 
-__all__ = ["ROTATE", "declare_cut", "declare_training", "nearest", "trained_sizes", "warn_if_untrained"]
+__all__ = ["ROTATE", "declare_cut", "declare_training", "layers_by_dims", "nearest", "trained_sizes", "warn_if_untrained"]
 
 ROTATE = "rotate"  # what stands for a rotation where a loss is named
 
-_LISTED = 64  # more sizes than these are written as layers and dims, where they are all pairs of some
+_LISTED = 64  # more sizes than these are written as layers and dims, where most are all pairs of some
 
 
 def declare_training(config: Any, sizes: Iterable[Size], loss: str) -> None:
@@ -39,7 +40,8 @@ def trained_sizes(config: Any) -> list[Size]:
     told = config.get("matryoshka_sizes") if isinstance(config, dict) else getattr(config, "matryoshka_sizes", None)
     try:
         if isinstance(told, dict):
-            return sizes_product(told["num_layers"], told["dims"])
+            others = [Size.parse(text) for text in told.get("others", [])]
+            return sorted([*sizes_product(told["num_layers"], told["dims"]), *others])
         return sorted(Size.parse(text) for text in told or [])
     except (KeyError, TypeError, ValueError):
         return []  # somebody else's entry of that name
@@ -109,9 +111,25 @@ def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
     )
 
 
-def _written(sizes: Iterable[Size]) -> list[str] | dict[str, list[int]]:
+def layers_by_dims(sizes: Iterable[Size]) -> list[tuple[list[int], list[int]]]:
+    """Layers in a row that have the same dims, and those dims.
+
+    Args:
+        sizes: Ascending.
+
+    Example:
+        >>> layers_by_dims([Size(1, 8), Size(1, 16), Size(2, 8), Size(2, 16), Size(3, 32)])
+        [([1, 2], [8, 16]), ([3], [32])]
+    """
+    dims = {layer: [size.dim for size in group] for layer, group in groupby(sizes, key=lambda size: size.num_layers)}
+    return [(list(layers), of_each) for of_each, layers in groupby(dims, key=dims.__getitem__)]
+
+
+def _written(sizes: Iterable[Size]) -> list[str] | dict[str, list[int] | list[str]]:
     each = sorted(sizes)
-    layers, dims = sorted({size.num_layers for size in each}), sorted({size.dim for size in each})
-    if len(each) > _LISTED and len(each) == len(layers) * len(dims):
-        return {"num_layers": layers, "dims": dims}
-    return [str(size) for size in each]
+    layers = sorted({size.num_layers for size in each})
+    dims = [dim for dim in sorted({size.dim for size in each}) if {Size(layer, dim) for layer in layers} <= set(each)]
+    if len(each) <= _LISTED or not dims:
+        return [str(size) for size in each]
+    others = [str(size) for size in each if size.dim not in dims]
+    return {"num_layers": layers, "dims": dims} | ({"others": others} if others else {})

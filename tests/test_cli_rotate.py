@@ -51,6 +51,7 @@ def test_of_more_texts_some_are_drawn_the_same_each_time(tiny_folder: Path, file
         given = ["rotate", tiny_folder, "--texts", files / "pairs.csv", "--columns", "sentence1", "--max-texts", 4]
         result = run(*given, "--out", files / out, "--device", "cpu")
         assert result.exit_code == 0, result.output
-        assert result.stdout.startswith("Rotated, from 4 texts. Its sizes: ")
+        assert result.stdout.startswith("Rotated, from 4 texts, for\n")
+        assert [line.split("  ")[0] for line in result.stdout.splitlines()[4:6]] == ["1, 2, 3", "4"]
         embeddings.append(SentenceTransformer(str(files / out), device="cpu").encode(families.TEXTS))
     np.testing.assert_array_equal(*embeddings)

@@ -92,7 +92,11 @@ def test_many_sizes_are_written_short_and_exactly() -> None:
     assert config.matryoshka_sizes == {"num_layers": list(range(1, 13)), "dims": [8, 16, 32, 64, 128, 768]}
     assert set(trained_sizes(config)) == set(trained_sizes(config.to_dict())) == every
     declare_training(config, [Size(3, 100)], "another")
-    assert set(trained_sizes(config)) == every | {Size(3, 100)}
+    assert config.matryoshka_sizes["others"] == ["3L-100d"]
+    assert set(trained_sizes(config)) == set(trained_sizes(config.to_dict())) == every | {Size(3, 100)}
+    apart = [Size(layer, dim) for layer in range(1, 71) for dim in (layer, layer + 1)]
+    declare_training(unlike := BertConfig(), apart, "a loss")
+    assert unlike.matryoshka_sizes == list(map(str, apart))
 
 
 @pytest.mark.parametrize("entry", [None, [], "8, 16", [8, 16], {"num_layers": 3}, 7, ["4L"]])
@@ -220,7 +224,7 @@ def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
         "## Layers and dimensions": 1,
         "trained by `StarbucksLoss(MultipleNegativesRankingLoss)` ([paper](https://arxiv.org/abs/2410.13230)) at these": 1,
         "| 1 | 4 |\n| 2 | 8 |\n| 3 | 16 |\n| 4 | 8, 16, 32 |": 1,
-        'load("you/trained", num_layers=3, dim=16)': 1,
+        'load("you/trained", num_layers=2, dim=8)': 1,
         '`SentenceTransformer("you/trained", truncate_dim=16)`': 1,
         "not normalised again": 1,
         "@misc{zhuang2024starbucks": 1,  # sentence-transformers puts it there

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model
-from st_matryoshka2d.cli.tables import table
+from st_matryoshka2d.cli.tables import table, table_of_sizes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,7 +33,7 @@ def info(
     size = full_size(loaded)
     ladder, refusal = _ladder(loaded)
     dims = declared_dims(loaded.config)
-    sizes = [str(trained) for trained in trained_sizes(loaded.config)]
+    sizes = trained_sizes(loaded.config)
     facts = {
         "model": model,
         "architecture": getattr(loaded.config, "model_type", "unknown"),
@@ -41,7 +41,7 @@ def info(
         "dim": size.dim,
         "parameters": _parameters(loaded),
         "trained_dims": dims,
-        "trained_sizes": sizes,
+        "trained_sizes": list(map(str, sizes)),
         "similarity": str(loaded.similarity_fn_name),
         "max_seq_length": loaded.max_seq_length,
     }
@@ -49,12 +49,15 @@ def info(
         f"{model}: {facts['architecture']}, {size.num_layers} layers x {size.dim} dimensions",
         f"Parameters: {facts['parameters']:,}",
         f"Trained dims (matryoshka_dimensions): {', '.join(map(str, dims)) or 'none declared'}",
-        *([f"Trained sizes (matryoshka_sizes): {', '.join(sizes)}"] if sizes else []),
         f"Similarity: {facts['similarity']}. Longest text: {facts['max_seq_length']} tokens",
         f"Can be cut in depth: {'yes' if refusal is None else f'no. {refusal}'}",
     ]
     rungs = table(["ladder", "parameters"], [[rung["size"], f"{rung['parameters']:,}"] for rung in ladder])
-    shown: list[RenderableType] = [*lines, "", rungs] if ladder else [*lines]
+    shown: list[RenderableType] = [*lines]
+    if ladder:
+        shown += ["", rungs]
+    if sizes:
+        shown += ["", "Trained sizes (matryoshka_sizes)", "", table_of_sizes(sizes)]
     return Answer(
         shown,
         {**facts, "can_be_cut": refusal is None, "refusal": refusal, "ladder": ladder},

@@ -10,6 +10,7 @@ import typer
 from st_matryoshka2d.cli import options, saving
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model
+from st_matryoshka2d.cli.tables import table_of_sizes
 from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
 from st_matryoshka2d.sizes import Size
 
@@ -27,7 +28,7 @@ def rotate(
             help="A size that will be shipped, such as 6L-128d; may be repeated.",
             parser=options.read_size,
             metavar="SIZE",
-            show_default="the ladder",
+            show_default="all",
         ),
     ] = None,
     batch_size: options.BatchSize = 32,
@@ -50,10 +51,10 @@ def rotate(
 
     whole = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
     rotated = st_matryoshka2d.rotate(whole, sample, sizes or None, batch_size=batch_size, show_progress_bar=True)
-    declared = [str(size) for size in trained_sizes(rotated.config)]
+    declared = trained_sizes(rotated.config)
     places = saving.saved(rotated, out, push, private, token)
     return Answer(
-        [f"Rotated, from {len(sample):,} texts. Its sizes: {', '.join(declared)}", *saving.told(places)],
-        {"texts": len(sample), "sizes": declared, **places},
+        [f"Rotated, from {len(sample):,} texts, for", "", table_of_sizes(declared), "", *saving.told(places)],
+        {"texts": len(sample), "sizes": list(map(str, declared)), **places},
         as_json,
     )

@@ -12,10 +12,13 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
+from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.trained import layers_by_dims
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["drawn", "read_table", "read_texts", "records", "table", "written"]
+__all__ = ["drawn", "read_table", "read_texts", "records", "table", "table_of_sizes", "written"]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
@@ -32,6 +35,16 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[st
     for row in body:
         drawn.add_row(*row)
     return drawn
+
+
+def table_of_sizes(sizes: Iterable[Size]) -> Table:
+    """Sizes by layers.
+
+    Args:
+        sizes: Ascending.
+    """
+    rows = [[", ".join(map(str, numbers)) for numbers in row] for row in layers_by_dims(sizes)]
+    return table(["layers", "dims"], rows, texts=["layers", "dims"])
 
 
 def drawn(text: str) -> Iterator[RenderableType]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from st_matryoshka2d.model_card.section import called, card_of, write_section
 from st_matryoshka2d.pieces.checkpoint import Checkpoint
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.trained import ROTATE, trained_sizes
+from st_matryoshka2d.trained import ROTATE, layers_by_dims, trained_sizes
 
 __all__ = ["add_sizes_to_model_card"]
 
@@ -89,7 +88,7 @@ def _section(config: dict[str, Any], name: str) -> str:
         parts.append(_table(sizes))
     if len(sizes) > 1:
         whole = Size.parse(cut["size"]) if cut else sizes[-1]
-        parts.append(_USAGE.format(name=name, size=sizes[(len(sizes) - 1) // 2], width=_width(sizes, whole, name)))
+        parts.append(_USAGE.format(name=name, size=_middle(sizes, whole), width=_width(sizes, whole, name)))
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
 
@@ -117,11 +116,15 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
 
 def _table(sizes: list[Size]) -> str:
     """A row for each run of layers with the same dims."""
-    dims = {layer: [size.dim for size in group] for layer, group in groupby(sizes, key=lambda size: size.num_layers)}
-    lines = ["| Layers | Dimensions |", "| ---: | :--- |"]
-    for each, layers in groupby(dims, key=dims.__getitem__):
-        lines.append(f"| {', '.join(map(str, layers))} | {', '.join(map(str, each))} |")
-    return "\n".join(lines)
+    rows = [f"| {', '.join(map(str, layers))} | {', '.join(map(str, dims))} |" for layers, dims in layers_by_dims(sizes)]
+    return "\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows])
+
+
+def _middle(sizes: list[Size], whole: Size) -> Size:
+    smaller = [size for size in sizes if size != whole]
+    layers = sorted({size.num_layers for size in smaller})
+    chosen = [size for size in smaller if size.num_layers == layers[(len(layers) - 1) // 2]]
+    return chosen[len(chosen) // 2]
 
 
 def _width(sizes: list[Size], whole: Size, name: str) -> str:

@@ -39,7 +39,7 @@ before = evaluate(model, task, dims=dims)
 print(f"\nAs it is\n{before}")
 
 # Turn the embeddings so that the first coordinates are worth most. At the full width that changes nothing.
-texts, turns = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 200
+texts, turns = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 400
 model = rotate(model, texts, steps=turns, show_progress_bar=True)
 
 # Train a ladder of sizes in every step: the model as it is teaches all, the labels the full size. There are other losses.

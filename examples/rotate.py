@@ -43,8 +43,8 @@ else:
         triplets = load_dataset("sentence-transformers/all-nli", "triplet", split="train[:5000]")
         texts = [*triplets["anchor"], *triplets["positive"]]
 
-# For the sizes of the ladder, by default. No text of the task is among these.
-rotated = rotate(model, texts, steps=5 if smoke else 200, show_progress_bar=True)
+# For all sizes, by default. No text of the task is among these.
+rotated = rotate(model, texts, steps=5 if smoke else 400, show_progress_bar=True)
 
 before, after = (evaluate(each, task, show_progress_bar=True) for each in (model, rotated))
 comparison = after.named("rotated").compare(before.named("as it was"))

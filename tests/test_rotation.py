@@ -176,6 +176,12 @@ def test_the_config_tells_what_was_rotated_for(tiny: SentenceTransformer) -> Non
     assert trained.config.matryoshka_sizes == ["2L-6d", "3L-8d", "4L-16d", "4L-32d"], "it was trained at the others"
 
 
+def test_by_default_it_is_for_all_sizes_that_are_scored(tiny: SentenceTransformer) -> None:
+    rotated = rotate(tiny, TEXTS, steps=1)
+    scored = evaluate(tiny, sts_task(pd.DataFrame({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "score": range(40)}))).sizes
+    assert rotated.config.matryoshka_sizes == [str(size) for size in scored if size.dim < 32 or size == Size(4, 32)]
+
+
 def test_half_precision_stays(tiny: SentenceTransformer) -> None:
     half = rotate(copy.deepcopy(tiny).to(torch.bfloat16), TEXTS, SIZES, steps=5)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}

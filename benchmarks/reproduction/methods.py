@@ -22,7 +22,7 @@ from st_matryoshka2d.losses import (
 from st_matryoshka2d.sizes import full_size
 
 __all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED"]
-__all__ += ["ROTATED", "ROTATED_FIRST", "ROTATED_FOR_ALL", "ROTATED_FOR_EACH", "ROTATIONS", "SEPARATE"]
+__all__ += ["ROTATED", "ROTATED_FIRST", "ROTATED_FOR_EACH", "ROTATED_FOR_LADDER", "ROTATIONS", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
@@ -33,14 +33,14 @@ PRETRAINED = "SMAE, Starbucks"
 # What starts from the rotated model.
 ROTATED_FIRST = "rotated, distillation with labels"
 
-# What is rotated after it was trained, by its new name.
+# What is rotated after it was trained, by its new name: for all layers with all dims.
 _LAST = [CUT, "full size", "Starbucks", "distillation", "distillation with labels", "Starbucks and distillation"]
 ROTATED = {f"{name}, rotated": name for name in [*_LAST, ROTATED_FIRST]}
 
-# The same for all pairs of layers and dims, not for the ladder; and once for each size of the ladder, for that one alone.
-ROTATED_FOR_ALL = {f"{name}, rotated for all sizes": name for name in (CUT, ROTATED_FIRST)}
+# The same for the ladder alone; and once for each size of the ladder, for that one alone.
+ROTATED_FOR_LADDER = {f"{name}, rotated for the ladder": name for name in (CUT, ROTATED_FIRST)}
 ROTATED_FOR_EACH = {f"{name}, rotated for each size": name for name in (CUT, ROTATED_FIRST)}
-ROTATIONS = ROTATED | ROTATED_FOR_ALL | ROTATED_FOR_EACH
+ROTATIONS = ROTATED | ROTATED_FOR_LADDER | ROTATED_FOR_EACH
 
 # What this package recommends where there are labels.
 BEST = f"{ROTATED_FIRST}, rotated"

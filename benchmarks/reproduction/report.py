@@ -12,9 +12,8 @@ from reproduction.methods import (
     CUT,
     PRETRAINED,
     ROTATED,
-    ROTATED_FIRST,
-    ROTATED_FOR_ALL,
     ROTATED_FOR_EACH,
+    ROTATED_FOR_LADDER,
     ROTATIONS,
     SEPARATE,
 )
@@ -28,12 +27,11 @@ PAIRS = [
     *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE), (PRETRAINED, "Starbucks")],
     *[("distillation with labels", "Starbucks"), ("distillation with labels", SEPARATE)],
     *ROTATED.items(),
-    *[(name, f"{start}, rotated") for name, start in (ROTATED_FOR_ALL | ROTATED_FOR_EACH).items()],
+    *[(name, f"{start}, rotated") for name, start in (ROTATED_FOR_LADDER | ROTATED_FOR_EACH).items()],
     *[(BEST, other) for other in ("distillation with labels, rotated", "Starbucks, rotated", "Starbucks", SEPARATE)],
 ]
-_ALL = {start: name for name, start in ROTATED_FOR_ALL.items()}
-MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, rotated", CUT)]
-MAPS += [(_ALL[CUT], f"{CUT}, rotated"), (_ALL[ROTATED_FIRST], "Starbucks")]
+MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, rotated", CUT), (BEST, "Starbucks")]
+MAPS += [(f"{start}, rotated", name) for name, start in ROTATED_FOR_LADDER.items() if start == CUT]
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 

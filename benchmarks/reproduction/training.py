@@ -10,11 +10,18 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from transformers import set_seed
 
 from reproduction.budget import budget, nli, unlabelled
-from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, ROTATED_FIRST, ROTATED_FOR_ALL, ROTATED_FOR_EACH, SEPARATE
+from reproduction.methods import (
+    ABLATIONS,
+    METHODS,
+    PRETRAINED,
+    ROTATED_FIRST,
+    ROTATED_FOR_EACH,
+    ROTATED_FOR_LADDER,
+    SEPARATE,
+)
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, rotate, sizes_ladder, truncate
-from st_matryoshka2d.sizes import full_size, sizes_product
 
 __all__ = ["rotated", "trained"]
 
@@ -53,16 +60,15 @@ def rotated(
     """
     begin, texts, ladder = time.perf_counter(), unlabelled(seed, options), sizes_ladder(model)
 
-    def for_sizes(sizes: list[Size]) -> SentenceTransformer:
-        narrow = any(size.dim < full_size(model).dim for size in sizes)  # else it would change nothing
-        return rotate(model, texts, sizes, batch_size=options.batch_size) if narrow else model
+    def for_sizes(sizes: list[Size] | None) -> SentenceTransformer:
+        if sizes == ladder[-1:]:
+            return model  # no rotation changes the full size
+        return rotate(model, texts, sizes, batch_size=options.batch_size)
 
     if method in ROTATED_FOR_EACH:
         made = {str(size): cut(for_sizes([size]), size) for size in ladder}
-    elif method in ROTATED_FOR_ALL:
-        made = {WHOLE: for_sizes(sizes_product([size.num_layers for size in ladder], [size.dim for size in ladder]))}
     else:
-        made = {WHOLE: for_sizes(ladder)}
+        made = {WHOLE: for_sizes(ladder if method in ROTATED_FOR_LADDER else None)}
     return made, time.perf_counter() - begin
 
 

@@ -75,6 +75,12 @@ def test_each_size_relates_texts_more_as_the_full_model_does(tiny: SentenceTrans
     assert divergence(one, tiny, SIZES[0], TEXTS) < divergence(rotated, tiny, SIZES[0], TEXTS)
 
 
+def test_of_many_sizes_each_has_its_turn(tiny: SentenceTransformer) -> None:
+    sizes = [Size(1, 4), Size(1, 5), Size(1, 6), Size(1, 7), Size(4, 24)]
+    rotated = rotate(tiny, TEXTS, sizes)
+    assert divergence(rotated, tiny, sizes[-1], TEXTS) < divergence(rotate(tiny, TEXTS, sizes[:-1]), tiny, sizes[-1], TEXTS)
+
+
 def test_the_same_texts_give_the_same_rotation(tiny: SentenceTransformer) -> None:
     torch.manual_seed(1)
     drawn = torch.get_rng_state()

@@ -33,7 +33,7 @@ PRETRAINED = "SMAE, Starbucks"
 # What starts from the rotated model.
 ROTATED_FIRST = "rotated, distillation with labels"
 
-# What is rotated after it was trained, by its new name: for all layers with all dims.
+# What is rotated after it was trained, by its new name: for all sizes, which is `rotate`'s default.
 _LAST = [CUT, "full size", "Starbucks", "distillation", "distillation with labels", "Starbucks and distillation"]
 ROTATED = {f"{name}, rotated": name for name in [*_LAST, ROTATED_FIRST]}
 

@@ -145,7 +145,7 @@ def _place(rotation: Float[Tensor, "dim dim"], modules: list[nn.Module], end: in
         return
     with torch.random.fork_rng([]):  # its own weights are replaced at once
         dense = Dense(len(rotation), len(rotation), bias=False, activation_function=nn.Identity(), init_weight=rotation)
-    modules.insert(end, dense)
+    modules.insert(end, dense.train(last.training))
 
 
 def _best_rotation(

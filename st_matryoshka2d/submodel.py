@@ -99,7 +99,7 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
 
     Args:
         model: Whose prompts, similarity, device and mode to take.
-        modules: By name, in order.
+        modules: By name, in order; each keeps its own mode.
         cls: What to make.
     """
     ordered: Any = OrderedDict(modules)
@@ -112,7 +112,8 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
         similarity_fn_name=model.similarity_fn_name,
     )
     made.module_kwargs = model.module_kwargs
-    return made.train(model.training)
+    made.training = model.training  # `train` would set it in all modules, and a loaded model has its backbone in eval mode
+    return made
 
 
 def _first_at_depth(first: Any, num_layers: int) -> nn.Module:
@@ -121,15 +122,20 @@ def _first_at_depth(first: Any, num_layers: int) -> nn.Module:
     if not isinstance(first, Router):
         return cut_transformer(first, num_layers)
     cuts: dict[nn.Module, nn.Module] = {}  # a Transformer that routes share stays shared
-    routes = nn.ModuleDict()
+    routes: dict[str, nn.Module] = {}
     for name, way in first.sub_modules.items():
-        start, *rest = list[nn.Module](way.children())
+        (place, start), *rest = way.named_children()
         if start not in cuts:
             cuts[start] = _first_at_depth(start, num_layers)
-        routes[name] = nn.Sequential(cuts[start], *(share_memory(module) for module in rest))
-    router = copy.copy(first)
-    router._modules = {"sub_modules": routes}
-    return router
+        routes[name] = _like(way, {place: cuts[start], **{path: share_memory(module) for path, module in rest}})
+    return _like(first, {"sub_modules": _like(first.sub_modules, routes)})
+
+
+def _like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
+    """A copy of a container, its settings and its mode, around other modules."""
+    made = copy.copy(container)
+    made._modules = dict(modules)
+    return made
 
 
 def require_one(num_layers: int | None, dim: int | None) -> None:

@@ -91,8 +91,11 @@ def rotate(
     by_layer = {n: torch.from_numpy(embedded[size]) for n, size in whole.items()}
     rotation = _best_rotation(by_layer, narrow, steps, device, show_progress_bar).to(model.device, model.dtype)
     modules = [share_memory(module) for module in model.children()]
-    _place(rotation, modules, len(modules) - len(trailing_normalize(model)))
-    rotated = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
+    end = len(modules) - len(trailing_normalize(model))
+    names = [name for name, _ in model.named_children()][:end]  # by which a pipeline knows what its modules are called with
+    _place(rotation, modules, end)
+    named = {(names[place] if place < end else str(place)): module for place, module in enumerate(modules)}
+    rotated = with_modules(model, named, SentenceTransformer)
     inherit_card(rotated, model)
     rotated.model_card_data.add_tags("rotated")
     config: Any = rotated.config

@@ -98,20 +98,20 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
     """A pipeline of other modules, that in all else is as the model.
 
     Args:
-        model: Whose prompts, similarity, device and mode to take.
+        model: Whose prompts, similarity, device, mode and trust in remote code to take.
         modules: By name, in order; each keeps its own mode.
         cls: What to make.
     """
     ordered: Any = OrderedDict(modules)
-    prompts: Any = dict(model.prompts)
     made = cls(
         modules=ordered,
         device=str(model.device),
-        prompts=prompts,
-        default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name,
+        trust_remote_code=model.trust_remote_code,  # the Trainer reads its checkpoints with it
     )
-    made.module_kwargs = model.module_kwargs
+    made.prompts = dict(model.prompts)  # the constructor would add those that the model does not have
+    made.default_prompt_name = model.default_prompt_name
+    made.module_kwargs = copy.deepcopy(model.module_kwargs)
     made.training = model.training  # `train` would set it in all modules, and a loaded model has its backbone in eval mode
     return made
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.modules import Module, Router
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
+from transformers import dynamic_module_utils
 
-from st_matryoshka2d import Size, TruncatedTransformer, rotate, truncate
+from st_matryoshka2d import Size, TruncatedTransformer, load, rotate, truncate
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.losses.distillation import frozen_copy
 from tests.families import TEXTS
+from tests.training_support import train
 
 Make = Callable[[SentenceTransformer], SentenceTransformer]
 
@@ -25,12 +32,54 @@ MAKERS: dict[str, Make] = {
     "every layer": lambda model: EveryLayer.of(model, [2]),
     "rotation": lambda model: rotate(model, TEXTS, [Size(2, 8)], steps=2),
 }
+OWN_CODE = """
+from transformers import BertConfig, BertModel
+
+class OwnConfig(BertConfig):
+    model_type = "own"
+
+class OwnModel(BertModel):
+    config_class = OwnConfig
+"""
+
+
+class Shift(Module):
+    """A module that is called with a keyword of its own."""
+
+    def forward(self, features: dict[str, Any], by: float = 0.0) -> dict[str, Any]:
+        return {**features, "sentence_embedding": features["sentence_embedding"] + by}
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None: ...
+
+
+class Falling(BaseEvaluator):
+    """Each model scores less than the one before."""
+
+    primary_metric, score = "score", 1.0
+
+    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
+        self.score -= 0.1
+        return {"score": self.score}
 
 
 @pytest.fixture
 def loaded(tiny_folder: Path) -> SentenceTransformer:
     """As sentence-transformers loads it: the pipeline in training mode, the backbone, which has dropout, is not."""
     return SentenceTransformer(str(tiny_folder), device="cpu")
+
+
+@pytest.fixture
+def own_code(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentenceTransformer:
+    """A model whose code comes with it."""
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    folder = tmp_path / "own"
+    SentenceTransformer(str(tiny_folder), device="cpu").save_pretrained(str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    auto_map = {"AutoConfig": "own_code.OwnConfig", "AutoModel": "own_code.OwnModel"}
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": auto_map}))
+    (folder / "own_code.py").write_text(OWN_CODE)
+    return SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
 
 
 def modes(model: nn.Module) -> dict[str, bool]:
@@ -72,3 +121,50 @@ def test_a_depth_at_call_time_changes_no_mode(loaded: SentenceTransformer) -> No
     plain, before = modes(loaded[0].to_transformer(2)), modes(loaded[0])
     assert all(mode == before[path] for path, mode in plain.items())
     assert not any(modes(frozen_copy(loaded)).values()), "a teacher is frozen as it encodes"
+
+
+@pytest.mark.parametrize("name", ["cut", "narrow cut", "rotation"])
+def test_the_best_checkpoint_of_a_model_with_its_own_code_is_loaded(
+    own_code: SentenceTransformer, name: str, tmp_path: Path
+) -> None:
+    made = MAKERS[name](own_code)
+    best = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    best |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_score", "max_steps": 2}
+    trainer = train(made, MultipleNegativesRankingLoss(made), tmp_path / "run", evaluator=Falling(), **best)
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-1")
+    first, last = (
+        SentenceTransformer(str(tmp_path / "run" / f"checkpoint-{step}"), device="cpu", trust_remote_code=True)
+        for step in (1, 2)
+    )
+    assert np.array_equal(made.encode(TEXTS), first.encode(TEXTS))
+    assert not np.array_equal(made.encode(TEXTS), last.encode(TEXTS))
+    resumed = MAKERS[name](own_code)
+    more = {"max_steps": 3, "save_strategy": "no", "resume": str(tmp_path / "run" / "checkpoint-2")}
+    assert train(resumed, MultipleNegativesRankingLoss(resumed), tmp_path / "more", **more).state.global_step == 3
+
+
+def test_a_loaded_cut_trusts_what_it_was_loaded_with(own_code: SentenceTransformer, tmp_path: Path) -> None:
+    assert load(str(tmp_path / "own"), 2, device="cpu", trust_remote_code=True).trust_remote_code
+    assert not truncate(SentenceTransformer(modules=list(own_code)), 2).trust_remote_code
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_prompts_are_the_models(loaded: SentenceTransformer, name: str) -> None:
+    """A `document` prompt that the model does not have would be taken for its `passage` prompt."""
+    loaded.prompts = {"passage": "red blue "}
+    loaded.default_prompt_name = "passage"
+    made = MAKERS[name](loaded)
+    assert (made.prompts, made.default_prompt_name) == ({"passage": "red blue "}, "passage")
+    made.prompts["passage"] = ""
+    assert loaded.prompts == {"passage": "red blue "}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_modules_are_called_with_their_own_keywords(loaded: SentenceTransformer, name: str) -> None:
+    modules: Any = OrderedDict(reads=loaded[0], pools=loaded[1], shifts=Shift())
+    model = SentenceTransformer(modules=modules, device="cpu")
+    model.module_kwargs = {"shifts": ["by"]}
+    made = MAKERS[name](model)
+    assert made.module_kwargs == model.module_kwargs
+    made.encode(TEXTS, by=1.0)
+    assert name == "rotation" or np.allclose(made.encode(TEXTS, by=1.0), made.encode(TEXTS) + 1, atol=1e-6)

@@ -52,19 +52,19 @@ def pairs() -> Dataset:
 def train(
     model: SentenceTransformer, loss: Any, folder: Path, dataset: Any = None, callbacks: Any = (), **arguments: Any
 ) -> SentenceTransformerTrainer:
-    settings = {"max_steps": 12, "per_device_train_batch_size": 5, "learning_rate": 1e-3, "logging_steps": 1} | arguments
-    evaluated = {"eval_dataset": settings.pop("eval_dataset", None)}
+    settings = {"max_steps": 12, "per_device_train_batch_size": 5, "learning_rate": 1e-3, "logging_steps": 1}
+    settings |= {"save_strategy": "no"} | arguments
+    evaluated = {name: settings.pop(name, None) for name in ("eval_dataset", "evaluator")}
+    checkpoint = settings.pop("resume", None)
     trainer = SentenceTransformerTrainer(
         model=model,
-        args=SentenceTransformerTrainingArguments(
-            output_dir=str(folder), report_to="none", save_strategy="no", disable_tqdm=True, **settings
-        ),
+        args=SentenceTransformerTrainingArguments(output_dir=str(folder), report_to="none", disable_tqdm=True, **settings),
         train_dataset=pairs() if dataset is None else dataset,
         loss=loss,
         callbacks=list(callbacks),
         **evaluated,
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=checkpoint)
     return trainer
 
 

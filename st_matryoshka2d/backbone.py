@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -28,6 +29,7 @@ __all__ = [
     "same",
     "shallow_view",
     "share_memory",
+    "skeleton",
 ]
 
 Copied = TypeVar("Copied", bound=nn.Module)
@@ -43,6 +45,11 @@ _NOT_PER_LAYER = {
     "matryoshka_dimensions",
     "matryoshka_sizes",
 }
+
+
+# Transformers notes what a class can record when the first model of it is built. A process that only reads one from a pickle,
+# as workers do, builds none, and would get no states.
+_BUILT_HERE: set[type[PreTrainedModel]] = set()
 
 
 @dataclass(frozen=True)
@@ -132,9 +139,20 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     return view
 
 
+def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
+    """A model built from its config alone; its parameters take no memory, its buffers are real."""
+    with init_empty_weights(include_buffers=False):
+        built: PreTrainedModel = cls(config)
+    return built
+
+
 @contextmanager
-def hidden_states(config: PreTrainedConfig) -> Iterator[None]:
+def hidden_states(model: PreTrainedModel) -> Iterator[None]:
     """Within this context the model returns the state after every block."""
+    if type(model) not in _BUILT_HERE:
+        skeleton(type(model), model.config)
+        _BUILT_HERE.add(type(model))
+    config = model.config
     before = config.output_hidden_states
     config.output_hidden_states = True
     try:

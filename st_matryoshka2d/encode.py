@@ -15,7 +15,7 @@ from torch import Tensor
 from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.exactness import check_depths
-from st_matryoshka2d.layers import split_layers, transformer_of
+from st_matryoshka2d.layers import route_taken, routes_of, split_layers
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.submodel import pipeline_at_depth
 
@@ -25,11 +25,11 @@ __all__ = ["EveryLayer", "encode_sizes"]
 class EveryLayer(SentenceTransformer):
     """A pipeline that returns its embeddings at several depths side by side, so that `encode` serves them all.
 
-    Prompts, batches, devices and progress bars are `SentenceTransformer`'s own. Make one with `EveryLayer.of`.
+    Prompts, batches, devices, processes and progress bars are `SentenceTransformer`'s own. Make one with `EveryLayer.of`.
     """
 
     depths: Sequence[int]
-    backbone: Backbone
+    backbones: dict[str, Backbone]
 
     @classmethod
     def of(cls, model: SentenceTransformer, depths: Iterable[int]) -> EveryLayer:
@@ -40,22 +40,25 @@ class EveryLayer(SentenceTransformer):
             depths: Layers wanted, each 1..N.
         """
         wanted = sorted(set(depths))
-        transformer = transformer_of(model)
-        backbone = find_backbone(transformer.model)
         every = pipeline_at_depth(model, wanted[-1], cls)  # which proves that depth
-        if len(wanted) > 1:
-            check_depths(transformer.model, backbone, wanted[:-1])
         every.depths = wanted
-        every.backbone = replace(backbone, num_layers=wanted[-1])
+        every.backbones = {}
+        for name, route in routes_of(model).items():
+            backbone = find_backbone(route.transformer.model)
+            if len(wanted) > 1:
+                check_depths(route.transformer.model, backbone, wanted[:-1])
+            every.backbones[name] = replace(backbone, num_layers=wanted[-1])
         return every
 
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
-        with hidden_states(transformer_of(self).model.config):
+        name = route_taken(self, input)
+        with hidden_states(routes_of(self)[name].transformer.model):
             outputs = super().forward(input, **kwargs)
-        by_layer = split_layers(self, outputs, self.depths, self.backbone, **kwargs)
+        by_layer = split_layers(self, outputs, self.depths, self.backbones[name], route=name, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
-        return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
+        rest = {key: value for key, value in outputs.items() if key != "all_layer_embeddings"}
+        return {**rest, "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
         """By what `encode` sorts texts before it batches them: sorted by tokens, a third less of a batch is padding.
@@ -86,11 +89,13 @@ def encode_sizes(
     Equal to `truncate(model, size.num_layers, size.dim).encode(texts)` for each size, to rounding.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
         texts: What `encode` takes; not a single string.
         sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
         normalize_embeddings: Unit length, after the dims are cut.
-        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ...
+        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, `task`, ... With
+            `device=["cuda:0", "cuda:1"]` each device has a process of its own. The processes of a `pool` hold the model
+            without its layers, so as many others are started for this call.
 
     Returns:
         For each `Size` an array (texts, dim), of float32 whatever the model computes in.
@@ -117,13 +122,21 @@ def encode_sizes(
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
-    transformer_of(model)
+    routes_of(model)
     wanted = validate_sizes(sizes, full_size(model))
     if not len(texts):
         return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
+    if pool := kwargs.pop("pool", None):
+        kwargs["device"] = _devices(len(pool["processes"]))
     embeddings = every.encode(list(texts), convert_to_tensor=True, **kwargs)
     by_size: dict[Size, Tensor] = {size: every.split(embeddings, size) for size in wanted}
     if normalize_embeddings:
         by_size = {size: torch.nn.functional.normalize(part, dim=-1) for size, part in by_size.items()}
     return {size: part.float().cpu().numpy() for size, part in by_size.items()}
+
+
+def _devices(processes: int) -> list[str]:
+    """One for each process, as sentence-transformers chooses them."""
+    gpus = torch.cuda.device_count()
+    return [f"cuda:{place % gpus}" if gpus else "cpu" for place in range(processes)]

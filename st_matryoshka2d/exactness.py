@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states, probing, refusal, same, shallow_view
+from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states, probing, refusal, same, shallow_view, skeleton
 
 __all__ = ["check_depths", "check_loaded"]
 
@@ -25,9 +24,9 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) 
     with probing(model) as inputs:
         try:
             whole = shallow_view(model, backbone, backbone.num_layers)  # so that the model itself is not given hooks
-            with hidden_states(whole.config):
+            with hidden_states(whole):
                 states = whole(**inputs).hidden_states
-            pristine = _skeleton(type(model), model.config)
+            pristine = skeleton(type(model), model.config)
             for depth in depths:
                 view = shallow_view(model, backbone, depth)
                 cut = view(**inputs).last_hidden_state
@@ -54,8 +53,7 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
     """
     cut = find_backbone(model)
     full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
-    skeleton = _skeleton(type(model), full_config)
-    view = shallow_view(skeleton, full, cut.num_layers)
+    view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)
     view.load_state_dict(model.state_dict(), assign=True)
     with probing(model) as inputs:
         try:
@@ -65,16 +63,9 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
             raise refusal(model, f"{type(error).__name__}: {error}") from error
 
 
-def _skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
-    """A model built from its config alone; its parameters take no memory, its buffers are real."""
-    with init_empty_weights(include_buffers=False):
-        skeleton: PreTrainedModel = cls(config)
-    return skeleton
-
-
 def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
     """What loading a saved view makes: the class built from the config alone, then given the tensors."""
-    rebuilt = _skeleton(type(view), view.config)
+    rebuilt = skeleton(type(view), view.config)
     for name, _ in list(rebuilt.named_children()):
         if getattr(view, name, None) is None:
             setattr(rebuilt, name, None)  # built without it, as the encoder of a masked LM is without its pooler

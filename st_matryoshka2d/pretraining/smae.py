@@ -204,7 +204,7 @@ class SMAEForPreTraining(nn.Module):
     def _states(self, input_ids: Tensor, attention_mask: Tensor) -> dict[int, Float[Tensor, "batch tokens D"]]:
         """What the encoder cut at each depth wanted would return, from one pass."""
         encoder: Any = self.mlm.get_submodule(self._parts.encoder)
-        with hidden_states(encoder.config):
+        with hidden_states(encoder):
             outputs = encoder(input_ids=input_ids, attention_mask=attention_mask)
         states = {depth: outputs.hidden_states[depth] for depth in {size.num_layers for size in self.sizes}}
         full = self._parts.backbone.num_layers

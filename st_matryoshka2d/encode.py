@@ -52,9 +52,10 @@ class EveryLayer(SentenceTransformer):
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
         with hidden_states(transformer_of(self).model.config):
-            outputs = super().forward(input, **kwargs)
+            outputs = super().forward(dict(input), **kwargs)  # modules write what they make into what they are given
         by_layer = split_layers(self, outputs, self.depths, self.backbone, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
+        del outputs["all_layer_embeddings"]  # large, and nobody asked
         return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model

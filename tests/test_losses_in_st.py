@@ -17,7 +17,7 @@ from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.losses import FixedSizes, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
 from tests.families import TEXTS
 from tests.losses_support import assert_gradients_close, batch, gradients, total
-from tests.training_support import OLD, RECIPES, train
+from tests.training_support import OLD, RECIPES
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own")
 
@@ -75,11 +75,6 @@ def test_old_fit(tiny: SentenceTransformer, recipe: str) -> None:
     tiny.old_fit([(loader, RECIPES[recipe](tiny))], epochs=1, warmup_steps=0, show_progress_bar=False)
     assert not torch.equal(tiny[0].model.encoder.layer[0].output.dense.weight, before)
     assert tiny.config.matryoshka_sizes
-
-
-def test_fit_and_the_trainer_take_parts(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    trainer = train(tiny, StarbucksLoss(tiny, mnrl(tiny)), tmp_path, max_steps=1)
-    assert {"task", "kl"} <= set(trainer.state.log_history[0])
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])

@@ -54,11 +54,11 @@ class EveryLayer(SentenceTransformer):
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
         name = route_taken(self, input)
         with hidden_states(routes_of(self)[name].transformer.model):
-            outputs = super().forward(input, **kwargs)
+            outputs = super().forward(dict(input), **kwargs)  # modules write what they make into what they are given
         by_layer = split_layers(self, outputs, self.depths, self.backbones[name], route=name, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
-        rest = {key: value for key, value in outputs.items() if key != "all_layer_embeddings"}
-        return {**rest, "sentence_embedding": torch.cat(columns, dim=-1)}
+        del outputs["all_layer_embeddings"]  # large, and nobody asked
+        return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
         """By what `encode` sorts texts before it batches them: sorted by tokens, a third less of a batch is padding.

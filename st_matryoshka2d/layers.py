@@ -161,7 +161,7 @@ def layer_features(
     # A module that takes its depth per call runs no deeper than it must, and no less deep than its default.
     kwargs = {"num_layers": max(layers)} if "num_layers" in pipeline.get_model_kwargs() else {}
     with hidden_states(routes_of(pipeline)[name].transformer.model):
-        outputs = model(features, **kwargs)
+        outputs = model(dict(features), **kwargs)  # modules write what they make into what they are given
     return split_layers(pipeline, outputs, layers, backbones[name], route=name, normalize=normalize)
 
 

@@ -34,6 +34,10 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     trains the other; moving or casting one does not. For a cut that stays as it is, take `copy.deepcopy` of it or `load` it.
     Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again.
 
+    As everywhere in sentence-transformers, `dim` is a setting of the pipeline, its `truncate_dim`: what `encode` returns,
+    not what the modules compute. `encode(..., truncate_dim=128)` of a cut to 64 returns 128 coordinates. A direct forward
+    returns all, so a loss of sentence-transformers trains all; to train the first 64, take `MultiSizeLoss` with that size.
+
     A model that was trained at certain sizes (`matryoshka_sizes` in its config) can be cut to any, with a warning that
     names the nearest trained ones where the size is not among them.
 

@@ -67,26 +67,39 @@ def build(make: Make, case: Case, folder: Path) -> MultiSizeLoss:
     return loss
 
 
-def parts_of(loss: MultiSizeLoss, batch: list[dict[str, Any]], mini_batch_size: int | None) -> dict[str, Tensor]:
+def parts_of(
+    loss: MultiSizeLoss, batch: list[dict[str, Any]], mini_batch_size: int | None, num_tokens: int | None = None
+) -> dict[str, Tensor]:
     for module in [loss, *(term for term in loss.terms if isinstance(term, RelationalDistill))]:
         module.mini_batch_size = mini_batch_size
+        module.mini_batch_num_tokens = num_tokens
     torch.manual_seed(1)  # 2DMSE draws
     return loss(batch)
 
 
 def results(
-    loss: MultiSizeLoss, batch: list[dict[str, Any]], mini_batch_size: int | None = None, factor: float = 1.0
+    loss: MultiSizeLoss,
+    batch: list[dict[str, Any]],
+    mini_batch_size: int | None = None,
+    num_tokens: int | None = None,
+    factor: float = 1.0,
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
-    parts = parts_of(loss, [dict(column) for column in batch], mini_batch_size)
+    parts = parts_of(loss, [dict(column) for column in batch], mini_batch_size, num_tokens)
     found = gradients(loss, factor * total(parts))
     assert all(bool(found[name].any()) for name in loss.own), "a gradient of zero would prove nothing"
     return {name: part.item() for name, part in parts.items()}, found
 
 
-def assert_alike(loss: MultiSizeLoss, batch: list[dict[str, Any]], sizes: list[int], tolerance: float = TOLERANCE) -> None:
+def assert_alike(
+    loss: MultiSizeLoss,
+    batch: list[dict[str, Any]],
+    sizes: list[int],
+    tolerance: float = TOLERANCE,
+    num_tokens: int | None = None,
+) -> None:
     expected, theirs = results(loss, batch)
     for mini_batch_size in sizes:
-        found, ours = results(loss, batch, mini_batch_size)
+        found, ours = results(loss, batch, mini_batch_size, num_tokens)
         assert list(found) == list(expected)
         assert found == pytest.approx(expected, rel=0, abs=tolerance)
         assert_gradients_close(ours, theirs, tolerance)
@@ -97,6 +110,63 @@ def assert_alike(loss: MultiSizeLoss, batch: list[dict[str, Any]], sizes: list[i
 def test_caching_changes_no_part_and_no_gradient(name: str, columns: int, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(columns=columns), tmp_path)
     assert_alike(loss, features(loss.model, columns), [1, 2, 64])
+
+
+def rows_embedded(loss: MultiSizeLoss, batch: list[dict[str, Any]], **settings: Any) -> list[tuple[int, int]]:
+    """Texts and tokens, padding not counted, of each forward pass of the first pass over the batch."""
+    seen: list[tuple[int, int]] = []
+    with torch.no_grad(), loss.model[0].register_forward_pre_hook(lambda _, args: seen.append(shape(args[0]))):
+        parts_of(loss, batch, **settings)
+    return seen
+
+
+def shape(column: dict[str, Any]) -> tuple[int, int]:
+    return len(column["attention_mask"]), int(column["attention_mask"].sum())
+
+
+@pytest.mark.parametrize("num_tokens", [1, 9, 1000])
+@pytest.mark.parametrize("name", LOSSES)
+def test_mini_batches_of_tokens_change_no_part_and_no_gradient(name: str, num_tokens: int, tmp_path: Path) -> None:
+    loss = build(LOSSES[name], Case(), tmp_path)
+    assert_alike(loss, features(loss.model, 2), [64], num_tokens=num_tokens)  # tokens are counted where both are given
+
+
+def test_tokens_are_counted_as_sentence_transformers_counts_them(tmp_path: Path) -> None:
+    loss = build(LOSSES["Starbucks"], Case(), tmp_path)
+    batch = features(loss.model, 2)
+    longest = [int(column["attention_mask"].sum(dim=1).max()) for column in batch]
+    most = max(longest) + 3
+    seen = rows_embedded(loss, batch, mini_batch_size=None, num_tokens=most)
+    assert sum(rows for rows, _ in seen) == 2 * len(batch[0]["input_ids"])
+    assert all(tokens <= most for _, tokens in seen)
+    assert any(rows > 1 for rows, _ in seen), "short texts share a mini-batch"
+    assert rows_embedded(loss, batch, mini_batch_size=2, num_tokens=most) == seen
+    alone = rows_embedded(loss, batch, mini_batch_size=2, num_tokens=1)
+    assert [rows for rows, _ in alone] == [1] * sum(rows for rows, _ in seen), "a text longer than that is embedded alone"
+
+
+def test_a_teacher_takes_mini_batches_of_tokens(tmp_path: Path) -> None:
+    loss = build(LOSSES["RelationalDistill"], Case(), tmp_path)
+    seen: list[tuple[int, int]] = []
+    term = loss.terms[0]
+    with term.teacher[0].register_forward_pre_hook(lambda _, args: seen.append(shape(args[0]))):
+        parts_of(loss, features(loss.model, 2), None, 12)
+    assert len(seen) > 2
+    assert all(tokens <= 12 or rows == 1 for rows, tokens in seen)
+
+
+@pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss, EspressoLoss, MIPICLoss])
+def test_every_recipe_takes_tokens(recipe: Any, tmp_path: Path) -> None:
+    model = Case().model(tmp_path)
+    loss = recipe(model, Case().wrapped(model)[0], mini_batch_num_tokens=16)
+    assert (loss.is_cached, loss.get_config_dict()["mini_batch_num_tokens"]) == (True, 16)
+    distilled = RelationalDistillLoss(model, mini_batch_size=2, mini_batch_num_tokens=16)
+    assert (distilled.terms[0].mini_batch_size, distilled.terms[0].mini_batch_num_tokens) == (2, 16)
+    for value, error in ((0, ValueError), (2.5, TypeError)):
+        with pytest.raises(error, match="mini_batch_num_tokens must be"):
+            recipe(model, Case().wrapped(model)[0], mini_batch_num_tokens=value)
+        with pytest.raises(error, match="mini_batch_num_tokens must be"):
+            RelationalDistill(mini_batch_num_tokens=value)
 
 
 OTHER_CASES = {

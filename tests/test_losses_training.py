@@ -91,7 +91,7 @@ def test_trained_dims_reach_the_saved_config(tiny: SentenceTransformer, tmp_path
 
 def test_the_dims_of_several_losses_are_all_declared(tiny: SentenceTransformer) -> None:
     for sizes in ([Size(1, 4), Size(4, 32)], [Size(2, 8), Size(4, 16)]):
-        StarbucksLoss(tiny.train(), st.MultipleNegativesRankingLoss(tiny), sizes)(batch(tiny, 2))
+        StarbucksLoss(tiny.train(), st.MultipleNegativesRankingLoss(tiny), sizes)(batch(tiny, 2)).backward()
     assert tiny.config.matryoshka_dimensions == [4, 8, 16, 32]
 
 

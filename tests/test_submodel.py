@@ -106,6 +106,13 @@ def test_only_one_number_is_needed(tiny: SentenceTransformer) -> None:
     assert truncate(tiny, num_layers=1).encode(TEXTS).shape == (5, 32)
 
 
+def test_the_dim_of_a_cut_is_what_encode_returns_unless_it_is_told_another(tiny: SentenceTransformer) -> None:
+    """As with `truncate_dim` everywhere: what the modules compute is as wide as before."""
+    cut = truncate(tiny, dim=8)
+    assert np.array_equal(cut.encode(TEXTS, truncate_dim=16), tiny.encode(TEXTS)[:, :16])
+    assert cut(cut.preprocess(TEXTS))["sentence_embedding"].shape == (5, 32)
+
+
 def test_embeddings_of_a_cut_are_a_prefix_that_is_not_normalised_again(minilm: SentenceTransformer) -> None:
     full, cut = minilm.encode(TEXTS), truncate(minilm, dim=32)
     assert np.array_equal(cut.encode(TEXTS), full[:, :32])

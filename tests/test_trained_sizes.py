@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from transformers import BertConfig
 
 from st_matryoshka2d import Size, TruncatedTransformer, load, truncate
-from st_matryoshka2d.losses import MultiSizeLoss, StarbucksLoss, TwoDMSELoss
+from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss, TwoDMSELoss
 from st_matryoshka2d.model_card.sizes import add_sizes_to_model_card
 from st_matryoshka2d.trained import declare_training, nearest, trained_sizes
 from tests import families
@@ -58,14 +59,42 @@ def cut_while_loading(folder: Path, **size: int) -> SentenceTransformer:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_what_a_loss_trains_is_declared(tiny: SentenceTransformer, recipe: str) -> None:
-    loss = RECIPES[recipe](tiny.eval())
-    loss(batch(tiny, 2))
-    assert not hasattr(tiny.config, "matryoshka_sizes"), "evaluating trains nothing"
-    tiny.train()
-    loss(batch(tiny, 2))
+    loss = RECIPES[recipe](tiny)
+    loss(batch(tiny, 2)).backward()
     assert tiny.config.matryoshka_sizes == LISTS[recipe]
     wrapped = "" if recipe == "RelationalDistill" else "(MultipleNegativesRankingLoss)"
     assert tiny.config.matryoshka_loss == f"{type(loss).__name__}{wrapped}"
+
+
+@pytest.mark.parametrize("settings", [{}, {"mini_batch_size": 2}], ids=["whole", "gradient caching"])
+def test_only_a_backward_pass_declares(tiny: SentenceTransformer, settings: dict[str, int]) -> None:
+    before = tiny.config.to_dict()
+    tiny.train()
+    loss = MIPICLoss(tiny, MultipleNegativesRankingLoss(tiny), **settings)
+    loss.own.clear()  # which is warned of
+    with torch.no_grad():
+        loss(batch(tiny, 2))
+    with pytest.raises(ValueError, match="reads 2 or more"):
+        loss(batch(tiny, 1))
+    parts = loss(batch(tiny, 2))
+    assert tiny.config.to_dict() == before, "computed, but nothing is trained yet"
+    tiny.requires_grad_(False)
+    loss(batch(tiny, 2)).backward()
+    assert tiny.config.to_dict() == before, "what the loss itself trains is not in the model"
+    tiny.requires_grad_(True)
+    sum(parts.values()).backward()
+    assert tiny.config.matryoshka_sizes == LISTS["MIPIC"]
+
+
+def test_losses_that_take_turns_declare_what_each_trained(tiny: SentenceTransformer) -> None:
+    small, large = (
+        MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(layers, 8), Size(4, 32)]) for layers in (1, 2)
+    )
+    both = [loss(batch(tiny, 2)) for loss in (small, large)]
+    both[1].backward()
+    assert tiny.config.matryoshka_sizes == ["2L-8d", "4L-32d"]
+    both[0].backward()
+    assert tiny.config.matryoshka_sizes == ["1L-8d", "2L-8d", "4L-32d"]
 
 
 def test_plain_sentence_transformers_reads_it(starbucks: Path) -> None:
@@ -78,9 +107,8 @@ def test_plain_sentence_transformers_reads_it(starbucks: Path) -> None:
 
 
 def test_a_second_loss_adds_its_sizes_and_its_name(tiny: SentenceTransformer) -> None:
-    tiny.train()
-    StarbucksLoss(tiny, MultipleNegativesRankingLoss(tiny))(batch(tiny, 2))
-    MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8), Size(2, 12)])(batch(tiny, 2))
+    StarbucksLoss(tiny, MultipleNegativesRankingLoss(tiny))(batch(tiny, 2)).backward()
+    MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8), Size(2, 12)])(batch(tiny, 2)).backward()
     assert tiny.config.matryoshka_sizes == ["1L-4d", "2L-8d", "2L-12d", "3L-16d", "4L-32d"]
     assert tiny.config.matryoshka_loss == "MultiSizeLoss(MultipleNegativesRankingLoss)"
 
@@ -186,7 +214,7 @@ class TestCuts:
 
 def test_a_full_size_that_was_not_trained_is_not_warned_of(tiny: SentenceTransformer) -> None:
     tiny.train()
-    MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8)])(batch(tiny, 2))
+    MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8)])(batch(tiny, 2)).backward()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         truncate(tiny, num_layers=4)

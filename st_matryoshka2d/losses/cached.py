@@ -8,15 +8,13 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses import CachedLossMixin, RandContext, has_static_embedding_input
+from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size
 from torch import Tensor, nn
 
 from st_matryoshka2d.losses.distributed import average_gradient
-from st_matryoshka2d.sizes import positive_int
 
-__all__ = ["CachedStep", "check_mini_batch_size"]
+__all__ = ["CachedStep"]
 
 
 class CachedStep(CachedLossMixin):
@@ -28,7 +26,8 @@ class CachedStep(CachedLossMixin):
 
     Args:
         model: The model to train, in its wrappers.
-        mini_batch_size: Texts embedded at once.
+        mini_batch_size: Texts embedded at once; None where tokens are counted.
+        mini_batch_num_tokens: Tokens embedded at once, padding not counted; None where texts are.
         embed: Features of some texts to (texts, values).
         score: Such values of each text column, and the labels, to the named parts of the loss.
         parameters: What the loss trains besides the model.
@@ -37,13 +36,15 @@ class CachedStep(CachedLossMixin):
     def __init__(
         self,
         model: nn.Module,
-        mini_batch_size: int,
+        mini_batch_size: int | None,
+        mini_batch_num_tokens: int | None,
         embed: Callable[[dict[str, Any]], Float[Tensor, "texts values"]],
         score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]],
         parameters: Iterable[nn.Parameter] = (),
     ) -> None:
         self.model = model
-        self.mini_batch_size = mini_batch_size
+        self.mini_batch_size = mini_batch_size or 1  # which nothing reads where tokens are counted
+        self.mini_batch_num_tokens = mini_batch_num_tokens
         self.embed = embed
         self.score = score
         self.parameters = list(parameters)
@@ -111,29 +112,11 @@ class CachedStep(CachedLossMixin):
     def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
         """A column sorted by length, and where each of its texts has gone."""
         mask = column.get("attention_mask")
-        if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= self.mini_batch_size:
+        at_once = 1 if self.mini_batch_num_tokens else self.mini_batch_size
+        if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:
             return column, torch.arange(_get_batch_size(column))
         order = mask.sum(dim=1).argsort(descending=True, stable=True)
         rows = {
             name: value for name, value in column.items() if isinstance(value, Tensor) and value.shape[:1] == mask.shape[:1]
         }
         return {**column, **{name: value[order] for name, value in rows.items()}}, order.argsort()
-
-
-def check_mini_batch_size(mini_batch_size: int | None, model: SentenceTransformer) -> int | None:
-    """Refuse a mini-batch size that cannot be used.
-
-    Args:
-        mini_batch_size: What the user passed.
-        model: The model to train.
-
-    Raises:
-        TypeError: Not an integer.
-        ValueError: Below 1, or a model without batches.
-    """
-    if mini_batch_size is None:
-        return None
-    positive_int(mini_batch_size, "mini_batch_size")
-    if has_static_embedding_input(model):
-        raise ValueError("A model with static embeddings has no batches to split; leave mini_batch_size at None.")
-    return mini_batch_size

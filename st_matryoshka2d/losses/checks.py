@@ -10,11 +10,23 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import uses_gradient_cache
 from sentence_transformers.sentence_transformer import losses
+from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
 
 from st_matryoshka2d.layers import unwrap
+from st_matryoshka2d.sizes import positive_int
 
-__all__ = ["check_columns", "check_finite", "check_wrapped_loss", "finite_weights", "one_of", "positive"]
+__all__ = [
+    "check_columns",
+    "check_finite",
+    "check_mini_batches",
+    "check_not_inside",
+    "check_wrapped_loss",
+    "finite_weights",
+    "inside",
+    "one_of",
+    "positive",
+]
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -67,6 +79,45 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
         raise ValueError(f"{name} was built on another model than the one given here. Build both on the same model object.")
     if getattr(loss, "projection", None) is not None:
         raise ValueError(f"{name} has a projection for the full width only. Build it without projection_dim.")
+
+
+def check_mini_batches(mini_batch_size: int | None, mini_batch_num_tokens: int | None) -> None:
+    """Refuse mini-batches that hold nothing.
+
+    Args:
+        mini_batch_size: Texts, or None.
+        mini_batch_num_tokens: Tokens, or None.
+
+    Raises:
+        TypeError: Not an integer.
+        ValueError: Below 1.
+    """
+    for number, name in ((mini_batch_size, "mini_batch_size"), (mini_batch_num_tokens, "mini_batch_num_tokens")):
+        if number is not None:
+            positive_int(number, name)
+
+
+def check_not_inside(loss: nn.Module, model: nn.Module) -> None:
+    """Refuse a step in which another loss changes what the layers of the model return.
+
+    Args:
+        loss: The loss that is asked.
+        model: What it trains.
+
+    Raises:
+        TypeError: It is inside an `AdaptiveLayerLoss`.
+    """
+    if isinstance(vars(next(unwrap(model).children())).get("forward"), TransformerDecorator):
+        raise inside(loss, "AdaptiveLayerLoss")
+
+
+def inside(loss: nn.Module, wrapper: str) -> TypeError:
+    """The error for a loss of several sizes inside one of sentence-transformers that chooses sizes too."""
+    name = type(loss).__name__
+    return TypeError(
+        f"{name} cannot be inside {wrapper}, because it trains layers and dims by itself. Give it to the Trainer as it is; "
+        "its own arguments say which sizes it trains."
+    )
 
 
 def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:

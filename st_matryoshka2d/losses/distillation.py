@@ -10,18 +10,18 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size
+from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size, _minibatch_ranges
 from sentence_transformers.base.modules import Router
 from sentence_transformers.util import batch_to_device, cos_sim
 from torch import Tensor, nn
 
+from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.layers import route_taken
 from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
-from st_matryoshka2d.losses.checks import positive
+from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.step import Step, Term
-from st_matryoshka2d.sizes import positive_int
 
-__all__ = ["NoTask", "RelationalDistill", "frozen_copy"]
+__all__ = ["NoTask", "RelationalDistill", "frozen_copy", "teacher_columns"]
 
 
 class NoTask(nn.Module):
@@ -69,6 +69,7 @@ class RelationalDistill(Term):
         weight: Of the term.
         temperature: Of both softmaxes.
         mini_batch_size: Texts that the teacher embeds at once; None for a column at a time.
+        mini_batch_num_tokens: Tokens that it embeds at once, instead of texts.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -84,6 +85,7 @@ class RelationalDistill(Term):
         weight: float = 1.0,
         temperature: float = 0.05,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         super().__init__()
         if not (teacher is None or teacher == "labels" or isinstance(teacher, SentenceTransformer)):
@@ -92,7 +94,9 @@ class RelationalDistill(Term):
         self.teacher = teacher if isinstance(teacher, SentenceTransformer) else None
         self.weight = positive(weight, "weight")
         self.temperature = positive(temperature, "temperature")
-        self.mini_batch_size = None if mini_batch_size is None else positive_int(mini_batch_size, "mini_batch_size")
+        check_mini_batches(mini_batch_size, mini_batch_num_tokens)
+        self.mini_batch_size = mini_batch_size
+        self.mini_batch_num_tokens = mini_batch_num_tokens
 
     def attach(self, model: SentenceTransformer) -> None:
         """Freeze the teacher, and see whether it reads the student's tokens."""
@@ -132,11 +136,11 @@ class RelationalDistill(Term):
         return torch.cat(embeddings).to(next(iter(step.columns.values()))[0].device)
 
     def _embed(self, teacher: SentenceTransformer, column: Mapping[str, Any]) -> Tensor:
-        route, texts = self.route_of(column), _get_batch_size(dict(column))
-        size = self.mini_batch_size or texts
+        route, batch = self.route_of(column), dict(column)
+        at_once = self.mini_batch_size or _get_batch_size(batch)
         embeddings: list[Tensor] = []
-        for start in range(0, texts, size):
-            features: Any = _create_minibatch(dict(column), start, start + size)
+        for start, end in _minibatch_ranges(batch, at_once, self.mini_batch_num_tokens):
+            features: Any = _create_minibatch(batch, start, end)
             if route not in self.read_alike:
                 features = teacher.preprocess(_texts(features, self.tokenizers[route]), task=column.get("task"))
             embeddings.append(teacher(batch_to_device(features, teacher.device))["sentence_embedding"])
@@ -172,3 +176,24 @@ def _labelled(labels: Tensor | None, columns: int) -> Tensor:
     if by_column.shape[1] != columns:
         raise ValueError(f"Labels hold teacher embeddings of {by_column.shape[1]} text columns, the dataset has {columns}.")
     return torch.cat(list(by_column.unbind(1)))
+
+
+def teacher_columns(labels: Tensor | None, count: int, dim: int, full_dim: int) -> list[Tensor]:
+    """Teacher embeddings come as labels, (batch, D) or (batch, columns, D): cut them like the student's.
+
+    Args:
+        labels: What the dataset's label column holds.
+        count: Text columns in the batch.
+        dim: Of the student.
+        full_dim: D.
+
+    Raises:
+        ValueError: Other shapes.
+    """
+    if labels is None or labels.ndim not in (2, 3) or labels.shape[-1] != full_dim:
+        found = None if labels is None else tuple(labels.shape)
+        raise ValueError(f"Teacher embeddings as wide as the model ({full_dim}) are needed as labels, got shape {found}.")
+    if labels.ndim == 3 and labels.shape[1] != count:
+        raise ValueError(f"Labels hold teacher embeddings for {labels.shape[1]} columns, the dataset has {count}.")
+    columns = [labels] * count if labels.ndim == 2 else list(labels.unbind(1))
+    return [prefix(column.detach(), dim) for column in columns]

@@ -7,19 +7,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import find_backbone
-from st_matryoshka2d.dims import declare_dims, declared_dims, prefix
+from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
-from st_matryoshka2d.losses.cached import CachedStep, check_mini_batch_size
-from st_matryoshka2d.losses.checks import check_columns, check_finite, check_wrapped_loss
+from st_matryoshka2d.losses.cached import CachedStep
+from st_matryoshka2d.losses.checks import (
+    check_columns,
+    check_finite,
+    check_mini_batches,
+    check_not_inside,
+    check_wrapped_loss,
+    inside,
+)
+from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, own_parameters, start_alike
+from st_matryoshka2d.losses.parts import Parts
 from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
@@ -38,6 +48,9 @@ class MultiSizeLoss(nn.Module):
     published recipes are compositions of this class. What is trained at (n, d) is exactly what `truncate(model, n, d)`
     computes: the final norm of pre-norm models is applied to every layer, and embeddings are cut without normalising again.
 
+    It goes to the Trainer as it is, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`, which choose
+    sizes too. What it returns has a `backward`, for `old_fit` (without `use_amp`) and training loops of your own.
+
     Args:
         model: The model to train, which starts with a `Transformer`, or a `Router` over several of one depth.
         loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have. With
@@ -47,14 +60,20 @@ class MultiSizeLoss(nn.Module):
         size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
         mini_batch_size: Texts embedded at once with gradient caching, which gives the gradients of the whole batch in the
             memory of one mini-batch; None for no caching.
+        mini_batch_num_tokens: Tokens embedded at once, padding not counted, instead of texts: as many texts as fit, at least
+            one. With gradient caching, whether `mini_batch_size` is given too or not.
 
     Inputs:
         The columns and labels that the wrapped loss takes.
 
     Raises:
-        TypeError: A wrapped loss that cannot be computed at several sizes, or no loss at all.
+        TypeError: A wrapped loss that cannot be computed at several sizes, or no loss at all. Inside a loss that chooses
+            sizes: when that is built, or at its first batch.
         ValueError: Sizes outside the model, weights that do not fit, a loss built on another model, a model that cannot be
             cut exactly. At the first batch that shows it: a wrong number of columns, embeddings that are not finite.
+
+    Warns:
+        UserWarning: The full size is not among the sizes.
 
     Returns:
         Named parts that sum to the loss and that the Trainer logs: `task` (or `task_<key>` for each part of a wrapped
@@ -66,18 +85,20 @@ class MultiSizeLoss(nn.Module):
         >>> loss.get_config_dict()["sizes"]
         ['2L-32d', '6L-384d']
 
-        Matryoshka learning of the width alone (MRL) and one size alone are sizes too; MIPIC's token relations are a term:
+        Matryoshka learning of the width alone (MRL) and a cut alone are sizes too; MIPIC's token relations are a term:
 
-        >>> from st_matryoshka2d import sizes_ladder
+        >>> from st_matryoshka2d import sizes_ladder, truncate
         >>> from st_matryoshka2d.losses import SIA, KLAlignment
         >>> mrl = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(6, 64), Size(6, 128), Size(6, 384)])
-        >>> one = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(3, 128)])
+        >>> cut = truncate(model, num_layers=3, dim=128)
+        >>> one = MultiSizeLoss(cut, CoSENTLoss(cut), sizes=[Size(3, 128)])
         >>> both = MultiSizeLoss(model, CoSENTLoss(model), sizes_ladder(model), terms=[KLAlignment(), SIA()])
     """
 
     loss: Any  # a Module with the seam that check_wrapped_loss demands
     terms: Any  # a ModuleList of Term
     task_name = "task"
+    uses_gradient_cache = True  # so sentence-transformers' wrappers know that they must not change the model around it
     state_is_saved = False  # set by LossStateCallback
     started_alike = False
 
@@ -89,6 +110,7 @@ class MultiSizeLoss(nn.Module):
         terms: Iterable[Term] = (),
         size_weights: Sequence[float] | None = None,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         super().__init__()
         routes = routes_of(model)
@@ -104,12 +126,14 @@ class MultiSizeLoss(nn.Module):
         self.model = model
         self.loss = loss
         self.terms = nn.ModuleList(check_terms(terms))
-        self.mini_batch_size = check_mini_batch_size(mini_batch_size, model)
+        check_mini_batches(mini_batch_size, mini_batch_num_tokens)
+        self.mini_batch_size = mini_batch_size
+        self.mini_batch_num_tokens = mini_batch_num_tokens
         self.similarity = matrix_similarity(loss) if any(term.uses_similarity for term in self.terms) else cos_sim
         for term in self.terms:
             term.attach(model)
         self.own = own_parameters(self)
-        if self.mini_batch_size is None:  # else the cached step averages
+        if not self.is_cached:  # else the cached step averages
             for parameter in self.own.values():
                 parameter.register_hook(average_gradient)
         self.raw = any(term.uses_raw for term in self.terms) and bool(trailing_normalize(model))
@@ -119,18 +143,33 @@ class MultiSizeLoss(nn.Module):
             raise ValueError(f"The terms read layers {depths}, the model has layers 1 to {self.full.num_layers}.")
         for name, route in routes.items():
             check_depths(route.transformer.model, self.backbones[name], depths)
+        if self.full not in self.sampler.candidates:
+            warnings.warn(
+                f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
+                "the sizes, or ship only cuts that are among them.",
+                stacklevel=2 if type(self).__init__ is MultiSizeLoss.__init__ else 3,  # who called the recipe
+            )
 
     @property
-    def uses_gradient_cache(self) -> bool:
-        """Whether texts are embedded in mini-batches; sentence-transformers asks."""
-        return self.mini_batch_size is not None
+    def is_cached(self) -> bool:
+        """Whether texts are embedded in mini-batches."""
+        return self.mini_batch_size is not None or self.mini_batch_num_tokens is not None
+
+    @property
+    def calculate_loss(self) -> Any:
+        """What `MatryoshkaLoss` and `Matryoshka2dLoss` read when they are built around a loss that they cannot look into.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise inside(self, "MatryoshkaLoss or Matryoshka2dLoss")
 
     @property
     def signature(self) -> str:
         """This class around that of the wrapped loss, as the config of the trained model names them."""
         return f"{type(self).__name__}({type(self.loss).__name__})"
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Parts:
         """Named parts of the loss for a batch.
 
         Args:
@@ -138,30 +177,32 @@ class MultiSizeLoss(nn.Module):
             labels: What the wrapped loss takes.
         """
         columns = list(sentence_features)
+        check_not_inside(self, self.model)
         check_columns(self.loss, len(columns), labels)
-        if unwrap(self.model).training:
-            self._declare_training()
+        if unwrap(self.model).training and torch.is_grad_enabled():
             self._warn_of_unsaved()
             if is_distributed() and not self.started_alike:  # each process has drawn projections of its own
                 start_alike(self.own.values())
                 self.started_alike = True
         weights = self.sampler.draw()
         plan = Representation(self._layers(weights), [term for term in self.terms if term.observes], self.raw)
-        inputs = [dict(column) for column in columns]  # the model writes what it makes into the columns
         embed = partial(plan.embed, self.model, backbones=self.backbones)
-        score = partial(self._parts, plan=plan, weights=weights, inputs=inputs)
-        if self.mini_batch_size is not None:
-            return CachedStep(self.model, self.mini_batch_size, embed, score, self.own.values()).parts(columns, labels)
-        return score(embed_alike(columns, embed), labels)
+        score = partial(self._parts, plan=plan, weights=weights, inputs=columns)
+        if self.is_cached:
+            at_once = self.mini_batch_size, self.mini_batch_num_tokens
+            parts = Parts(CachedStep(self.model, *at_once, embed, score, self.own.values()).parts(columns, labels))
+        else:
+            parts = Parts(score(embed_alike(columns, embed), labels))
+        parts.when_trained(self._declare_training)
+        return parts
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
         config: dict[str, object] = {"loss": type(self.loss).__name__, **self.sampler.get_config_dict()}
         for term in self.terms:
             config.update(term.get_config_dict())
-        if self.mini_batch_size is not None:
-            config["mini_batch_size"] = self.mini_batch_size
-        return config
+        at_once = {"mini_batch_size": self.mini_batch_size, "mini_batch_num_tokens": self.mini_batch_num_tokens}
+        return config | {name: number for name, number in at_once.items() if number is not None}
 
     def _layers(self, weights: Mapping[Size, float]) -> list[int]:
         """Every depth that a step with these sizes reads."""
@@ -202,15 +243,17 @@ class MultiSizeLoss(nn.Module):
     def _task(self, step: Step, size: Size) -> dict[str, Tensor]:
         targets: Any = step.labels
         if isinstance(self.loss, EmbedDistillLoss):
-            targets = _teacher_columns(step.labels, len(step.inputs), size.dim, self.full.dim)
+            targets = teacher_columns(step.labels, len(step.inputs), size.dim, self.full.dim)
         value = self.loss.compute_loss_from_embeddings(step.embeddings(size), targets)
         if isinstance(value, dict):
             return {f"{self.task_name}_{key}": part for key, part in value.items()}
         return {self.task_name: value}
 
     def _declare_training(self) -> None:
-        sizes = self.sampler.candidates
-        for route in routes_of(unwrap(self.model)).values():
+        pipeline, sizes = unwrap(self.model), self.sampler.candidates
+        if not any(parameter.requires_grad for parameter in pipeline.parameters()):
+            return  # the loss trains something of its own
+        for route in routes_of(pipeline).values():
             config = route.transformer.model.config  # other losses may train other sizes of the same model
             declare_dims(config, {*declared_dims(config), *(size.dim for size in sizes)})
             declare_training(config, sizes, self.signature)
@@ -224,14 +267,3 @@ class MultiSizeLoss(nn.Module):
                 "Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
                 stacklevel=3,
             )
-
-
-def _teacher_columns(labels: Tensor | None, count: int, dim: int, full_dim: int) -> list[Tensor]:
-    """Teacher embeddings come as labels, (batch, D) or (batch, columns, D): cut them like the student's."""
-    if labels is None or labels.ndim not in (2, 3) or labels.shape[-1] != full_dim:
-        found = None if labels is None else tuple(labels.shape)
-        raise ValueError(f"Teacher embeddings as wide as the model ({full_dim}) are needed as labels, got shape {found}.")
-    if labels.ndim == 3 and labels.shape[1] != count:
-        raise ValueError(f"Labels hold teacher embeddings for {labels.shape[1]} columns, the dataset has {count}.")
-    columns = [labels] * count if labels.ndim == 2 else list(labels.unbind(1))
-    return [prefix(column.detach(), dim) for column in columns]

@@ -33,6 +33,7 @@ class EspressoLoss(MultiSizeLoss):
         compress_dim: k, below the full dim D; None for 128, or D / 4 where D is 128 or less.
         compress_weight: Factor of every c; 0 leaves learning to compress out.
         mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
+        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
     Inputs:
         The columns and labels that the wrapped loss takes.
@@ -54,6 +55,7 @@ class EspressoLoss(MultiSizeLoss):
         compress_dim: int | None = None,
         compress_weight: float = 1.0,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         routes_of(model)
         full = full_size(model)
@@ -71,6 +73,7 @@ class EspressoLoss(MultiSizeLoss):
             sizes=FixedSizes(list(weights), full, list(weights.values()), reduction="sum"),
             terms=[PCACompression(positive(compress_weight, "compress_weight", zero=True))],
             mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
 
     @property

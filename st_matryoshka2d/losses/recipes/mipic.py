@@ -58,6 +58,7 @@ class MIPICLoss(MultiSizeLoss):
         sia: False for Table 3's "w/o SIA".
         pic: False for Table 3's "w/o PIC".
         mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
+        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
     Inputs:
         The columns and labels that the wrapped loss takes.
@@ -95,6 +96,7 @@ class MIPICLoss(MultiSizeLoss):
         sia: bool = True,
         pic: bool = True,
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         routes_of(model)
         full = full_size(model)
@@ -112,7 +114,9 @@ class MIPICLoss(MultiSizeLoss):
             terms.append(PIC(default["checkpoints"] if checkpoints is None else checkpoints, 1 - alpha, temperature))
         sizes = [Size(full.num_layers, dim) for dim in dims]
         mrl = FixedSizes(sizes, full, [alpha] * len(sizes), reduction="sum")
-        super().__init__(model, loss, mrl, terms, mini_batch_size=mini_batch_size)
+        super().__init__(
+            model, loss, mrl, terms, mini_batch_size=mini_batch_size, mini_batch_num_tokens=mini_batch_num_tokens
+        )
 
     @staticmethod
     def preset(name: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         mini_batch_size: Texts embedded at once, with gradient caching; None for no caching.
         gather_across_devices: Whether texts are compared with those of all processes; with a wrapped loss, that says so.
         loss: Trained at the full size, which has to be one of S; built on the same model. None for no labels.
+        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
     Inputs:
         One or more text columns; no labels, but for `teacher="labels"`. With a wrapped loss what that takes.
@@ -66,6 +67,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         mini_batch_size: int | None = None,
         gather_across_devices: bool = False,
         loss: nn.Module | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         routes_of(model)
         full = full_size(model)
@@ -78,8 +80,9 @@ class RelationalDistillLoss(MultiSizeLoss):
             sizes=sizes,
             # The mean over the sizes is taken after weighting: the full one counts once.
             size_weights=None if loss is None else [float(len(sizes) * (size == full)) for size in sizes],
-            terms=[RelationalDistill(teacher, temperature=temperature, mini_batch_size=mini_batch_size)],
+            terms=[RelationalDistill(teacher, 1.0, temperature, mini_batch_size, mini_batch_num_tokens)],
             mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
 
     @property

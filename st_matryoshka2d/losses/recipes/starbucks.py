@@ -34,6 +34,7 @@ class StarbucksLoss(MultiSizeLoss):
         kl_temperature: Of both softmaxes; 0.3 in Table 5.
         kl_over: `"scores"`: over similarities to the batch's candidates, the paper; `"embedding"`: over coordinates.
         mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
+        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
     Inputs:
         The columns and labels that the wrapped loss takes.
@@ -58,6 +59,7 @@ class StarbucksLoss(MultiSizeLoss):
         kl_temperature: float = 0.3,
         kl_over: Literal["scores", "embedding"] = "scores",
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         routes_of(model)
         super().__init__(
@@ -67,6 +69,7 @@ class StarbucksLoss(MultiSizeLoss):
             terms=[KLAlignment(kl_weight, kl_temperature, kl_over, teacher="full", reduction="mean")],
             size_weights=size_weights,
             mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
 
     @property

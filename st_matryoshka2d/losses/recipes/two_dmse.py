@@ -37,6 +37,7 @@ class TwoDMSELoss(MultiSizeLoss):
         kl_temperature: Of both softmaxes.
         kl_over: `"scores"`: over similarities to the batch's candidates; `"embedding"`: over coordinates, the authors' code.
         mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
+        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
     Inputs:
         The columns and labels that the wrapped loss takes.
@@ -60,6 +61,7 @@ class TwoDMSELoss(MultiSizeLoss):
         kl_temperature: float = 0.3,
         kl_over: Literal["scores", "embedding"] = "scores",
         mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
     ) -> None:
         routes_of(model)
         full = full_size(model)
@@ -70,6 +72,7 @@ class TwoDMSELoss(MultiSizeLoss):
             sizes=UniformSizes(full, mrl_dims(full.dim) if dims is None else dims, task_weights),
             terms=[KLAlignment(kl_weight, kl_temperature, kl_over, teacher="last_layer", reduction="sum")],
             mini_batch_size=mini_batch_size,
+            mini_batch_num_tokens=mini_batch_num_tokens,
         )
 
     @property

@@ -47,8 +47,8 @@ _NOT_PER_LAYER = {
 }
 
 
-# Transformers notes what a class can record when the first model of it is built. A process that only reads one from a pickle,
-# as workers do, builds none, and would get no states.
+# Transformers notes what a class can record when the first model of it is built. A process that only reads one from a
+# pickle, as workers do, builds none, and would get no states.
 _BUILT_HERE: set[type[PreTrainedModel]] = set()
 
 

@@ -93,7 +93,7 @@ def encode_sizes(
         texts: What `encode` takes; not a single string.
         sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
         normalize_embeddings: Unit length, after the dims are cut.
-        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, `task`, ... With
+        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ... With
             `device=["cuda:0", "cuda:1"]` each device has a process of its own. The processes of a `pool` hold the model
             without its layers, so as many others are started for this call.
 

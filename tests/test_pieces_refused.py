@@ -193,7 +193,7 @@ def test_pickles_are_read_only_where_that_is_asked_for(
 
     torch.save({"weight": Evil(tmp_path / "trace")}, folder / f"{where}pytorch_model.bin")
     hub.reset(commit=next(commits))
-    assert "eights" in loader.load("org/bert", num_layers=2, allow_bin=True)["words"]
+    assert "holds more than tensors" in loader.load("org/bert", num_layers=2, allow_bin=True)["words"]
     assert not (tmp_path / "trace").exists()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
+from huggingface_hub import RepoCard
 from sentence_transformers import SentenceTransformer
 
-__all__ = ["inherit_card"]
+__all__ = ["inherit_card", "replace_card"]
 
 # Said by the user, or known from training. Scores are not among them: those of a part are others.
 _INHERITED = (
@@ -25,3 +27,31 @@ def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
     """
     for name in _INHERITED:
         setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
+
+
+def replace_card(model: SentenceTransformer) -> None:
+    """Let a new card be written for a model whose card tells of a larger one, with what that said of its origin.
+
+    Args:
+        model: A cut that was loaded with the card of the whole; the one by that name on the Hub stays its base model.
+    """
+    said = _metadata(model._model_card_text or "")
+    data = model.model_card_data
+    data.language = data.language or _texts(said.get("language"))
+    data.license = data.license or next(iter(_texts(said.get("license"))), None)
+    data.base_model = data.base_model or next(iter(_texts(said.get("base_model"))), None)
+    data.train_datasets = data.train_datasets or [{"name": name, "id": name} for name in _texts(said.get("datasets"))]
+    model._model_card_text = None
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """What stands at the head of a card; nothing where that cannot be read, since a card is no part of the model."""
+    try:
+        card: Any = RepoCard(text, ignore_metadata_errors=True)
+    except Exception:
+        return {}
+    return dict(card.data.to_dict())
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -98,10 +97,12 @@ def _broken_files_named(checkpoint: Checkpoint) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, RuntimeError):  # of a device, or of weights
+            if str(error).startswith("Error(s) in loading state_dict"):
+                raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
+            raise
         try:
-            check_broken(Path(checkpoint.root))
+            check_broken(checkpoint.root)
         except ValueError as broken:
             raise broken from error
-        if isinstance(error, RuntimeError) and str(error).startswith("Error(s) in loading state_dict"):
-            raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise

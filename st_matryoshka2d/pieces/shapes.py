@@ -17,6 +17,7 @@ __all__ = ["check_depth", "check_shapes", "depth_of"]
 
 # How often a model may run the same block, as ALBERT does, whose 25 tensors serve 12 or 24 layers.
 _REPEATS = 100
+_LARGEST_BUFFERS = 2**30
 
 
 def depth_of(config: PreTrainedConfig, what: str) -> int:
@@ -76,6 +77,7 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
     found: dict[str, Any]
     try:
         model = blank_model(config)
+        _check_buffers(model)
         with _without_report():
             loaded: Any = type(model).from_pretrained(
                 None,
@@ -97,6 +99,13 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
     if absent := _missing_in_blocks(model, found["missing_keys"]):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise ValueError(f"The weights of {what} are not whole: {short(absent[0])}{more} is missing. {end}")
+
+
+def _check_buffers(model: PreTrainedModel) -> None:
+    """Refuse tables that are in no file, as one of positions is, and that no memory would hold."""
+    size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    if size > _LARGEST_BUFFERS:
+        raise ValueError(f"by it the model has tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed.")
 
 
 def _missing_in_blocks(model: PreTrainedModel, missing: set[str]) -> list[str]:

@@ -114,8 +114,6 @@ def shapes_in_pickle(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         found = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
         return {name: tuple(tensor.shape) for name, tensor in found.items()}
-    except OSError:
-        raise
     except Exception as error:
         raise ValueError(
             f"{path} is broken, or holds more than tensors, which could run code when it is opened "

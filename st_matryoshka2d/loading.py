@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from transformers import AutoConfig
 
+from st_matryoshka2d.assembly import assembled, check_weights, read_config
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.model_card.inherited import replace_card
 from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
-from st_matryoshka2d.pieces.fetch import check_whole_files, fetch_piece, piece_folder
+from st_matryoshka2d.pieces.fetch import fetch_piece, piece_folder
 from st_matryoshka2d.pieces.opening import opened, within_reach
 from st_matryoshka2d.pieces.plan import NamesUnknownError
 from st_matryoshka2d.pieces.remote import RangesRefusedError
 from st_matryoshka2d.pieces.safe_files import require_safetensors
+from st_matryoshka2d.pieces.shapes import depth_of
+from st_matryoshka2d.pieces.whole_files import transformer_folders
 from st_matryoshka2d.sizes import Size, full_size, positive_int, within
 from st_matryoshka2d.submodel import cut_to, narrow, require_one
 from st_matryoshka2d.trained import warn_if_untrained
@@ -57,7 +60,7 @@ def load(
     Raises:
         TypeError: A number is not an integer.
         ValueError: Neither number is given, one is out of range, the architecture cannot be cut exactly, or the checkpoint
-            is broken or has no safetensors file.
+            is broken, lacks weights that the cut needs, or has no safetensors file.
         FileNotFoundError: A path to no folder, or weights that are not in the cache where the Hub is not in reach.
 
     Example:
@@ -76,40 +79,34 @@ def load(
     elif not _brings_other_weights(kwargs):
         checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
+    is_code = bool(kwargs.get("trust_remote_code"))
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        whole = SentenceTransformer(checkpoint.name, **kwargs)
+        if not _brings_other_weights(kwargs):
+            configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
+            check_weights(checkpoint, configs, None, is_code)
+        whole = assembled(checkpoint, **kwargs)
         small = cut_to(whole, num_layers, dim)
         warn_if_untrained(whole.config, full_size(small), full_size(whole))
         return small
-    config_kwargs = dict(kwargs.pop("config_kwargs", None) or {})
-    full_config = AutoConfig.from_pretrained(
-        checkpoint.name,
-        subfolder=checkpoint.transformer,
-        cache_dir=checkpoint.cache_folder,
-        trust_remote_code=kwargs.get("trust_remote_code", False),
-        revision=checkpoint.commit,
-        token=checkpoint.token,
-        local_files_only=checkpoint.local_files_only,
-        **config_kwargs,
-    )
-    depth = getattr(full_config, "num_hidden_layers", None)
-    if depth is None:
-        raise ValueError(
-            f"{checkpoint.name}: {type(full_config).__name__} has no `num_hidden_layers`, so it has no depth to choose."
-        )
+    full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
+    depth = depth_of(full_config, checkpoint.name)
     keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
     if piece and not piece.is_dir():
         piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
     cut = cut_config(full_config, keep)
     overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
+    kwargs["config_kwargs"] = {**(kwargs.get("config_kwargs") or {}), **overrides}
+    if not _brings_other_weights(kwargs):
+        source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
+        check_weights(source, dict.fromkeys(transformer_folders(source), config), keep, is_code)
     with _upper_layers_unmentioned():
-        model = _pipeline(checkpoint, piece, {**kwargs, "config_kwargs": {**config_kwargs, **overrides}})
+        model = _pipeline(checkpoint, piece, kwargs)
     check_loaded(transformer_of(model).model, full_config)
     full = Size(depth, full_size(model).dim)
     narrow(model, dim, full_config, checkpoint.name if checkpoint.commit else None)
     warn_if_untrained(full_config, full_size(model), full)
     if full_size(model) != full:
-        model._model_card_text = None  # what was read tells of the whole model; saving writes a new card
+        replace_card(model)  # what was read tells of the whole model; saving writes a new card
     return model
 
 
@@ -142,16 +139,15 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
         return fetch_piece(checkpoint, num_layers, allow_bin)
     except (NamesUnknownError, RangesRefusedError) as reason:
         warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=3)
-        check_whole_files(checkpoint)
         return None
 
 
 def _pipeline(checkpoint: Checkpoint, piece: Path | None, kwargs: dict[str, Any]) -> SentenceTransformer:
     """The pipeline from the checkpoint or its piece, called after the checkpoint in either case."""
     if piece is None:
-        return SentenceTransformer(checkpoint.name, **kwargs)
+        return assembled(checkpoint, **kwargs)
     revision = kwargs.pop("revision")
-    model = SentenceTransformer(str(piece), **kwargs)
+    model = assembled(Checkpoint(str(piece)), **kwargs)
     model.model_card_data.set_base_model(checkpoint.name, revision=revision)
     network = transformer_of(model).model
     network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name

@@ -17,7 +17,9 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
+from st_matryoshka2d.pieces.whole_folder import made_once
 from tests import families
+from tests.disk_support import full_disk
 from tests.loader_support import ROOT, Loader
 from tests.pieces_support import Hub, in_old_layout, pieces_in
 
@@ -266,3 +268,18 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
     assert run("whole") == 0
     assert [path.name for path in (tmp_path / "piece").iterdir()] == ["whole"]
     assert run("again") == 7
+
+
+def test_a_full_disk_is_told_with_its_path_and_leaves_nothing(tmp_path: Path) -> None:
+    def make() -> None:
+        with made_once(tmp_path / "2-layers") as unfinished, full_disk():
+            assert unfinished is not None
+            with (unfinished / "model.safetensors").open("wb", buffering=0) as file:
+                for _ in range(3):
+                    file.write(bytes(65536))
+
+    with pytest.raises(OSError, match=r"Make room there.*The piece was not kept: .*2-layers"):
+        make()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+    with pytest.raises(TimeoutError), made_once(tmp_path / "2-layers"):
+        raise TimeoutError  # of the network: it passes as it is

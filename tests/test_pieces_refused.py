@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
@@ -168,6 +168,47 @@ def test_a_list_of_files_that_leads_out_of_the_repository(folder: Path, hub: Hub
     assert "'1_Pooling/../../evil.json', which is not inside the repository" in refused(hub, loader)
 
 
+# Each is found before, or of what stands outside the blocks after, the weights have come.
+@pytest.mark.parametrize("name", ["encoder.layer.0.attention.self.query.weight", "embeddings.LayerNorm.weight"])
+def test_a_missing_weight_is_refused_by_name_in_a_kept_piece_too(name: str, folder: Path, hub: Hub, loader: Loader) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({"other": tensors.pop(name), **tensors}, folder / "model.safetensors", {"format": "pt"})
+    for size in ({"num_layers": 2}, {"num_layers": 2, "dim": 8}, {"dim": 8}):
+        answer = loader.load("org/bert", **size)
+        assert "ValueError" in answer["error"]
+        assert name in answer["words"]
+        assert "model.safetensors" in answer["words"] or "org/bert" in answer["words"]
+
+
+def test_weights_that_a_cut_does_not_need_may_be_missing(folder: Path, expected: list[list[float]], loader: Loader) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name and "3.output.dense" not in name}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    assert loader.load("org/bert", num_layers=2)["embedding"] == expected
+
+
+@pytest.mark.parametrize("size", [{"num_layers": 2}, {"dim": 8}])
+def test_a_depth_that_the_weights_deny_is_refused_at_once(
+    size: dict[str, int], folder: Path, hub: Hub, loader: Loader
+) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
+    loader.wait()
+    begin = time.monotonic()
+    answer = loader.load("org/bert", **size)
+    assert time.monotonic() - begin < 10
+    assert "says that the model has 1000000000 layers" in answer["words"]
+
+
+def test_a_piece_that_was_damaged_in_the_cache_is_named(folder: Path, hub: Hub, loader: Loader) -> None:
+    assert loader.load("org/bert", num_layers=2)["layers"] == 2
+    [piece] = loader.home.glob(f"**/{hub.commit}/2-layers/model.safetensors")
+    piece.write_bytes(piece.read_bytes()[:-1])
+    answer = loader.load("org/bert", num_layers=2)
+    assert "ValueError" in answer["error"]
+    assert str(piece) in answer["words"]
+
+
 class Evil:
     """Unpickling it leaves a trace."""
 
@@ -193,7 +234,7 @@ def test_pickles_are_read_only_where_that_is_asked_for(
 
     torch.save({"weight": Evil(tmp_path / "trace")}, folder / f"{where}pytorch_model.bin")
     hub.reset(commit=next(commits))
-    assert "eights" in loader.load("org/bert", num_layers=2, allow_bin=True)["words"]
+    assert "holds more than tensors" in loader.load("org/bert", num_layers=2, allow_bin=True)["words"]
     assert not (tmp_path / "trace").exists()
 
 

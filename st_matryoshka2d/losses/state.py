@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -34,7 +35,8 @@ class LossStateCallback(TrainerCallback):
     Raises:
         TypeError: Not a loss.
         FileNotFoundError: When training resumes from a checkpoint without this file.
-        ValueError: When the file does not fit the loss, or there are several losses on several processes.
+        ValueError: When the file is broken or does not fit the loss, or there are several losses on several processes.
+        OSError: When the file cannot be written, as on a full disk; no part of it is left.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -67,7 +69,7 @@ class LossStateCallback(TrainerCallback):
                 "different datasets, and losses with parameters of their own would wait for each other forever."
             )
         if own and state.global_step:
-            saved = load_file(_resumed_checkpoint(args, state) / FILE_NAME)
+            saved = _read(_resumed_checkpoint(args, state) / FILE_NAME)
             _require_same(saved, own)
             for name, parameter in own.items():
                 parameter.data.copy_(saved[name])
@@ -113,10 +115,25 @@ def _require_same(saved: Mapping[str, Tensor], own: Mapping[str, nn.Parameter]) 
         )
 
 
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is broken: {error}. Resume from an earlier checkpoint.") from error
+
+
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
     """Whole or not at all, whenever the process is killed."""
     part = path.with_suffix(".part")
-    save_file(tensors, part)
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        save_file(tensors, part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise OSError(
+            f"{path} could not be written, so that training cannot be resumed from this checkpoint: {error}. Make room on "
+            "the disk, or save elsewhere, and resume from the checkpoint before."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
+from huggingface_hub import RepoCard
 from sentence_transformers import SentenceTransformer
 
-__all__ = ["inherit_card"]
+__all__ = ["inherit_card", "replace_card"]
 
 # Said by the user, or known from training. Scores are not among them: those of a part are others.
 _INHERITED = (
     *("language", "license", "task_name", "tags", "citations", "local_files_only"),
-    *("base_model", "base_model_revision", "train_datasets", "eval_datasets"),
+    *("base_model", "base_model_revision", "datasets", "train_datasets", "eval_datasets"),
     *("all_hyperparameters", "non_default_hyperparameters"),
 )
 
@@ -25,3 +27,37 @@ def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
     """
     for name in _INHERITED:
         setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
+    _take_origin(made, model._model_card_text)
+
+
+def replace_card(model: SentenceTransformer) -> None:
+    """Let a new card be written for a cut that was loaded with the card of the whole, with what that said of its origin.
+
+    Args:
+        model: The cut; a base model that it has by then stays.
+    """
+    _take_origin(model, model._model_card_text)
+    model._model_card_text = None
+
+
+def _take_origin(made: SentenceTransformer, text: str | None) -> None:
+    """Take from a card that was read what is not known otherwise: sentence-transformers keeps it as text alone."""
+    said = _metadata(text or "")
+    data = made.model_card_data
+    data.language = data.language or _texts(said.get("language"))
+    data.license = data.license or next(iter(_texts(said.get("license"))), None)
+    data.datasets = data.datasets or _texts(said.get("datasets"))
+    data.base_model = data.base_model or next(iter(_texts(said.get("base_model"))), None)
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """What stands at the head of a card; nothing where that cannot be read, since a card is no part of the model."""
+    try:
+        card: Any = RepoCard(text, ignore_metadata_errors=True)
+    except Exception:
+        return {}
+    return dict(card.data.to_dict())
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]

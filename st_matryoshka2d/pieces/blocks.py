@@ -5,22 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from accelerate import init_empty_weights
+import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
-__all__ = ["block_lists", "names_above"]
+__all__ = ["blank_model", "block_lists", "names_above"]
 
 
-def block_lists(config: PreTrainedConfig) -> list[str]:
-    """Dotted paths of the lists in a model that are as long as it is deep; no memory is taken for its weights.
+def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """A model without numbers, which takes no memory however large the config says it is.
 
     Args:
         config: The model's own config.
     """
-    with init_empty_weights(include_buffers=False):
-        model = AutoModel.from_config(config)
-    depth = config.num_hidden_layers
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModel.from_config(config)
+    return model
+
+
+def block_lists(model: PreTrainedModel) -> list[str]:
+    """Dotted paths of the lists in a model that are as long as it is deep.
+
+    Args:
+        model: With or without numbers.
+    """
+    depth = model.config.num_hidden_layers
     return [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
 
 

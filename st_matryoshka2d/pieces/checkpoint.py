@@ -76,12 +76,12 @@ class Checkpoint:
     @cached_property
     def files(self) -> tuple[str, ...]:
         """Paths of all files; of a repository those in the cache, where it has the weights or nobody may be asked."""
-        if self.commit is None:
-            return _files_under(Path(self.name), [path for _, path in self.modules])
-        cached = self.cache / "snapshots" / self.commit
-        if self.is_offline or self.is_cached:
-            return _files_under(cached, [path for _, path in self.modules])
-        return self.files_on_hub
+        if not self.is_here:
+            return self.files_on_hub
+        folders = [path for _, path in self.modules]
+        if self.modules[0][0] not in PLAIN_TRANSFORMERS and self.root.is_dir():
+            folders += [path.name for path in self.root.iterdir() if path.is_dir()]  # a Router keeps its modules there
+        return _files_under(self.root, folders)
 
     @cached_property
     def files_on_hub(self) -> tuple[str, ...]:
@@ -109,23 +109,40 @@ class Checkpoint:
     @cached_property
     def is_cached(self) -> bool:
         """Whether the weights of the whole Transformer need not be fetched any more."""
-        return self.commit is not None and self._has_weights(self.cache / "snapshots" / self.commit)
+        return self.commit is not None and self._has_weights(self.root)
 
     def within_transformer(self, file: str) -> str:
         """Path of a file of the Transformer."""
         return f"{self.transformer}/{file}" if self.transformer else file
 
-    def download(self, file: str) -> Path:
-        """Fetch a file of the Transformer into the Hub client's cache, if it is not there yet."""
+    @property
+    def root(self) -> Path:
+        """The folder with those of its files that are here."""
+        return Path(self.name) if self.commit is None else self.cache / "snapshots" / self.commit
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nothing is fetched any more, be it that everything is here or that nobody may be asked."""
+        return self.commit is None or self.is_offline or self.is_cached
+
+    def fetch(self, path: str) -> Path:
+        """Where a file is; it is fetched into the Hub client's cache, if it is not there yet."""
+        if self.commit is None:
+            return self.root / path
         return Path(
             hf_hub_download(
                 self.name,
-                self.within_transformer(file),
+                path,
                 revision=self.commit,
                 cache_dir=self.cache_folder,
                 token=self.token,
+                local_files_only=self.is_offline,
             )
         )
+
+    def download(self, file: str) -> Path:
+        """Where a file of the Transformer is, as by `fetch`."""
+        return self.fetch(self.within_transformer(file))
 
     def _has_weights(self, snapshot: Path) -> bool:
         folder = snapshot / self.transformer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,16 @@ from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]  # exported
 from transformers import AutoConfig
 
 from st_matryoshka2d.backbone import cut_config
-from st_matryoshka2d.pieces.blocks import block_lists, names_above
+from st_matryoshka2d.pieces.blocks import blank_model, block_lists, names_above
 from st_matryoshka2d.pieces.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.pieces.header import read_header, written_header
-from st_matryoshka2d.pieces.plan import Plan, plan_piece, shards_of
+from st_matryoshka2d.pieces.header import header_of, written_header
+from st_matryoshka2d.pieces.plan import Plan, plan_piece
 from st_matryoshka2d.pieces.safe_files import small_files
-from st_matryoshka2d.pieces.shapes import check_shapes
+from st_matryoshka2d.pieces.shapes import check_depth, check_shapes
+from st_matryoshka2d.pieces.whole_files import shapes_in_pickle
 from st_matryoshka2d.pieces.whole_folder import made_once
 
-__all__ = ["check_whole_files", "fetch_piece", "piece_folder", "pieces_of"]
+__all__ = ["fetch_piece", "piece_folder", "pieces_of"]
 
 
 def piece_folder(checkpoint: Checkpoint, num_layers: int) -> Path:
@@ -62,11 +64,18 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
     """
     config_path = checkpoint.download("config.json")
     config = AutoConfig.from_pretrained(config_path.parent)
-    lists = block_lists(config)
+    lists: list[str] = []
+
+    def above(names: Iterable[str]) -> set[str] | None:
+        known = list(names)
+        check_depth(config, len(known), checkpoint.name)
+        lists.extend(block_lists(blank_model(config)))
+        return names_above(known, lists, config.num_hidden_layers, num_layers) if lists else set()
+
+    plan = plan_piece(checkpoint, above)
     if not lists:
         return None
-    plan = plan_piece(checkpoint, lambda names: names_above(names, lists, config.num_hidden_layers, num_layers))
-    check_shapes(plan.tensors, cut_config(config, num_layers), checkpoint.name)
+    check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut_config(config, num_layers), checkpoint.name)
     folder = piece_folder(checkpoint, num_layers)
     with made_once(folder) as unfinished:
         if unfinished is not None:
@@ -75,19 +84,6 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
             (home / "config.json").write_text(_config_of_piece(config_path, config, num_layers), encoding="utf-8")
             _fetch_tensors(plan, home / WEIGHTS)
     return folder
-
-
-def check_whole_files(checkpoint: Checkpoint) -> None:
-    """Download the Transformer's whole weights and look at their headers.
-
-    Args:
-        checkpoint: A checkpoint on the Hub.
-
-    Raises:
-        ValueError: The checkpoint is broken.
-    """
-    for file in sorted(set(shards_of(checkpoint).values()) or {WEIGHTS}):
-        _check_file(checkpoint.download(file), file)
 
 
 def _fetch_tensors(plan: Plan, path: Path) -> None:
@@ -127,14 +123,6 @@ def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> 
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(snapshot) / name, target / name)
         if name.endswith(".safetensors"):
-            _check_file(target / name, name)
-
-
-def _check_file(path: Path, what: str) -> None:
-    with path.open("rb") as file:
-
-        def read(start: int, stop: int) -> bytes:
-            file.seek(start)
-            return file.read(stop - start)
-
-        read_header(read, path.stat().st_size, what)
+            header_of(target / name, name)
+        elif name.endswith(".bin"):
+            shapes_in_pickle(target / name)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from st_matryoshka2d.pieces.strict_json import LONGEST, parse_object, short
 
-__all__ = ["BITS", "Header", "Stored", "read_header", "written_header"]
+__all__ = ["BITS", "Header", "Stored", "header_of", "read_header", "written_header"]
 
 # Bits of one number of each dtype that the format knows.
 BITS = {
@@ -92,6 +93,25 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Head
     if reached != size:
         raise ValueError(f"The tensors of {what} end at byte {reached}, but the file has {size} bytes.")
     return Header(tuple(tensors), metadata)
+
+
+def header_of(path: Path, what: str) -> Header:
+    """Read and check the header of a file that is here.
+
+    Args:
+        path: Where it is.
+        what: What it is called, for the errors.
+
+    Raises:
+        ValueError: As `read_header`.
+    """
+    with path.open("rb") as file:
+
+        def read(start: int, stop: int) -> bytes:
+            file.seek(start)
+            return file.read(stop - start)
+
+        return read_header(read, path.stat().st_size, what)
 
 
 def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -> bytes:

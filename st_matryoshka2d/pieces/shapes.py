@@ -1,61 +1,128 @@
-"""Whether tensors have the shapes that config.json says, which their header tells before their bytes are fetched."""
+"""Whether tensors fit what config.json says, which their headers tell before they are fetched and a model is built."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from accelerate import init_empty_weights
-from transformers import AutoModel, PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from st_matryoshka2d.pieces.header import Stored
+from st_matryoshka2d.pieces.blocks import blank_model, block_lists
 from st_matryoshka2d.pieces.strict_json import short
 
-__all__ = ["check_shapes"]
+__all__ = ["check_depth", "check_shapes", "depth_of"]
+
+# How often a model may run the same block, as ALBERT does, whose 25 tensors serve 12 or 24 layers.
+_REPEATS = 100
+_LARGEST_BUFFERS = 2**30
+_NAMED = 5
 
 
-def check_shapes(tensors: Iterable[Stored], config: PreTrainedConfig, what: str) -> None:
-    """Let transformers load the tensors' shapes without the tensors; it knows how a model's weights may be called.
+def depth_of(config: PreTrainedConfig, what: str) -> int:
+    """How many layers a model has.
 
     Args:
-        tensors: All tensors that the model needs.
         config: The model's config.
         what: How the checkpoint is called, for the error.
 
     Raises:
-        ValueError: A tensor has another shape than the model.
+        ValueError: It does not say so, or says something else than a number of layers.
+    """
+    depth = getattr(config, "num_hidden_layers", None)
+    if depth is None:
+        raise ValueError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it has no depth to choose.")
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ValueError(
+            f"config.json of {what} must have a whole number of 1 or more as `num_hidden_layers`, found {short(depth)}."
+        )
+    return depth
+
+
+def check_depth(config: PreTrainedConfig, num_tensors: int, what: str) -> None:
+    """Refuse a depth that no checkpoint of so many tensors can have, before time and memory are spent on a model of it.
+
+    Args:
+        config: The model's config.
+        num_tensors: How many tensors the checkpoint has; each layer has at least one of its own, unless all share one.
+        what: How the checkpoint is called, for the error.
+
+    Raises:
+        ValueError: `num_hidden_layers` is no number of layers, or more than the checkpoint can hold.
+    """
+    depth = depth_of(config, what)
+    if depth > max(num_tensors, _REPEATS):
+        raise ValueError(
+            f"config.json of {what} says that the model has {depth} layers, but its weights are {num_tensors} tensors. "
+            "Write the number of layers that the weights have into config.json, or get the checkpoint anew."
+        )
+
+
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig, what: str) -> None:
+    """Let transformers load the tensors' shapes without the tensors; it knows how a model's weights may be called.
+
+    Args:
+        shapes: The shape of each tensor that the model needs, by name.
+        config: The model's config.
+        what: How the checkpoint is called, for the error.
+
+    Raises:
+        ValueError: A tensor has another shape than the model, or one of a block is missing.
     """
     if getattr(config, "quantization_config", None) is not None:
         return  # packed numbers have other shapes, which only the library that packed them knows
-    with init_empty_weights(include_buffers=False):
-        network = type(AutoModel.from_config(config))
     contradiction = f"The weights of {what} contradict its config.json"
+    end = "Whoever made the checkpoint must save it anew."
+    found: dict[str, Any]
     try:
+        model = blank_model(config)
+        _check_buffers(model)
+        if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}.items() <= shapes.items():
+            return  # nothing to ask
         with _without_report():
-            _, found = network.from_pretrained(
+            loaded: Any = type(model).from_pretrained(
                 None,
                 config=config,
-                state_dict={tensor.name: torch.empty(tensor.shape, device="meta") for tensor in tensors},
+                state_dict={name: torch.empty(shape, device="meta") for name, shape in shapes.items()},
                 device_map="meta",
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    except (RuntimeError, TypeError) as error:
+        _, found = loaded
+    except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"{contradiction}: {short(str(error))}") from error
     if wrong := sorted(found["mismatched_keys"]):
         name, stored, expected = wrong[0]
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
         raise ValueError(
-            f"{contradiction}: {short(name)} is {list(stored)}, and by the config {list(expected)}{more}. "
-            "They were not fetched; whoever made the checkpoint must save it anew."
+            f"{contradiction}: {short(name)} is {list(stored)}, and by the config {list(expected)}{more}. {end}"
         )
+    if absent := _missing_in_blocks(model, found["missing_keys"]):
+        more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+        raise ValueError(f"The weights of {what} lack {', '.join(map(short, absent[:_NAMED]))}{more}. {end}")
+
+
+def _check_buffers(model: PreTrainedModel) -> None:
+    """Refuse tables that are in no file, as one of positions is, and that no memory would hold."""
+    size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    if size > _LARGEST_BUFFERS:
+        raise ValueError(f"by it the model has tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed.")
+
+
+def _missing_in_blocks(model: PreTrainedModel, missing: set[str]) -> list[str]:
+    """Names of missing tensors in lists of blocks that are not missing as a whole, as decoders of encoders are."""
+    found: list[str] = []
+    for path in block_lists(model):
+        names = {name for name in model.state_dict() if name.startswith(f"{path}.")}
+        found += names & missing if names - missing else []
+    return sorted(found)
 
 
 @contextmanager
 def _without_report() -> Iterator[None]:
-    """Transformers lists what it did not find and what it found otherwise; loading the piece lists what there is to tell."""
+    """Transformers lists what it did not find and what it found otherwise; here that is said in an error."""
 
     def is_no_report(record: logging.LogRecord) -> bool:
         return "LOAD REPORT" not in record.getMessage()

@@ -24,6 +24,9 @@ def made_once(folder: Path) -> Iterator[Path | None]:
 
     Yields:
         Where to write; None if the folder is there already.
+
+    Raises:
+        OSError: It cannot be written, as on a full disk; nothing of it is left.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with WeakFileLock(folder.with_name(f".{folder.name}.lock")):
@@ -39,6 +42,13 @@ def made_once(folder: Path) -> Iterator[Path | None]:
                 _to_disk(path)
             unfinished.rename(folder)
             _to_disk(folder.parent)
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise  # of the network, or with a path already
+            words = (
+                f"{error.strerror}. Make room there, or choose another place with cache_folder=... The piece was not kept"
+            )
+            raise OSError(error.errno, words, str(folder)) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -15,6 +15,7 @@ from transformers import AutoConfig
 
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.exactness import check_loaded
+from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.fetch import check_whole_files, fetch_piece, piece_folder
@@ -79,7 +80,10 @@ def load(
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
         whole = SentenceTransformer(checkpoint.name, **kwargs)
         small = cut_to(whole, num_layers, dim)
-        warn_if_untrained(whole.config, full_size(small), full_size(whole))
+        size, full = full_size(small), full_size(whole)
+        if size != full:
+            name_apart(small, whole, size)
+        warn_if_untrained(whole.config, size, full)
         return small
     config_kwargs = dict(kwargs.pop("config_kwargs", None) or {})
     full_config = AutoConfig.from_pretrained(
@@ -109,6 +113,7 @@ def load(
     narrow(model, dim, full_config, checkpoint.name if checkpoint.commit else None)
     warn_if_untrained(full_config, full_size(model), full)
     if full_size(model) != full:
+        name_apart(model, model, full_size(model))
         model._model_card_text = None  # what was read tells of the whole model; saving writes a new card
     return model
 

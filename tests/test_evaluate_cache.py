@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.evaluation.encoding.identity import model_name, model_revision
+from st_matryoshka2d.identity import model_name, model_revision
 from tests.cache_support import assert_identical
 from tests.sts_support import LocalSTS, OtherSTS, quiet, read_along
 from tests.task_types_labels import BinaryClassification, aggregate

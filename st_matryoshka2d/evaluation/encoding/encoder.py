@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.evaluation.encoding.identity import model_name, model_revision
 from st_matryoshka2d.evaluation.encoding.memo import Memo
 from st_matryoshka2d.evaluation.processes import Processes
 from st_matryoshka2d.evaluation.search.found import Found, Search
 from st_matryoshka2d.evaluation.search.search import search
 from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.identity import model_name, model_revision
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata

@@ -138,13 +138,13 @@ def _task_of_pairs(path: Path, sentence1: str, sentence2: str, score: str) -> Ab
 
 def _sections(result: GridResult) -> Iterator[str]:
     """A title and a table for each precision and task, and where there are several tasks, for their mean."""
+    from st_matryoshka2d.evaluation.grid import pivots
+
     for precision in result.precisions:
-        stored = f"{precision}, " if len(result.precisions) > 1 else ""
-        of_precision = result.at(precision=precision)
-        for task in result.tasks:
-            yield f"{stored}{of_precision.at(tasks=task)}"
-        if len(result.tasks) > 1:
-            yield f"{stored}{of_precision}"
+        stored = f"{precision}, " if result.precisions != ["float32"] else ""
+        for tasks in [*([task] for task in result.tasks), *([result.tasks] if len(result.tasks) > 1 else [])]:
+            grid = result.at(precision=precision, tasks=tasks)
+            yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame)}, percent\n{grid.to_markdown()}"
 
 
 def _write(result: GridResult, path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.sizes import Size, positive_int
 
@@ -80,8 +81,7 @@ def costs(grid: GridResult, task: str | None = None) -> pd.DataFrame:
         2           6  128      0.94    512
         3           6  384      1.00   1536
     """
-    plain = grid.at(truncation=AXES["truncation"]) if len(grid.truncations) > 1 else grid
-    rows = plain.at(tasks=task).frame.query("is_main")
+    rows = grid.at(truncation=pivots.the_one(grid.frame, "truncation"), tasks=task).frame.query("is_main")
     # As a NaN, a task without a score makes the mean over tasks one: a size must not look better for what it lacks.
     by_task = rows.groupby(["num_layers", "dim", "precision", "task"])["score"].agg(
         lambda scores: np.mean(scores.to_numpy())

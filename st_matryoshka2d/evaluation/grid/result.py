@@ -12,7 +12,6 @@ import pandas as pd
 from st_matryoshka2d.evaluation.choice import pareto
 from st_matryoshka2d.evaluation.choice import recommend as choice
 from st_matryoshka2d.evaluation.grid import files, pivots, tables
-from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.grid.scores import Scores
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ class GridResult(Scores):
     Scores are in mteb's units (0..1 for most metrics); percent appears only where something is printed or drawn.
 
     Where a grid was made with several precisions or truncations, the views below are of plain float32 prefixes; `at` gives
-    the grid of another one.
+    the grid of another one. They are of the only precision where there is one, and ask for one where there are several but
+    not float32. What is printed or drawn says which it is, where that is not float32.
 
     Args:
         frame: One row for each task, split, subset, size and metric; columns `COLUMNS`, and where the grid has them
@@ -148,7 +148,7 @@ class GridResult(Scores):
             self.pivot(task, metric) * 100,
             pivots.percent(self.frame, task, metric),
             title=title if title is not None else pivots.subject([task] if task else self.tasks),
-            label=f"{pivots.metric_name(self.frame, task, metric)} (%)",
+            label=f"{self._metric(task, metric)} (%)",
         )
         if path is not None:
             figure.savefig(path, dpi=200, bbox_inches="tight")
@@ -222,19 +222,25 @@ class GridResult(Scores):
         return plot_pareto(self, path, title, cost, task)
 
     def __str__(self) -> str:
-        return f"{self._title()}\n{self.to_markdown()}"
+        shown = pivots.shown(self.frame)
+        one = self.at(precision=shown["precision"], truncation=shown["truncation"])
+        return "\n\n".join([f"{self._title()}\n{one.to_markdown()}", *self._also()])
 
     __repr__ = __str__
 
     def _title(self, task: str | None = None, metric: str | None = None) -> str:
         subject = pivots.subject(self.tasks if task is None else [task])
-        shown = [AXES[axis] for axis in pivots.hidden_axes(self.frame)]
-        return ", ".join([f"{subject}: {pivots.metric_name(self.frame, task, metric)}", *shown, "percent"])
+        return f"{subject}: {self._metric(task, metric)}, percent"
+
+    def _metric(self, task: str | None, metric: str | None) -> str:
+        return ", ".join([pivots.metric_name(self.frame, task, metric), *pivots.to_be_told(self.frame)])
+
+    def _also(self) -> list[str]:
+        return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in pivots.hidden_axes(self.frame).items()]
 
     def _notes(self, task: str | None, metric: str | None) -> list[str]:
-        notes = [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in pivots.hidden_axes(self.frame).items()]
-        lacking = pivots.without_mean(self.frame, task, metric)
-        for name, sizes in lacking.items():
+        notes = []
+        for name, sizes in pivots.without_mean(self.frame, task, metric).items():
             more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
             notes.append(f"No mean where a task was not scored: {name} lacks {', '.join(map(str, sizes[:3]))}{more}.")
-        return notes
+        return [*notes, *self._also()]

@@ -184,9 +184,12 @@ class Scores:
         wanted = Size.parse(size) if isinstance(size, str) else size
         if not isinstance(wanted, Size):
             raise TypeError(f"size must be a Size or text such as '6L-128d', got {size!r}.")
-        if wanted not in self.sizes:
-            raise ValueError(f"{wanted} was not scored; there are {', '.join(map(str, self.sizes))}.")
-        return float(self.pivot(task)[wanted.dim][wanted.num_layers])
+        precision, truncation = (pivots.the_one(self.frame, axis) for axis in AXES)
+        plain = self.at(precision=precision, truncation=truncation)
+        if wanted not in plain.sizes:
+            told = "".join(f" in {one}" for one in pivots.to_be_told(self.frame))
+            raise ValueError(f"{wanted} was not scored{told}; there are {', '.join(map(str, plain.sizes))}.")
+        return float(plain.pivot(task)[wanted.dim][wanted.num_layers])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything, items too, to one file, which is never left half written.

@@ -44,7 +44,7 @@ def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task:
             gold = np.array([*ODD[1:], np.nan]) if number % 3 else None
             ids = ["q, 1", "ü", "", "[]", "1", "None", "nan"]
             items.append({**cell, "truncation": "first", "ids": ids, "values": generator.permutation(ODD), "gold": gold})
-    return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", revision="4f2a")
+    return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", None, "4f2a", "12L-768d")
 
 
 @pytest.fixture(params=["with items", "without items", "one row", "with latency"])
@@ -65,7 +65,7 @@ def test_what_is_loaded_is_what_was_saved(any_grid: GridResult, tmp_path: Path, 
     any_grid.save(path)
     loaded = GridResult.load(str(path))
     assert_identical(any_grid, loaded)
-    assert loaded.revision == any_grid.revision
+    assert (loaded.revision, loaded.full_size) == (any_grid.revision, any_grid.full_size)
     assert (any_grid.latency is None) == (loaded.latency is None)
     if any_grid.latency is not None and loaded.latency is not None:
         pd.testing.assert_frame_equal(any_grid.latency, loaded.latency, check_exact=True)
@@ -199,7 +199,8 @@ def test_a_file_from_before_there_were_revisions(tmp_path: Path, ending: str) ->
         pq.write_table(table.replace_schema_metadata({key: json.dumps(kept)}), path)
     old = GridResult.load(path)
     assert_identical(old, replace(grid(), revision=""))
-    assert GridResult.merge([old, grid(1, task="B")]).revision == "4f2a"
+    merged = GridResult.merge([replace(old, full_size=""), grid(1, task="B")])
+    assert (merged.revision, merged.full_size) == ("4f2a", "12L-768d")
 
 
 def test_csv_has_the_frame(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class GridResult(Scores):
         model: Name of the model, for titles; `named` gives another.
         latency: What each depth costs; see `with_latency`.
         revision: Hash of the model's weights and settings; empty where it is not known.
+        full_size: Of the model, `"6L-384d"`; empty where it is not known.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is there twice.
@@ -165,24 +166,25 @@ class GridResult(Scores):
     ) -> choice.Recommendation:
         """The size to ship: the cheapest that is good enough and within the budget.
 
-        Cheapest is least time (without latency, fewest layers), then fewest bytes, then best score. The full size is the
-        largest depth and width of the grid, in the precision of most bytes.
+        Cheapest is least time (without latency, fewest layers), then fewest bytes, then best score. Shares are of the score
+        at the largest depth and width of the grid, in the precision of most bytes; where that is not the full size of the
+        model, what is printed says so.
 
         Args:
-            min_score: Share of the full size's score to keep. None asks for the best score within the other limits instead.
+            min_score: Share of the largest size's score to keep. None asks for the best within the other limits instead.
             max_ms: Milliseconds for a text, the `milliseconds_per_text` of the times; needs `with_latency`.
             max_bytes: Bytes of a vector in the index: 4 x dim in float32, 1 x dim in int8, dim / 8 in binary.
             task: Name of one task; None for the mean over tasks.
-            reference: Grid whose full size `min_score` is a share of, such as that of the model before it was trained; None
-                for this one.
+            reference: Grid whose largest size `min_score` is a share of, such as that of the model before it was trained;
+                None for this one.
 
         Returns:
             What prints well, and has `size`, `precision`, and in `to_frame()` every size and why it was refused.
 
         Raises:
             TypeError: A limit is not a number, or the reference no grid.
-            ValueError: A limit makes no sense, no size meets all of them, the full size was not scored or its score is not
-                above 0, there is no such task, or the reference has others.
+            ValueError: A limit makes no sense, no size meets all of them, the largest depth was not scored at the largest
+                width or its score is not above 0, there is no such task, or the reference has others.
         """
         return choice.recommend(self, min_score, max_ms, max_bytes, task, reference)
 

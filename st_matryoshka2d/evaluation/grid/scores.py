@@ -27,6 +27,7 @@ class Scores:
         model: Name of the model.
         latency: What each depth costs.
         revision: Hash of the model's weights and settings; empty where it is not known.
+        full_size: Of the model, `"6L-384d"`; empty where it is not known.
     """
 
     frame: pd.DataFrame
@@ -34,6 +35,7 @@ class Scores:
     model: str = ""
     latency: pd.DataFrame | None = None
     revision: str = ""
+    full_size: str = ""
 
     def __post_init__(self) -> None:
         frame, items = rows.checked(self.frame, self.items)
@@ -126,7 +128,8 @@ class Scores:
             )
         frame, items = rows.joined([(grid.frame, grid.items) for grid in grids])
         latency = rows.common_latency([grid.latency for grid in grids])
-        return cls(frame, items, grids[0].model, latency, next(iter(known), ""))
+        full_size = max(grid.full_size for grid in grids)  # all are of one model, though not every grid says it
+        return cls(frame, items, grids[0].model, latency, next(iter(known), ""), full_size)
 
     def with_latency(self, times: pd.DataFrame) -> Self:
         """The grid with what each depth costs, for `recommend`, `pareto` and `plot_pareto`.
@@ -200,7 +203,8 @@ class Scores:
         Raises:
             ValueError: Another ending.
         """
-        files.write(path, self.frame, self.items, {"model": self.model, "latency": self.latency, "revision": self.revision})
+        names = ("model", "latency", "revision", "full_size")
+        files.write(path, self.frame, self.items, {name: getattr(self, name) for name in names})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -30,6 +30,7 @@ from st_matryoshka2d.evaluation.scoring.archive import Archive, cache_in
 from st_matryoshka2d.evaluation.scoring.cells import Items, cell, query_items, sts_items
 from st_matryoshka2d.evaluation.scoring.tasks import data_of, fresh, parts_of
 from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.sizes import full_size
 
 __all__ = ["check_alike", "score_views"]
 
@@ -78,7 +79,7 @@ def score_views(
         archive = Archive(cache_in(cache), shared.meta, corpus_chunk_size) if cache is not None else None
         run = Run(shared, archive, n_jobs, {"batch_size": batch_size, "show_progress_bar": False})
         grid = GridResult.merge([grid for task in tasks for grid in run.grids(task, bar)])
-        return replace(grid, revision=str(shared.meta.revision))
+        return replace(grid, revision=str(shared.meta.revision), full_size=str(full_size(model)))
 
 
 _MODEL = "weights or settings of the model"

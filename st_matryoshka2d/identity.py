@@ -93,6 +93,8 @@ def _settings_of(transformer: Transformer) -> dict[str, Any]:
 
 def _tokenizer(tokenizer: Any) -> Any:
     """All that makes token ids of a text; how long a batch was padded last is no part of it."""
+    if tokenizer is None:
+        return None
     told: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}
     if not tokenizer.is_fast:
         return told | {"vocabulary": sorted(tokenizer.get_vocab().items())}

@@ -144,15 +144,16 @@ class GridResult(Scores):
         """
         # Here, because reading scores must not cost the import of matplotlib.
         from st_matryoshka2d.plots.heat_map import heat_map
+        from st_matryoshka2d.plots.saving import check_ending, save_figure
 
+        check_ending(path)
         figure = heat_map(
             self.pivot(task, metric) * 100,
             pivots.percent(self.frame, task, metric),
             title=title if title is not None else pivots.subject([task] if task else self.tasks),
             label=f"{self._metric(task, metric)} (%)",
         )
-        if path is not None:
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+        save_figure(figure, path)
         return figure
 
     def recommend(

@@ -218,4 +218,7 @@ class Scores:
             ValueError: Another ending, or the file is not a saved grid.
         """
         frame, items, names = files.read(path)
-        return cls(frame, items, **names)
+        try:
+            return cls(frame, items, **names)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no grid that this version can read: {error}") from error

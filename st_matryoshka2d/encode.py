@@ -18,6 +18,7 @@ from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import route_taken, routes_of, split_layers
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.submodel import pipeline_at_depth
+from st_matryoshka2d.texts import check_texts, require_padding
 
 __all__ = ["EveryLayer", "encode_sizes"]
 
@@ -40,6 +41,7 @@ class EveryLayer(SentenceTransformer):
             depths: Layers wanted, each 1..N.
         """
         wanted = sorted(set(depths))
+        require_padding(model)
         every = pipeline_at_depth(model, wanted[-1], cls)  # which proves that depth
         every.depths = wanted
         every.backbones = {}
@@ -102,7 +104,8 @@ def encode_sizes(
 
     Raises:
         TypeError: `texts` is one string.
-        ValueError: A size is not within the model, or the keyword is one that the sizes replace.
+        ValueError: A size is not within the model, the keyword is one that the sizes replace, a text has half of a surrogate
+            pair, or the tokenizer has no padding token.
 
     Example:
         >>> by_size = encode_sizes(model, ["a text", "another"], [Size(2, 32), Size(6, 384)])
@@ -124,6 +127,7 @@ def encode_sizes(
         )
     routes_of(model)
     wanted = validate_sizes(sizes, full_size(model))
+    check_texts(texts)
     if not len(texts):
         return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))

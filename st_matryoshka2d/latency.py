@@ -8,15 +8,16 @@ from itertools import cycle, islice
 
 import pandas as pd
 from sentence_transformers import SentenceTransformer
-from tqdm.auto import trange
+from tqdm.auto import tqdm
 
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
 from st_matryoshka2d.submodel import cut_to
+from st_matryoshka2d.texts import check_texts, require_padding
 
 __all__ = ["benchmark_latency"]
 
-_WARM_UP_ROUNDS = 3
+_ROUNDS_TO_ONE_OF_WARM_UP = 10
 
 # From a search query to a paragraph, since padding and attention cost differently at different lengths. The first two are
 # one of each, so that a batch of two has both.
@@ -48,8 +49,7 @@ def benchmark_latency(
 
     Only depths are timed: a narrower embedding is the full one with its end left off, which takes no time that could be
     measured. Times are of the whole call, tokenisation included, so the gain is smaller than the layers alone would give.
-    Depths take turns, each round in another order, and the gain is taken round by round: whatever else the machine does then
-    hits all of them alike.
+    Depths take turns, each round in another order: whatever else the machine does then hits all of them alike.
 
     `milliseconds_per_text` is the time of the call divided by its texts: what a text costs where many are encoded in one go.
     A single query waits longer than that, because a batch shares work. To time one: `texts=["a typical query"]`, and
@@ -61,18 +61,20 @@ def benchmark_latency(
         texts: What one call encodes, all of it; None for one batch of mixed length, in English, from queries of a few words
             to a paragraph of 55. As in any batch, the short ones are padded to the longest.
         batch_size: Texts in a batch of the model, and in the default batch; 32 unless you say otherwise.
-        rounds: Timed calls for each depth, 30 unless you say otherwise, after three that are not counted.
-        show_progress_bar: Show one step for each round.
+        rounds: Timed calls for each depth, 30 unless you say otherwise, after a tenth as many, and at least one, that do not
+            count.
+        show_progress_bar: Show one step for each call.
 
     Returns:
         One row for each depth, ascending. `milliseconds_per_text`: median of one call over the rounds, divided by the number
         of its texts; `milliseconds`: median of one call, all its texts; `low`, `high`: the quartiles around it, between
         which half of the calls lie; `parameters`: weights of the model cut to this depth, those that layers share counted
-        once; `theory`: N / num_layers; `speedup`: median over the rounds of the full model's time divided by this depth's.
+        once; `theory`: N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
         TypeError: `texts` is one string, or a number is not an integer.
-        ValueError: A depth is not within the model or given twice, there are no texts, or a number is below 1.
+        ValueError: A depth is not within the model or given twice, there are no texts, one has half of a surrogate pair, a
+            number is below 1, or the tokenizer has no padding token.
 
     Example:
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
@@ -89,23 +91,26 @@ def benchmark_latency(
     batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else list(texts)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
+    check_texts(batch)
+    require_padding(model)
     full = full_size(model)
     depths = _depths(num_layers, full)
     cuts = {depth: cut_to(model, num_layers=depth) for depth in depths}
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
+    milliseconds = quartiles.loc[0.5]
     return pd.DataFrame(
         {
             # what matters comes first and last, because a narrow terminal leaves out the middle
             "num_layers": depths,
-            "milliseconds_per_text": quartiles.loc[0.5].to_numpy() / len(batch),
-            "milliseconds": quartiles.loc[0.5].to_numpy(),
+            "milliseconds_per_text": milliseconds.to_numpy() / len(batch),
+            "milliseconds": milliseconds.to_numpy(),
             "low": quartiles.loc[0.25].to_numpy(),
             "high": quartiles.loc[0.75].to_numpy(),
             # a Module gives each of its parameters once, however often it is used
             "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()],
             "theory": [full.num_layers / depth for depth in depths],
-            "speedup": seconds.rdiv(seconds[full.num_layers], axis=0).median().to_numpy(),
+            "speedup": (milliseconds[full.num_layers] / milliseconds).to_numpy(),
         }
     )
 
@@ -121,14 +126,19 @@ def _time_in_turns(
 ) -> pd.DataFrame:
     """Seconds for one call: a row for each round, a column for each model."""
     names = list(models)
+    warm_up = max(1, rounds // _ROUNDS_TO_ONE_OF_WARM_UP)
     seconds: list[dict[int, float]] = []
-    for turn in trange(_WARM_UP_ROUNDS + rounds, desc="Rounds", disable=not show_progress_bar):
-        first = turn % len(names)
-        timed: dict[int, float] = {}
-        for name in names[first:] + names[:first]:
-            start = time.perf_counter()
-            # Embeddings come back as arrays, so work that a GPU was only given, and has not done yet, is waited for.
-            models[name].encode(texts, batch_size=batch_size, show_progress_bar=False)
-            timed[name] = time.perf_counter() - start
-        seconds.append(timed)
-    return pd.DataFrame(seconds[_WARM_UP_ROUNDS:], columns=names)
+    with tqdm(total=(warm_up + rounds) * len(names), desc="Warm-up", disable=not show_progress_bar) as bar:
+        for turn in range(warm_up + rounds):
+            if turn == warm_up:
+                bar.set_description("Timed calls")
+            first = turn % len(names)
+            timed: dict[int, float] = {}
+            for name in names[first:] + names[:first]:
+                start = time.perf_counter()
+                # Embeddings come back as arrays, so work that a GPU was only given, and has not done yet, is waited for.
+                models[name].encode(texts, batch_size=batch_size, show_progress_bar=False)
+                timed[name] = time.perf_counter() - start
+                bar.update()
+            seconds.append(timed)
+    return pd.DataFrame(seconds[warm_up:], columns=names)

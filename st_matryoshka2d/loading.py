@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.assembly import assembled, check_weights, read_config
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.exactness import check_loaded
+from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.model_card.inherited import replace_card
 from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
@@ -86,7 +87,10 @@ def load(
             check_weights(checkpoint, configs, None, is_code)
         whole = assembled(checkpoint, **kwargs)
         small = cut_to(whole, num_layers, dim)
-        warn_if_untrained(whole.config, full_size(small), full_size(whole))
+        size, full = full_size(small), full_size(whole)
+        if size != full:
+            name_apart(small, whole, size)
+        warn_if_untrained(whole.config, size, full)
         return small
     full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(full_config, checkpoint.name)
@@ -107,6 +111,7 @@ def load(
     warn_if_untrained(full_config, full_size(model), full)
     if full_size(model) != full:
         replace_card(model)  # what was read tells of the whole model; saving writes a new card
+        name_apart(model, model, full_size(model))
     return model
 
 

@@ -16,6 +16,7 @@ from tqdm.auto import trange
 from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.dims import declare_dims, declared_dims, prefix
 from st_matryoshka2d.encode import encode_sizes
+from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import trailing_normalize, transformer_of
 from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
 from st_matryoshka2d.model_card.inherited import inherit_card
@@ -105,6 +106,7 @@ def rotate(
         config.matryoshka_sizes = []  # what was rotated for them is turned away
     trained_by = before.removesuffix(ROTATE).removesuffix(", ")
     declare_training(config, [*narrow, full], f"{trained_by}, {ROTATE}" if trained_by else ROTATE)
+    name_apart(rotated, model, "rotated")
     return rotated
 
 

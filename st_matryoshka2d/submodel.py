@@ -16,6 +16,7 @@ from torch import nn
 from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
+from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.sizes import Size, full_size, within
@@ -32,7 +33,8 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     The cut is a plain `SentenceTransformer`: save it with `save_pretrained` or `push_to_hub`, and it loads anywhere without
     this package. Cutting changes nothing in the full model. The two share their weights' memory, so training one of them
     trains the other; moving or casting one does not. For a cut that stays as it is, take `copy.deepcopy` of it or `load` it.
-    Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again.
+    Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again. mteb knows the cut by a
+    name and a revision of its own, such as `org/name-3L-64d`, so that its cache takes neither for the other.
 
     As everywhere in sentence-transformers, `dim` is a setting of the pipeline, its `truncate_dim`: what `encode` returns,
     not what the modules compute. `encode(..., truncate_dim=128)` of a cut to 64 returns 128 coordinates. A direct forward
@@ -57,7 +59,10 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
         >>> small.save_pretrained("small")
     """
     cut = cut_to(model, num_layers, dim)
-    warn_if_untrained(model.config, full_size(cut), full_size(model))
+    size, full = full_size(cut), full_size(model)
+    if size != full:
+        name_apart(cut, model, size)
+    warn_if_untrained(model.config, size, full)
     return cut
 
 

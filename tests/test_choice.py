@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -53,15 +54,15 @@ def test_without_latency_layers_stand_for_time() -> None:
 def test_the_front_prints_in_few_columns_and_is_a_table() -> None:
     front = curve().pareto("milliseconds_per_text")
     assert str(front).splitlines() == [
-        "|   size | score | of full | ms a text | parameters | bytes |",
-        "| -----: | ----: | ------: | --------: | ---------: | ----: |",
-        "| 1L-64d | 60.00 |  75.0 % |       0.5 |      1,100 |   256 |",
-        "| 2L-64d | 70.00 |  87.5 % |       0.9 |      1,200 |   256 |",
-        "| 4L-64d | 80.00 | 100.0 % |      1.75 |      1,400 |   256 |",
+        "|   size | score | of 4L-64d | ms a text | parameters | bytes |",
+        "| -----: | ----: | --------: | --------: | ---------: | ----: |",
+        "| 1L-64d | 60.00 |    75.0 % |       0.5 |      1,100 |   256 |",
+        "| 2L-64d | 70.00 |    87.5 % |       0.9 |      1,200 |   256 |",
+        "| 4L-64d | 80.00 |   100.0 % |      1.75 |      1,400 |   256 |",
     ]
     assert type(front.head(1)) is type(front[["score", "bytes"]]) is pd.DataFrame
     untimed = GridResult(curve().to_frame()).pareto("bytes")
-    assert str(untimed).startswith("|        size | score | of full | bytes |\n")
+    assert str(untimed).startswith("|        size | score | of 4L-64d | bytes |\n")
 
 
 def cheapest(
@@ -117,14 +118,27 @@ def curve() -> GridResult:
 
 def test_what_a_recommendation_prints() -> None:
     assert str(curve().recommend(0.8)) == (
-        "2L-64d int8: 82.5 % of the full size's score, 0.9 ms a text instead of 1.75, 64 bytes a vector instead of 256"
+        "2L-64d int8: 82.5 % of the score of 4L-64d (the largest of the grid), 0.9 ms a text instead of 1.75, "
+        "64 bytes a vector instead of 256"
     )
-    assert repr(curve().recommend(1.0)) == "4L-64d: 100.0 % of the full size's score, 1.75 ms a text, 256 bytes a vector"
+    assert repr(curve().recommend(1.0)) == (
+        "4L-64d: 100.0 % of the score of 4L-64d (the largest of the grid), 1.75 ms a text, 256 bytes a vector"
+    )
     untimed = GridResult(curve().to_frame())
     assert str(untimed.recommend(0.85)) == (
-        "2L-64d: 87.5 % of the full size's score, 2 layers instead of 4, 256 bytes a vector"
+        "2L-64d: 87.5 % of the score of 4L-64d (the largest of the grid), 2 layers instead of 4, 256 bytes a vector"
     )
     assert str(untimed.at(precision="int8").recommend(1)).startswith("4L-64d int8: 100.0 %")
+
+
+@pytest.mark.parametrize(
+    ("full_size", "told"),
+    [("4L-64d", "the full size"), ("6L-384d", "the largest of the grid, which has not the full 6L-384d")],
+)
+def test_the_size_that_shares_are_of_is_named_and_whether_it_is_the_full_one(full_size: str, told: str) -> None:
+    grid = replace(curve(), full_size=full_size)
+    assert f" 100.0 % of the score of 4L-64d ({told}), " in str(grid.recommend(1))
+    assert f" % of the reference's score at 4L-64d ({told}), " in str(curve().recommend(0.5, reference=grid))
 
 
 def test_a_share_may_be_of_another_models_full_size() -> None:
@@ -133,7 +147,8 @@ def test_a_share_may_be_of_another_models_full_size() -> None:
     before = with_scores(after, lambda frame: 0.9 * frame["score"]).named("as it was")
     assert str(after.recommend(0.97).size) == "4L-64d"
     assert str(after.recommend(0.97, reference=before)) == (
-        "2L-64d: 97.2 % of the reference's score, 0.9 ms a text instead of 1.75, 256 bytes a vector"
+        "2L-64d: 97.2 % of the reference's score at 4L-64d (the largest of the grid), 0.9 ms a text instead of 1.75, "
+        "256 bytes a vector"
     )
     shares = after.recommend(0.97, reference=before).to_frame().set_index(["num_layers", "dim", "precision"])["relative"]
     assert shares[4, 64, "float32"] == pytest.approx(1 / 0.9)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
 import st_matryoshka2d
 from st_matryoshka2d import GridResult
@@ -106,6 +110,68 @@ def test_an_error_of_the_library_is_one_line_of_words(line: str, words: str, tin
     assert last.startswith("Error: ")
     assert words.format(files=files) in last
     assert not [line for line in before if line.startswith(("Error", "Traceback"))]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("truncate {model} --size 9L-8d --out {files}/new", 1, "num_layers=9: the model has 4 layers."),
+        ("grid {model}", 2, "--pairs with a file of your own"),
+        ("recommend {files}/first.parquet --bset", 2, "No such option: --bset"),
+        ("truncate {model} --out {files}/new", 2, "Missing option '--size'"),
+    ],
+)
+def test_an_error_is_json_for_programs_and_words_for_people(
+    line: str, code: int, words: str, tiny_folder: Path, files: Path
+) -> None:
+    result = run(*line.format(model=tiny_folder, files=files).split(), "--json")
+    assert result.exit_code == code
+    found = json.loads(result.stdout)
+    assert list(found) == ["error"]
+    assert words in found["error"]
+    assert words.replace(" ", "") in told(result).replace(" ", "")
+
+
+def heavy_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds to import cannot be imported."""
+    for name in [name for name in sys.modules if name.split(".")[0] in ("mteb", "sentence_transformers")]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("grid {model} --pairs {files}/pairs.csv --columns a,b,c", "has no column 'a' and no 'b' and no 'c'"),
+        ("grid {files} --tasks STSBenchmark", "is no folder of a model: it has neither modules.json nor config.json"),
+        ("grid who/knows --tasks STSBenchmark", "There is no model who/knows on the Hub"),
+        ("info knows", "There is no model knows on the Hub, and no folder knows"),
+        ("latency who/knows", "There is no model who/knows on the Hub"),
+        ("rotate who/knows --texts {files}/lines.txt --out {files}/new", "There is no model who/knows on the Hub"),
+        ("truncate who/knows --size 1L-8d --out {files}/new", "There is no model who/knows on the Hub"),
+    ],
+)
+def test_what_can_be_seen_at_once_is_told_before_anything_is_imported(
+    line: str, words: str, tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str, **asked: object) -> None:
+        response = httpx.Response(404, request=httpx.Request("HEAD", f"https://huggingface.co/{name}"))
+        raise RepositoryNotFoundError(name, response=response)
+
+    heavy_imports(monkeypatch)
+    monkeypatch.setattr("huggingface_hub.resolve_revision", unknown)
+    result = run(*line.format(model=tiny_folder, files=files).split())
+    assert (result.exit_code, words in " ".join(result.stderr.split())) == (1, True), result.output
+
+
+def test_a_misspelt_task_is_told_before_the_model_is_loaded(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("st_matryoshka2d.cli.grid.open_model", lambda *_, **__: pytest.fail("loaded"))
+    assert "mteb has no task named 'STSBenchmrk'" in run("grid", tiny_folder, "--tasks", "STSBenchmrk").stderr
+
+
+def test_texts_in_another_encoding_are_told_with_their_file(tiny_folder: Path, files: Path) -> None:
+    (files / "latin.txt").write_text("café", encoding="latin-1")
+    result = run("latency", tiny_folder, "--texts", files / "latin.txt")
+    assert f"{files / 'latin.txt'} is not text in UTF-8" in result.stderr
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:

@@ -180,7 +180,7 @@ def test_recommend_takes_a_share_of_the_model_before(tmp_path: Path) -> None:
     best = run(*limits, "--reference", tmp_path / "before.json").stdout.splitlines()
     assert best[0].startswith(run(*limits).stdout.split(":")[0])  # the best is the best, whatever it is a share of
     assert "of reference" in best[1]
-    assert "of full" in run(*limits).stdout
+    assert "of 4L-64d" in run(*limits).stdout
 
 
 def test_compare_is_that_of_the_grids(files: Path) -> None:

@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.evaluation.encoding.identity import model_name, model_revision
+from st_matryoshka2d.identity import model_name, model_revision
 from tests.cache_support import assert_identical
 from tests.sts_support import LocalSTS, OtherSTS, quiet, read_along
 from tests.task_types_labels import BinaryClassification, aggregate
@@ -76,7 +76,7 @@ def test_mteb_finds_one_experiment_for_each_size(tiny: SentenceTransformer, tmp_
         (str(one.experiment_name), result.task_name): result.get_score() for one in results for result in one.task_results
     }
     assert {(one.model_name, one.model_revision) for one in results} == {(model_name(tiny), model_revision(tiny))}
-    assert (grid.model, grid.revision) == (model_name(tiny), model_revision(tiny))
+    assert (grid.model, grid.revision, grid.full_size) == (model_name(tiny), model_revision(tiny), "4L-32d")
     expected = {
         (f"embed_dim_{size.dim}__num_layers_{size.num_layers}{suffix}", task): grid.at(precision=precision).score(size, task)
         for precision, suffix in (("float32", ""), ("int8", "__output_dtypes_int8"))

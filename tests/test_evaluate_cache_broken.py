@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
 from st_matryoshka2d.evaluation.search import search
-from tests.cache_support import assert_identical, files
+from tests.cache_support import assert_identical, files, read_whole
 from tests.sts_support import LocalSTS, quiet
 from tests.task_types_search import FewResults
 from tests.task_types_support import marks
@@ -39,6 +42,33 @@ def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: in
         with pytest.raises(KeyboardInterrupt):
             quiet(model, task, sizes=SIZES, cache=folder, corpus_chunk_size=7)
     hook.remove()
+
+
+@contextmanager
+def files_no_longer_than(number: int) -> Iterator[None]:
+    """As on a full disk, writing fails midway."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (number, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("longest", "what"),
+    [(1000, r"/texts-[^/]*/000000\.safetensors"), (3000, r"/STS13\.json"), (5000, r"/cells/1L-8d\.parquet")],
+    ids=["texts", "result", "cell"],
+)
+def test_a_full_disk_is_told_with_the_file_and_leaves_no_half_of_one(
+    tiny: SentenceTransformer, tmp_path: Path, longest: int, what: str
+) -> None:
+    expected = quiet(tiny, LocalSTS(), sizes=SIZES)
+    with pytest.raises(OSError, match=f"{re.escape(str(tmp_path))}.*{what}"), files_no_longer_than(longest):
+        quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    for path in files(tmp_path):
+        read_whole(path)
+    assert_identical(quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path), expected)
 
 
 @pytest.mark.parametrize("what", ["cells/1L-8d.parquet", "cells/1L-8d.json", "texts-query*/000000.safetensors", "search-*"])

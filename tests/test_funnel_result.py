@@ -110,14 +110,14 @@ def test_files(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.frame, result.frame, check_exact=True)
     assert again.model == "some model"
     assert [file.name for file in path.parent.iterdir()] == ["result.parquet"]
-    with pytest.raises(FileNotFoundError):
-        FunnelResult.load(tmp_path / "nowhere.parquet")
     with pytest.raises(ValueError, match=r"saved as \.parquet, got '.*json'"):
         result.save(tmp_path / "result.json")
     result.frame.to_parquet(tmp_path / "other.parquet")
     with pytest.raises(ValueError, match=r"not one that FunnelResult\.save wrote"):
         FunnelResult.load(tmp_path / "other.parquet")
     path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(FileNotFoundError, match=r"There is no file '.*nowhere\.parquet'"):
+        FunnelResult.load(tmp_path / "nowhere.parquet")
     with pytest.raises(ValueError, match="is not a Parquet file"):
         FunnelResult.load(path)
 

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tokenizers import normalizers, processors
 
 from st_matryoshka2d import Size, TruncatedTransformer, truncate
-from st_matryoshka2d.evaluation.encoding.identity import model_name, model_revision
+from st_matryoshka2d.identity import model_name, model_revision
 from tests import families
 from tests.sts_support import LocalSTS, quiet
 
@@ -117,7 +117,7 @@ def test_a_folder_read_twice_here_and_elsewhere_moved_and_saved_again(tiny: Sent
     assert model_revision(one) == model_revision(again) == model_revision(tiny)
     program = (
         "import sys; from sentence_transformers import SentenceTransformer;"
-        "from st_matryoshka2d.evaluation.encoding.identity import model_name, model_revision;"
+        "from st_matryoshka2d.identity import model_name, model_revision;"
         "model = SentenceTransformer(sys.argv[1], device='cpu'); print(model_name(model), model_revision(model))"
     )
     run = subprocess.run(

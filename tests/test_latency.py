@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,6 +53,39 @@ def test_there_is_a_warm_up(tiny: SentenceTransformer) -> None:
     runs = Runs(tiny)
     benchmark_latency(tiny, 4, batch_size=7, rounds=5)
     assert runs.texts.count(7) > 5
+
+
+@pytest.mark.parametrize(("rounds", "calls"), [(1, 2), (3, 4), (20, 22)])
+def test_the_warm_up_is_a_tenth_of_what_is_timed(tiny: SentenceTransformer, rounds: int, calls: int) -> None:
+    runs = Runs(tiny)
+    benchmark_latency(tiny, 4, batch_size=7, rounds=rounds)
+    assert runs.texts.count(7) == calls
+
+
+def test_the_bar_moves_with_every_call(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[Any] = []
+
+    class Bar(latency.tqdm):  # type: ignore[type-arg]
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given, mininterval=0, file=io.StringIO())
+            bars.append(self)
+            self.seen: list[int] = []
+
+        def update(self, n: float | None = 1) -> bool | None:
+            self.seen.append(len(runs.depths))
+            return super().update(n)
+
+    runs = Runs(tiny)
+    monkeypatch.setattr(latency, "tqdm", Bar)
+    benchmark_latency(tiny, [1, 2], batch_size=2, rounds=3)
+    (bar,) = bars
+    assert (bar.total, bar.n) == (12, 12)
+    assert [later - earlier for earlier, later in pairwise(bar.seen)] == [1] * 11
+
+
+def test_the_speed_up_is_that_of_the_times_beside_it(tiny: SentenceTransformer) -> None:
+    table = benchmark_latency(tiny, batch_size=2, rounds=4)
+    assert list(table["speedup"]) == pytest.approx(list(table["milliseconds"].iloc[-1] / table["milliseconds"]), abs=0)
 
 
 def test_own_texts_are_encoded_whole(tiny: SentenceTransformer) -> None:
@@ -146,6 +181,7 @@ def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
         ({"num_layers": True}, TypeError, "num_layers must be an integer"),
         ({"texts": "a text"}, TypeError, "got one string"),
         ({"texts": []}, ValueError, "texts is empty"),
+        ({"texts": ["a cat", "a \ud83d dog"]}, ValueError, r"texts\[1\]: character 2 of the text"),
         ({"batch_size": 0}, ValueError, "batch_size must be 1 or more, got 0"),
         ({"rounds": 0}, ValueError, "rounds must be 1 or more, got 0"),
         ({"rounds": 2.5}, TypeError, "rounds must be an integer"),

@@ -81,7 +81,7 @@ def test_license_data_and_settings_of_training_are_inherited(
     card = (tmp_path / "made" / "README.md").read_text(encoding="utf-8")
     for words in ("license: cc-by-4.0", "- nl", "learning_rate`: 0.0003", "### Training Dataset", "generated_from_trainer"):
         assert words in card, words
-    assert "you/whole" not in card, "it is not that model"
+    assert '"you/whole"' not in card, "it is not that model"
     made.model_card_data.add_tags("mine")
     assert "mine" not in tiny.model_card_data.tags
 

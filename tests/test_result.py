@@ -137,6 +137,47 @@ def test_what_a_table_does_not_show_is_told() -> None:
     assert "Also" not in str(grid.at(precision="int8"))
 
 
+def test_the_only_precision_is_taken_and_named() -> None:
+    grid = random_grid(0, precisions=("float32", "int8")).at(precision="int8")
+    as_if_plain = GridResult(grid.to_frame().drop(columns="precision"))
+    pd.testing.assert_frame_equal(grid.pivot(), as_if_plain.pivot())
+    pd.testing.assert_frame_equal(grid.by_task(), as_if_plain.by_task())
+    assert grid.score("4L-64d") == as_if_plain.score("4L-64d")
+    assert str(grid) == str(as_if_plain).replace("spearman, percent", "spearman, int8, percent")
+    assert grid.plot().axes[1].get_ylabel() == "spearman, int8 (%)"
+
+
+def test_of_several_precisions_without_float32_one_is_asked_for() -> None:
+    grid = random_grid(0, precisions=("int8", "binary"))
+    asking = r"several precisions, int8, binary, and none of them is float32: .* grid.at\(precision='int8'\)"
+    for view in (GridResult.pivot, GridResult.by_task, GridResult.to_markdown, GridResult.to_latex, GridResult.plot):
+        with pytest.raises(ValueError, match=asking):
+            view(grid)
+    with pytest.raises(ValueError, match=asking):
+        grid.score("4L-64d")
+    with pytest.raises(ValueError, match=asking):
+        grid.compare(grid)
+    one = grid.at(precision="int8")
+    assert str(grid) == f"{one}\n\nAlso binary: grid.at(precision=...)."
+    assert grid.recommend(0.1).precision == "binary", "the choice is among all of them"
+    assert grid.plot_pareto().axes[0].get_ylabel() == "spearman (%)"
+
+
+def test_several_truncations_without_prefixes_are_asked_for_too() -> None:
+    frame = random_grid(0).to_frame()
+    grid = GridResult(pd.concat([frame.assign(truncation=name) for name in ("random-0", "random-1")]))
+    for view in (GridResult.pivot, GridResult.recommend, GridResult.pareto):
+        with pytest.raises(ValueError, match="several truncations, random-0, random-1, and none of them is first"):
+            view(grid)  # type: ignore[operator]
+    assert ", random-0, percent" in str(grid)
+
+
+def test_a_size_that_has_another_precision_alone_was_not_scored() -> None:
+    plain, int8 = (random_grid(0, [layers], precisions=[name]) for layers, name in ((1, "float32"), (2, "int8")))
+    with pytest.raises(ValueError, match="2L-8d was not scored in float32; there are 1L-8d, 1L-20d, 1L-64d"):
+        GridResult.merge([plain, int8]).score("2L-8d")
+
+
 def parsed(markdown: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines()]
 

@@ -22,6 +22,7 @@ import pytest
 from st_matryoshka2d import GridResult
 from st_matryoshka2d.evaluation.grid.columns import ITEM_COLUMNS
 from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.truncation.result import TruncationResult
 from tests.cache_support import assert_identical
 
 ENDINGS = ["parquet", "json"]
@@ -44,7 +45,7 @@ def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task:
             gold = np.array([*ODD[1:], np.nan]) if number % 3 else None
             ids = ["q, 1", "ü", "", "[]", "1", "None", "nan"]
             items.append({**cell, "truncation": "first", "ids": ids, "values": generator.permutation(ODD), "gold": gold})
-    return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", revision="4f2a")
+    return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", None, "4f2a", "12L-768d")
 
 
 @pytest.fixture(params=["with items", "without items", "one row", "with latency"])
@@ -65,7 +66,7 @@ def test_what_is_loaded_is_what_was_saved(any_grid: GridResult, tmp_path: Path, 
     any_grid.save(path)
     loaded = GridResult.load(str(path))
     assert_identical(any_grid, loaded)
-    assert loaded.revision == any_grid.revision
+    assert (loaded.revision, loaded.full_size) == (any_grid.revision, any_grid.full_size)
     assert (any_grid.latency is None) == (loaded.latency is None)
     if any_grid.latency is not None and loaded.latency is not None:
         pd.testing.assert_frame_equal(any_grid.latency, loaded.latency, check_exact=True)
@@ -104,6 +105,24 @@ def foreign_json(folder: Path, content: str) -> Path:
     return folder / "other.json"
 
 
+def saved_json(folder: Path, **changed: Any) -> Path:
+    """What `save` wrote, but for some entries."""
+    grid().save(folder / "saved.json")
+    content = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
+    return foreign_json(folder, json.dumps({**content, **changed}))
+
+
+def one_row(folder: Path, **changed: Any) -> Path:
+    grid().save(folder / "saved.json")
+    row = json.loads((folder / "saved.json").read_text(encoding="utf-8"))["rows"][0]
+    return saved_json(folder, rows=[{**row, **changed}])
+
+
+def a_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
 def foreign_parquet(folder: Path) -> Path:
     pd.DataFrame({"task": ["a"], "score": [1.0]}).to_parquet(folder / "other.parquet")
     return folder / "other.parquet"
@@ -121,6 +140,14 @@ def without_items(folder: Path) -> Path:
         (lambda folder: foreign_json(folder, "[1, 2]"), "is a JSON file, but not one that GridResult.save wrote"),
         (lambda folder: foreign_json(folder, '{"kind": "Other"}'), "is a JSON file, but not one that GridResult.save"),
         (lambda folder: foreign_json(folder, "score,task"), "is not a JSON file"),
+        (lambda folder: foreign_json(folder, "[" * 100_000), "is not a JSON file"),
+        *((lambda folder, rows=rows: saved_json(folder, rows=rows), "its rows are not what") for rows in (3, [3], [{}])),
+        (lambda folder: saved_json(folder, rows=[]), "other.json holds no grid that this version can read: .* at least one"),
+        (lambda folder: saved_json(folder, later=1), "other.json holds no grid that this version can read: .*'later'"),
+        (lambda folder: one_row(folder, score="much"), "its rows are not what"),
+        (lambda folder: one_row(folder, num_layers="two"), "its rows are not what"),
+        (lambda folder: a_folder(folder / "grid.json"), "grid.json' is a folder"),
+        (lambda folder: a_folder(folder / "grid.parquet"), "grid.parquet' is a folder"),
         (foreign_parquet, "is a Parquet file, but not one that GridResult.save wrote"),
         (without_items, "is a Parquet file, but not one that GridResult.save wrote"),
         (lambda folder: folder / "grid.csv", "saved as .parquet or .json, got '.*grid.csv'"),
@@ -134,8 +161,12 @@ def test_what_is_no_grid_is_refused(tmp_path: Path, make: Callable[[Path], Path]
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_file_that_is_not_there_is_the_usual_error(tmp_path: Path, ending: str) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        GridResult.load(tmp_path / f"nowhere.{ending}")
+    for load in (GridResult.load, TruncationResult.load):
+        with pytest.raises(FileNotFoundError, match=rf"There is no file '.*nowhere\.{ending}'"):
+            load(tmp_path / f"nowhere.{ending}")
+    grid().save(tmp_path / f"grid.{ending}")
+    with pytest.raises(ValueError, match=rf"grid\.{ending} is a grid, but not one of truncations: "):
+        TruncationResult.load(tmp_path / f"grid.{ending}")
 
 
 def test_another_ending_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -199,7 +230,8 @@ def test_a_file_from_before_there_were_revisions(tmp_path: Path, ending: str) ->
         pq.write_table(table.replace_schema_metadata({key: json.dumps(kept)}), path)
     old = GridResult.load(path)
     assert_identical(old, replace(grid(), revision=""))
-    assert GridResult.merge([old, grid(1, task="B")]).revision == "4f2a"
+    merged = GridResult.merge([replace(old, full_size=""), grid(1, task="B")])
+    assert (merged.revision, merged.full_size) == ("4f2a", "12L-768d")
 
 
 def test_csv_has_the_frame(tmp_path: Path) -> None:

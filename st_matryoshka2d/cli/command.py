@@ -61,10 +61,34 @@ class Command(TyperCommand):
             # what libraries print must not get between a program and its JSON
             with _warnings_in_words(), redirect_stdout(sys.stderr):
                 answer: Answer = super().invoke(ctx)
+        except typer.TyperException as error:
+            _tell_programs(error.format_message(), as_json=ctx.params["as_json"])
+            raise
         except (OSError, TypeError, ValueError) as error:
-            _tell("Error", "bold red", str(error) or type(error).__name__)
+            message = str(error) or type(error).__name__
+            _tell("Error", "bold red", message)
+            _tell_programs(message, as_json=ctx.params["as_json"])
             raise typer.Exit(1) from error
         answer.show()
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the words of a call; what is wrong with them is also told as JSON, where that was asked for.
+
+        Args:
+            info_name: Name of the command.
+            args: The words after it.
+            parent: What typer knows of the program.
+            **extra: Settings of the context.
+
+        Raises:
+            TyperException: An option is unknown, missing or has no sense.
+        """
+        asked = "--json" in args  # which reading them uses up
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except typer.TyperException as error:
+            _tell_programs(error.format_message(), as_json=asked)
+            raise
 
 
 @contextmanager
@@ -77,6 +101,12 @@ def _warnings_in_words() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
+
+
+def _tell_programs(message: str, *, as_json: bool) -> None:
+    """Print an error where a program looks for the answer."""
+    if as_json:
+        typer.echo(json.dumps({"error": " ".join(message.split())}, ensure_ascii=False))
 
 
 def _tell(kind: str, style: str, message: str) -> None:

@@ -10,11 +10,12 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import open_model
+from st_matryoshka2d.cli.hub import open_model, require_model
 from st_matryoshka2d.cli.tables import drawn, read_texts, records, written
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mteb.abstasks import AbsTask
 
     from st_matryoshka2d import GridResult
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["grid"]
 
 _COLUMNS = "sentence1,sentence2,score"
+_HINT = "Say with --columns A,B,SCORE which of them are the first text, the second and the score."
 
 
 def _three_names(text: str) -> str:
@@ -97,10 +99,14 @@ def grid(
     if columns != _COLUMNS and not pairs:
         raise typer.BadParameter("--columns is about the file of --pairs, which is not given.")
     options.make_folders(out, plot)
-    chosen: list[AbsTask | str] = [*(tasks or []), *(_task_of_pairs(file, *columns.split(",")) for file in pairs or [])]
+    names = columns.split(",")
+    tables = [(file, read_texts(file, names[:2], names[2:], _HINT)) for file in pairs or []]
+    require_model(model, revision, token)
 
     from st_matryoshka2d import evaluate
+    from st_matryoshka2d.evaluation.scoring.tasks import chosen_tasks
 
+    chosen = chosen_tasks([*(tasks or []), *(_task_of_pairs(file, table, *names) for file, table in tables)])
     result = evaluate(
         open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
         chosen,
@@ -125,11 +131,9 @@ def grid(
     )
 
 
-def _task_of_pairs(path: Path, sentence1: str, sentence2: str, score: str) -> AbsTask:
+def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: str, score: str) -> AbsTask:
     from st_matryoshka2d import sts_task
 
-    hint = "Say with --columns A,B,SCORE which of them are the first text, the second and the score."
-    table = read_texts(path, [sentence1, sentence2], [score], hint)
     try:
         return sts_task(table, sentence1=sentence1, sentence2=sentence2, score=score, name=path.stem)
     except ValueError as error:
@@ -138,13 +142,13 @@ def _task_of_pairs(path: Path, sentence1: str, sentence2: str, score: str) -> Ab
 
 def _sections(result: GridResult) -> Iterator[str]:
     """A title and a table for each precision and task, and where there are several tasks, for their mean."""
+    from st_matryoshka2d.evaluation.grid import pivots
+
     for precision in result.precisions:
-        stored = f"{precision}, " if len(result.precisions) > 1 else ""
-        of_precision = result.at(precision=precision)
-        for task in result.tasks:
-            yield f"{stored}{of_precision.at(tasks=task)}"
-        if len(result.tasks) > 1:
-            yield f"{stored}{of_precision}"
+        stored = f"{precision}, " if result.precisions != ["float32"] else ""
+        for tasks in [*([task] for task in result.tasks), *([result.tasks] if len(result.tasks) > 1 else [])]:
+            grid = result.at(precision=precision, tasks=tasks)
+            yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame)}, percent\n{grid.to_markdown()}"
 
 
 def _write(result: GridResult, path: Path) -> None:

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["fetching", "open_model", "pushing", "require_token"]
+__all__ = ["fetching", "open_model", "pushing", "require_model", "require_token"]
 
 _LOG_IN = "log in with `hf auth login`, or give --token"
+
+
+def require_model(name: str, revision: str | None, token: str | None) -> None:
+    """Refuse a model that is not there, before anything is imported that takes seconds.
+
+    Args:
+        name: Hub id or folder.
+        revision: What was given as --revision.
+        token: What was given as --token.
+
+    Raises:
+        ValueError: The folder has no model, or the Hub has no such repository or is not in reach.
+    """
+    folder = Path(name)
+    if folder.exists():
+        if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
+            raise ValueError(f"{name} is no folder of a model: it has neither modules.json nor config.json.")
+        return
+    from huggingface_hub import errors, resolve_revision
+
+    cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    with fetching(name, revision):
+        if "/" not in name:  # of sentence-transformers, or one of the oldest models, which have no organisation
+            with suppress(errors.RepositoryNotFoundError, errors.RevisionResolutionError):
+                resolve_revision(f"sentence-transformers/{name}", revision=revision, token=token, cache_dir=cache)
+                return
+        resolve_revision(name, revision=revision, token=token, cache_dir=cache)
 
 
 def open_model(name: str, **kwargs: Any) -> SentenceTransformer:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import open_model
+from st_matryoshka2d.cli.hub import open_model, require_model
 from st_matryoshka2d.cli.tables import table, table_of_sizes
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def info(
     as_json: options.AsJson = False,
 ) -> Answer:
     """Tell how deep and wide a model is, whether it can be cut, and which sizes make a good ladder."""
+    require_model(model, revision, token)
+
     from st_matryoshka2d.dims import declared_dims
     from st_matryoshka2d.sizes import full_size
     from st_matryoshka2d.trained import trained_sizes

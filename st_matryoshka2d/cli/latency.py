@@ -9,7 +9,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import open_model
+from st_matryoshka2d.cli.hub import open_model, require_model
 from st_matryoshka2d.cli.tables import records, table, written
 from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
 
@@ -34,7 +34,7 @@ def latency(
     batch_size: Annotated[
         int, typer.Option(help="Texts in a batch of the model; with 1 each waits alone, as a query does.", min=1)
     ] = 32,
-    rounds: Annotated[int, typer.Option(help="Timed calls for each depth, after a warm-up.", min=1)] = 30,
+    rounds: Annotated[int, typer.Option(help="Timed calls for each depth, after a warm-up of a tenth as many.", min=1)] = 30,
     out: Annotated[
         Path | None, options.file_option("--out", "Write the times, for recommend", (".csv", ".json"), writable=True)
     ] = None,
@@ -52,6 +52,7 @@ def latency(
         check_columns(texts, columns)
     options.make_folders(out, plot)
     sample = None if texts is None else drawn_texts(texts_in(texts, columns), max_texts)
+    require_model(model, revision, token)
 
     from st_matryoshka2d import benchmark_latency, plot_speedup
 

@@ -24,7 +24,8 @@ _HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."
 def recommend(
     grid: options.Grid,
     min_score: Annotated[
-        float | None, typer.Option(help="Share of the full size's score to keep.", show_default=str(_MIN_SCORE))
+        float | None,
+        typer.Option(help="Share of the largest size's score to keep.", show_default=str(_MIN_SCORE)),
     ] = None,
     best: Annotated[
         bool, typer.Option("--best", help="The best score within the other limits, instead of the cheapest size.")
@@ -35,7 +36,7 @@ def recommend(
     reference: Annotated[
         Path | None,
         typer.Option(
-            help="Grid of the model before training: the share is then of its full size's score.",
+            help="Grid of the model before training: the share is then of its largest size's score.",
             exists=True,
             dir_okay=False,
         ),
@@ -53,6 +54,7 @@ def recommend(
         raise typer.BadParameter("--best takes the best score within --max-ms, --max-bytes or both; neither was given.")
 
     from st_matryoshka2d import GridResult
+    from st_matryoshka2d.evaluation.choice.cost import name_of
 
     scores = GridResult.load(grid)
     if latency is not None:
@@ -64,7 +66,7 @@ def recommend(
     choice = scores.recommend(wanted, max_ms=max_ms, max_bytes=max_bytes, task=task, reference=before)
     sizes = choice.to_frame()
     timed = scores.latency is not None
-    share = "of full" if before is None else "of reference"
+    share = f"of {name_of(choice.full)}" if before is None else "of reference"
     head = ["layers", "dim", "precision", "score", share, *(["ms a text"] if timed else []), "bytes", "refused"]
     body = [
         [

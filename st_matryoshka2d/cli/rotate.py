@@ -9,7 +9,7 @@ import typer
 
 from st_matryoshka2d.cli import options, saving
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import open_model
+from st_matryoshka2d.cli.hub import open_model, require_model
 from st_matryoshka2d.cli.tables import table_of_sizes
 from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
 from st_matryoshka2d.sizes import Size
@@ -45,6 +45,7 @@ def rotate(
     check_columns(texts, columns)
     saving.check_places(out, push, private, token)
     sample = drawn_texts(texts_in(texts, columns).drop_duplicates(), max_texts)
+    require_model(model, revision, token)
 
     import st_matryoshka2d
     from st_matryoshka2d.trained import trained_sizes

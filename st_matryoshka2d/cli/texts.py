@@ -59,7 +59,10 @@ def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
     import pandas as pd
 
     if path.suffix.lower() == ".txt":
-        texts = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=object)
+        try:
+            texts = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=object)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not text in UTF-8: {error}") from error
     else:
         names = columns or ["text"]
         table = read_texts(path, names, [], _HINT)

@@ -8,7 +8,7 @@ import typer
 
 from st_matryoshka2d.cli import options, saving
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import fetching
+from st_matryoshka2d.cli.hub import fetching, require_model
 from st_matryoshka2d.sizes import Size
 
 __all__ = ["truncate"]
@@ -36,6 +36,7 @@ def truncate(
 ) -> Answer:
     """Cut a model to a size; the cut is a plain checkpoint that loads without this package."""
     saving.check_places(out, push, private, token)
+    require_model(model, revision, token)
 
     from st_matryoshka2d import load
 

@@ -80,7 +80,7 @@ def _section(grid: GridResult, usage: str, name: str) -> str:
     subject = grid.tasks[0] if len(grid.tasks) == 1 else f"mean of {', '.join(grid.tasks[:-1])} and {grid.tasks[-1]}"
     return f"{_SECTION}{usage}".format(
         subject=subject,
-        metric=pivots.metric_name(grid.frame),
+        metric=", ".join([pivots.metric_name(grid.frame), *pivots.to_be_told(grid.frame)]),
         table=grid.to_markdown(),
         figure=FIGURE,
         name=name,

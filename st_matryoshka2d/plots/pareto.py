@@ -18,6 +18,7 @@ from st_matryoshka2d.evaluation.choice.cost import costs, name_of, vector_bytes
 from st_matryoshka2d.evaluation.choice.pareto import checked_costs, on_front, time_column
 from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.plots.labels import label_points
+from st_matryoshka2d.plots.saving import check_ending, save_figure
 from st_matryoshka2d.plots.ticks import apart
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def plot_pareto(
     Raises:
         ValueError: There is no such cost or task, or no size has a score.
     """
+    check_ending(path)
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
     table = costs(grid, task).dropna(subset="score")
     if table.empty:
@@ -64,8 +66,7 @@ def plot_pareto(
         label=f"{pivots.metric_name(grid.frame, task)} (%)",
         model=grid.model,
     )
-    if path is not None:
-        figure.savefig(path, dpi=200, bbox_inches="tight")
+    save_figure(figure, path)
     return figure
 
 

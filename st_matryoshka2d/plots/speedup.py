@@ -7,6 +7,8 @@ import os
 import pandas as pd
 from matplotlib.figure import Figure
 
+from st_matryoshka2d.plots.saving import check_ending, save_figure
+
 __all__ = ["plot_speedup"]
 
 _COLUMNS = ["num_layers", "milliseconds_per_text", "speedup", "theory"]
@@ -23,13 +25,14 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
         title: Above the figure; None for none.
 
     Raises:
-        ValueError: A column of `benchmark_latency` is missing, or there are no rows.
+        ValueError: A column of `benchmark_latency` is missing, there are no rows, or the ending of the file is unknown.
 
     Example:
         >>> from st_matryoshka2d import benchmark_latency
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
         >>> figure = plot_speedup(times, "speedup.png")
     """
+    check_ending(path)
     if missing := [name for name in _COLUMNS if name not in times.columns]:
         raise ValueError(
             f"A table of benchmark_latency is needed; {', '.join(missing)} is missing in {list(times.columns)}."
@@ -62,6 +65,5 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
     axes.grid(axis="y", color="0.93")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    if path is not None:
-        figure.savefig(path, dpi=200, bbox_inches="tight")
+    save_figure(figure, path)
     return figure

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.sizes import Size, positive_int
 
 if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.grid.result import GridResult
 
-__all__ = ["HOW_TO_TIME", "checked_latency", "costs", "full_row", "name_of", "vector_bytes"]
+__all__ = ["HOW_TO_TIME", "called", "checked_latency", "costs", "full_row", "name_of", "vector_bytes"]
 
 HOW_TO_TIME = "grid.with_latency(benchmark_latency(model))"
 
@@ -61,7 +62,7 @@ def costs(grid: GridResult, task: str | None = None) -> pd.DataFrame:
 
     Returns:
         One row for each size and precision, smallest first. `score`: the main score, NaN where one of the tasks lacks it;
-        `relative`: score / score of the full size (see `full_row`), NaN where that was not scored or is not above 0;
+        `relative`: score / score of the largest size (see `full_row`), NaN where that was not scored or is not above 0;
         `milliseconds_per_text` and `parameters`: of the depth, empty without latency; `bytes`: of one vector.
 
     Raises:
@@ -80,8 +81,7 @@ def costs(grid: GridResult, task: str | None = None) -> pd.DataFrame:
         2           6  128      0.94    512
         3           6  384      1.00   1536
     """
-    plain = grid.at(truncation=AXES["truncation"]) if len(grid.truncations) > 1 else grid
-    rows = plain.at(tasks=task).frame.query("is_main")
+    rows = grid.at(truncation=pivots.the_one(grid.frame, "truncation"), tasks=task).frame.query("is_main")
     # As a NaN, a task without a score makes the mean over tasks one: a size must not look better for what it lacks.
     by_task = rows.groupby(["num_layers", "dim", "precision", "task"])["score"].agg(
         lambda scores: np.mean(scores.to_numpy())
@@ -112,6 +112,18 @@ def full_row(table: pd.DataFrame) -> pd.Series[Any] | None:
     """
     largest = table[(table["num_layers"] == table["num_layers"].max()) & (table["dim"] == table["dim"].max())]
     return None if largest.empty else largest.loc[largest["bytes"].idxmax()]
+
+
+def called(row: Any, full_size: str) -> str:
+    """What scores are a share of, in words: the size, and whether it is the full one.
+
+    Args:
+        row: What `full_row` found.
+        full_size: Of the model; empty where it is not known.
+    """
+    is_full = str(Size(row["num_layers"], row["dim"])) == full_size
+    other = f", which has not the full {full_size}" if full_size else ""
+    return f"{name_of(row)} ({'the full size' if is_full else f'the largest of the grid{other}'})"
 
 
 def name_of(row: Any) -> str:

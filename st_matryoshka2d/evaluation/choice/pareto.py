@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, costs, name_of
+from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, costs, full_row, name_of
 from st_matryoshka2d.evaluation.grid.tables import aligned
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Front(pd.DataFrame):
     def __repr__(self) -> str:
         forms: dict[str, tuple[str, Callable[[Any], str]]] = {
             "score": ("score", lambda score: f"{score * 100:.2f}"),
-            "relative": ("of full", lambda share: f"{share * 100:.1f} %"),
+            "relative": (f"of {self.attrs.get('largest', 'largest')}", lambda share: f"{share * 100:.1f} %"),
             "milliseconds_per_text": ("ms a text", "{:.3g}".format),
             "parameters": ("parameters", "{:,d}".format),
             "bytes": ("bytes", "{:d}".format),
@@ -59,10 +59,10 @@ def pareto(grid: GridResult, cost: str | Sequence[str] | None = None, task: str 
         >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
         >>> grid = GridResult(pd.DataFrame(rows))
         >>> print(pareto(grid, "bytes"))
-        |    size | score | of full | bytes |
-        | ------: | ----: | ------: | ----: |
-        | 6L-128d | 79.00 |  94.0 % |   512 |
-        | 6L-384d | 84.00 | 100.0 % |  1536 |
+        |    size | score | of 6L-384d | bytes |
+        | ------: | ----: | ---------: | ----: |
+        | 6L-128d | 79.00 |     94.0 % |   512 |
+        | 6L-384d | 84.00 |    100.0 % |  1536 |
         >>> pareto(grid, "bytes")[["num_layers", "dim", "score"]]
            num_layers  dim  score
         0           6  128   0.79
@@ -72,8 +72,11 @@ def pareto(grid: GridResult, cost: str | Sequence[str] | None = None, task: str 
     """
     chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
     table = costs(grid, task)
-    front = table[on_front(table, chosen)]
-    return Front(front.sort_values([*chosen, "score"], ignore_index=True))
+    front = Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
+    largest = full_row(table)
+    if largest is not None:
+        front.attrs["largest"] = name_of(largest)
+    return front
 
 
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, costs, full_row, name_of
+from st_matryoshka2d.evaluation.choice.cost import HOW_TO_TIME, called, costs, full_row, name_of
 from st_matryoshka2d.evaluation.choice.pareto import time_column
 from st_matryoshka2d.sizes import Size
 
@@ -22,12 +22,12 @@ __all__ = ["Recommendation", "recommend"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendation:
-    """The size to ship. Printed, it says what that scores and costs, and what the full size costs.
+    """The size to ship. Printed, it says what that scores and costs, and what the largest size of the grid costs.
 
     Args:
         frame: All candidates as in `to_frame`, the chosen one first.
-        full: The row of the full size.
-        whose: Score `relative` is a share of, in words.
+        full: The row of the largest size.
+        share_of: What `relative` is a share of, in words.
 
     Example:
         >>> from st_matryoshka2d import GridResult, truncate
@@ -37,7 +37,7 @@ class Recommendation:
         >>> grid = GridResult(pd.DataFrame(rows))
         >>> best = grid.recommend(0.9, max_bytes=1000)
         >>> print(best)
-        6L-128d: 94.0 % of the full size's score, 6 layers, 512 bytes a vector instead of 1536
+        6L-128d: 94.0 % of the score of 6L-384d (the largest of the grid), 6 layers, 512 bytes a vector instead of 1536
         >>> for reason in best.to_frame()["refused"]:
         ...     print(reason or "taken")
         taken
@@ -49,7 +49,7 @@ class Recommendation:
 
     frame: pd.DataFrame
     full: pd.Series[Any]
-    whose: str = "the full size's"
+    share_of: str
 
     @property
     def size(self) -> Size:
@@ -72,7 +72,7 @@ class Recommendation:
         chosen = self.frame.iloc[0]
         timed = math.isfinite(chosen["milliseconds_per_text"])
         told = [
-            f"{chosen['relative'] * 100:.1f} % of {self.whose} score",
+            f"{chosen['relative'] * 100:.1f} % of {self.share_of}",
             self._instead("milliseconds_per_text", ".3g", "ms a text")
             if timed
             else self._instead("num_layers", "d", "layers"),
@@ -124,17 +124,20 @@ def recommend(
 
     Args:
         grid: The scores.
-        min_score: Share of the full size's score; None for the best score within the other limits.
+        min_score: Share of the largest size's score; None for the best score within the other limits.
         max_ms: Milliseconds for a text.
         max_bytes: Bytes of a vector.
         task: Name of one task; None for the mean over tasks.
-        reference: Grid whose full size the scores are compared with; None for the grid itself.
+        reference: Grid whose largest size the scores are compared with; None for the grid itself.
     """
     limits = _limits(grid, min_score, max_ms, max_bytes)
     table = costs(grid, task)
     full = _required_full(table)
+    share_of = f"the score of {called(full, grid.full_size)}"
     if reference is not None:
-        table["relative"] = table["score"] / _reference_score(reference, grid, task)
+        full_of_reference = _full_of_reference(reference, grid, task)
+        table["relative"] = table["score"] / full_of_reference["score"]
+        share_of = f"the reference's score at {called(full_of_reference, reference.full_size)}"
     scored = table["score"].notna()
     fits = scored & pd.concat([limit.met(table[limit.column]) for limit in limits], axis=1).all(axis=1)
     if not fits.any():
@@ -146,10 +149,10 @@ def recommend(
     ranked = table.assign(refused=refused, _fits=fits).sort_values(
         ["_fits", *order, "dim"], ascending=[False, *(name != "score" for name in order), True], ignore_index=True
     )
-    return Recommendation(ranked.drop(columns="_fits"), full, "the full size's" if reference is None else "the reference's")
+    return Recommendation(ranked.drop(columns="_fits"), full, share_of)
 
 
-def _reference_score(reference: GridResult, grid: GridResult, task: str | None) -> float:
+def _full_of_reference(reference: GridResult, grid: GridResult, task: str | None) -> pd.Series[Any]:
     if not isinstance(reference, type(grid)):
         raise TypeError(f"reference must be a grid of the model that is compared with, got a {type(reference).__name__}.")
     if task is None and set(reference.tasks) != set(grid.tasks):
@@ -157,15 +160,15 @@ def _reference_score(reference: GridResult, grid: GridResult, task: str | None) 
             f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}: the means of "
             "other tasks cannot be compared. Choose by one task with `task=`, or score both on the same."
         )
-    return float(_required_full(costs(reference, task))["score"])
+    return _required_full(costs(reference, task))
 
 
 def _limits(grid: GridResult, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:
     limits = []
     if min_score is not None:
-        share = _positive(min_score, "min_score", "0.97, which is 97 % of the full size's score")
+        share = _positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
         if share >= 1.5:  # a cut may be a little better than the full size
-            raise ValueError(f"min_score is a share of the full size's score: for 97 % give 0.97; got {min_score}.")
+            raise ValueError(f"min_score is a share of the largest size's score: for 97 % give 0.97; got {min_score}.")
         limits.append(_Limit("score", "relative", share, at_least=True))
     if max_ms is not None:
         if grid.latency is None:
@@ -191,15 +194,17 @@ def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     full = full_row(table)
     if full is None:
         missing = Size(int(table["num_layers"].max()), int(table["dim"].max()))
-        raise ValueError(f"Scores are compared with that of the full size, and {missing} was not scored; score it as well.")
+        raise ValueError(
+            f"Scores are compared with that of the largest size, and {missing} was not scored; score it as well."
+        )
     if math.isnan(full["score"]):
         raise ValueError(
-            f"Scores are compared with that of the full size, and {name_of(full)} has none: a task was not scored there. "
+            f"Scores are compared with that of the largest size, and {name_of(full)} has none: a task was not scored there. "
             "Choose by one task with `task=`, or score the others at that size too and merge."
         )
     if not full["score"] > 0:
         raise ValueError(
-            f"Scores are compared with that of the full size, and {name_of(full)} scores {full['score']:g}; there is no "
+            f"Scores are compared with that of the largest size, and {name_of(full)} scores {full['score']:g}; there is no "
             "sensible share of that."
         )
     return full

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.evaluation.encoding.identity import model_name, model_revision
 from st_matryoshka2d.evaluation.encoding.memo import Memo
 from st_matryoshka2d.evaluation.processes import Processes
 from st_matryoshka2d.evaluation.search.found import Found, Search
 from st_matryoshka2d.evaluation.search.search import search
 from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.identity import model_name, model_revision
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -38,7 +38,13 @@ __all__ = ["EncodeOnce"]
 # Texts that a process embeds between two writes to disk, or two exchanges with others.
 _CHUNK = 2048
 
+_BATCHES_OF_A_STEP = 8  # of a bar
+
 _ALONE = Processes()
+
+
+def _nothing() -> None:
+    """What is done after encoding where nobody asked for more."""
 
 
 class EncodeOnce:
@@ -54,6 +60,9 @@ class EncodeOnce:
         shortlist: How many of the best documents under each view keep their scores under all views.
         processes: Who shares the texts; all of them ask for the same, in the same order.
         show_progress_bar: Show one for texts and one for corpora.
+
+    Attributes:
+        after_encoding: Called whenever texts or a corpus were encoded, so that others can leave out the time it took.
     """
 
     def __init__(
@@ -72,6 +81,7 @@ class EncodeOnce:
         self.shortlist = shortlist
         self.processes = processes
         self.show_progress_bar = show_progress_bar
+        self.after_encoding: Callable[[], object] = _nothing
         self._folder: Path | None = None
         self._memos: dict[PromptType | None, Memo] = {}
         self._found: dict[str, Found] = {}
@@ -88,7 +98,7 @@ class EncodeOnce:
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes to another process: the embeddings that are there, and no model."""
-        return {**self.__dict__, "_wrapper": None}
+        return {**self.__dict__, "_wrapper": None, "after_encoding": _nothing}
 
     def alone(self) -> EncodeOnce:
         """The same embeddings, for work that this process does while the others do something else."""
@@ -162,19 +172,21 @@ class EncodeOnce:
             name = f"search-{wanted.name}-{self.processes.rank}.safetensors"
             file = self._folder / name if self._folder is not None else None
             self._found[wanted.name] = search(self, corpus, wanted, file=file, **kwargs)
+            self.after_encoding()
         return self._found[wanted.name]
 
-    def encode_documents(self, texts: Sequence[str], **kwargs: Any) -> dict[int, Tensor]:
+    def encode_documents(self, texts: Sequence[str], bar: tqdm[Any], **kwargs: Any) -> dict[int, Tensor]:
         """Embeddings (texts, full dim) by layer, of texts that are not remembered.
 
         Args:
             texts: Documents.
+            bar: Shows how many are done.
             **kwargs: What mteb passes to `encode`.
         """
-        once = list(dict.fromkeys(texts))
+        once = _longest_first(set(texts))
         at = {text: row for row, text in enumerate(once)}
         rows = [at[text] for text in texts]
-        embeddings = self._encode(once, prompt_type=PromptType.document, **kwargs)
+        embeddings = self._encode_in_steps(once, bar, prompt_type=PromptType.document, **kwargs)
         return {
             depth: torch.from_numpy(embeddings[:, self._columns(embeddings.shape[1], depth)][rows]) for depth in self._depths
         }
@@ -200,16 +212,25 @@ class EncodeOnce:
     def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
         """Encode, chunk by chunk, and each process its share."""
         rank, count = self.processes.rank, self.processes.count
-        # Texts of like length together, so that little is padding; in one order for all, whatever they are asked in.
-        missing = sorted(missing, key=lambda text: (-len(text), text))
+        missing = _longest_first(missing)
         with tqdm(total=len(missing), desc="Texts", leave=False, disable=not self.show_progress_bar) as bar:
             for start in range(0, len(missing), _CHUNK * count):
-                share = missing[start : start + _CHUNK * count][rank::count]
-                own = share, self._encode(share, **kwargs) if share else None
+                shares = [missing[start : start + _CHUNK * count][one::count] for one in range(count)]
+                own = shares[rank], self._encode_in_steps(shares[rank], bar, **kwargs) if shares[rank] else None
                 for texts, embeddings in self.processes.everyones(own):
                     if texts:
                         memo.add(texts, embeddings, write=rank == 0)
-                        bar.update(len(texts))
+                bar.update(sum(map(len, shares)) - len(shares[rank]))
+        self.after_encoding()
+
+    def _encode_in_steps(self, texts: list[str], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
+        """A few batches at a time, so that the bar moves."""
+        step = _BATCHES_OF_A_STEP * kwargs.get("batch_size", 32)
+        parts = []
+        for start in range(0, len(texts), step):
+            parts.append(self._encode(texts[start : start + step], **kwargs))
+            bar.update(len(parts[-1]))
+        return np.concatenate(parts)
 
     def _encode(self, texts: list[str], *, task_metadata: TaskMetadata, **kwargs: Any) -> NDArray[np.floating]:
         if self._wrapper is None:
@@ -225,3 +246,8 @@ class EncodeOnce:
         full = width // len(self._depths)
         start = self._depths.index(num_layers) * full
         return slice(start, start + full)
+
+
+def _longest_first(texts: Iterable[str]) -> list[str]:
+    """Texts of like length together, so that little is padding; in one order for all, whatever they are asked in."""
+    return sorted(texts, key=lambda text: (-len(text), text))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from st_matryoshka2d.evaluation.funnel.means import COLUMNS, KEYS, mean_over_tasks, with_kept
 from st_matryoshka2d.evaluation.grid import pivots, tables
-from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.grid.files import check_is_file, replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -190,15 +190,16 @@ class FunnelResult:
             task: As for `by_shortlist`.
         """
         from st_matryoshka2d.plots.funnel_curves import funnel_curves
+        from st_matryoshka2d.plots.saving import check_ending, save_figure
 
+        check_ending(path)
         figure = funnel_curves(
             self.by_shortlist(second, value, task) * 100,
             self._bytes(),
             title=title if title is not None else pivots.subject([task] if task else self.tasks),
             label=f"{self._in_words(second, value)} (%)",
         )
-        if path is not None:
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+        save_figure(figure, path)
         return figure
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -225,13 +226,18 @@ class FunnelResult:
             FileNotFoundError: There is no such file.
             ValueError: Another ending, or the file is not a saved result.
         """
+        file = _parquet(path)
+        check_is_file(file)
         try:
-            frame = pd.read_parquet(_parquet(path))
+            frame = pd.read_parquet(file)
         except pa.ArrowException as error:
             raise ValueError(f"{os.fspath(path)} is not a Parquet file: {error}") from error
         if frame.attrs.get("kind") != _KIND:
             raise ValueError(f"{os.fspath(path)} is a Parquet file, but not one that FunnelResult.save wrote.")
-        return cls(frame, frame.attrs["model"])
+        try:
+            return cls(frame, frame.attrs.get("model", ""))
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} holds no result that this version can read: {error}") from error
 
     def __str__(self) -> str:
         alone = self.summary().query("second == @self.seconds[-1]")["ndcg_alone"].iloc[0]

@@ -23,6 +23,7 @@ from st_matryoshka2d.evaluation.grid.files import replace_file
 from st_matryoshka2d.evaluation.scoring.archive import Archive
 from st_matryoshka2d.evaluation.scoring.tasks import data_of, fresh, parts_of
 from st_matryoshka2d.evaluation.search.found import Found
+from st_matryoshka2d.texts import naming_a_broken_text
 
 __all__ = ["Run"]
 
@@ -86,7 +87,7 @@ class Run:
 
     def _scored(self, task: AbsTask, folder: Path | None) -> list[Row]:
         search = FunnelSearch(self.shared)
-        with data_of(task):
+        with naming_a_broken_text(task.metadata.name), data_of(task):
             again = fresh(task)
             self.shared.begin(folder)
             mteb.evaluate(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,10 +14,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors import SafetensorError
 
 from st_matryoshka2d.evaluation.grid.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
 
-__all__ = ["read", "replace_file", "write"]
+__all__ = ["check_is_file", "naming_the_file", "read", "replace_file", "write"]
 
 _KIND = "st_matryoshka2d.GridResult"
 _ITEMS = ["ids", "values", "gold"]
@@ -28,18 +30,42 @@ def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object
     Args:
         path: The file; its folder is made where it is missing.
         write_to: Gets the path of a new file beside it, with the same ending, and fills it.
+
+    Raises:
+        OSError: It could not be written; the file is what it was.
     """
     wanted = Path(path)
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    # Not a file of `tempfile`, which nobody but its owner may read.
-    part = wanted.with_name(f".{uuid4().hex}.part{wanted.suffix}")
+    with naming_the_file(wanted):
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        # Not a file of `tempfile`, which nobody but its owner may read.
+        part = wanted.with_name(f".{uuid4().hex}.part{wanted.suffix}")
+        try:
+            write_to(part)
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.replace(wanted)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming_the_file(path: Path) -> Iterator[None]:
+    """Say which file could not be written, such as where the disk is full: the system says it of no open file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: In place of one without this path, or of safetensors' own error.
+    """
     try:
-        write_to(part)
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(wanted)
-    finally:
-        part.unlink(missing_ok=True)
+        yield
+    except SafetensorError as error:
+        raise OSError(f"{path} could not be written: {error}") from error
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(f"{path} could not be written: {error}") from error
+        raise OSError(error.errno, f"{os.strerror(error.errno)}, so this could not be written", str(path)) from error
 
 
 def write(path: str | os.PathLike[str], frame: pd.DataFrame, items: pd.DataFrame, about: Mapping[str, Any]) -> None:
@@ -74,8 +100,14 @@ def read(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict
 
     Args:
         path: Ends in `.parquet` or `.json`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: Another ending, or something else than `write` makes.
     """
-    if _suffix(path) == ".parquet":
+    suffix = _suffix(path)
+    check_is_file(path)
+    if suffix == ".parquet":
         rows, told = _read_parquet(Path(path))
     else:
         rows, told = _read_json(Path(path))
@@ -93,9 +125,9 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         # `read_table` would open the path twice, and find another file the second time if it is being replaced.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
-    except FileNotFoundError:
-        raise
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # missing, not to be read: the system's own words
+            raise
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     metadata = table.schema.metadata or {}
     if _KIND.encode() not in metadata or not {*COLUMNS, *AXES, *_ITEMS} <= set(table.column_names):
@@ -109,15 +141,43 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 def _read_json(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no JSON, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
         raise ValueError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(content, dict) or content.pop("kind", None) != _KIND:
         raise ValueError(f"{path} is a JSON file, but not one that GridResult.save wrote.")
-    rows = content.pop("rows")
+    rows = content.pop("rows", None)
+    if not isinstance(rows, list) or not all(map(_is_row, rows)):
+        raise ValueError(f"{path} is a JSON file of GridResult.save, but its rows are not what that writes.")
     frame = pd.DataFrame({name: [row.get(name) for row in rows] for name in [*COLUMNS, *AXES]})
     for name in _ITEMS:
         frame[name] = pd.Series([row.get(name) for row in rows], dtype=object)
     return frame.assign(score=frame["score"].astype(float)), content
+
+
+def _is_row(row: Any) -> bool:
+    kinds = {name: str for name in [*COLUMNS, *AXES]} | {
+        "num_layers": int,
+        "dim": int,
+        "score": int | float,
+        "is_main": bool,
+    }
+    return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in kinds.items())
+
+
+def check_is_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what cannot be read because it is no file.
+
+    Args:
+        path: Given by the user.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        ValueError: It is a folder.
+    """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"There is no file {os.fspath(path)!r} in {Path.cwd()}.")
+    if Path(path).is_dir():
+        raise ValueError(f"{os.fspath(path)!r} is a folder; name the file that was saved.")
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:

@@ -9,7 +9,18 @@ import pandas as pd
 from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["by_task", "hidden_axes", "metric_name", "percent", "pivot", "subject", "without_mean"]
+__all__ = [
+    "by_task",
+    "hidden_axes",
+    "metric_name",
+    "percent",
+    "pivot",
+    "shown",
+    "subject",
+    "the_one",
+    "to_be_told",
+    "without_mean",
+]
 
 
 def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
@@ -52,14 +63,52 @@ def without_mean(frame: pd.DataFrame, task: str | None = None, metric: str | Non
     }
 
 
-def hidden_axes(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """By axis, what a grid has beside the one value that its tables show.
+def shown(frame: pd.DataFrame) -> dict[str, str]:
+    """By axis, the one value that is shown: the plain one where there is such, or else the first.
 
     Args:
         frame: As for `pivot`.
     """
-    values = {axis: [str(value) for value in frame[axis].unique()] for axis in AXES}
-    return {axis: [one for one in there if one != AXES[axis]] for axis, there in values.items() if len(there) > 1}
+    return {axis: plain if plain in there else there[0] for axis, plain in AXES.items() if (there := _values(frame, axis))}
+
+
+def hidden_axes(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """By axis, what a grid has beside the one value that is shown.
+
+    Args:
+        frame: As for `pivot`.
+    """
+    beside = {axis: [value for value in _values(frame, axis) if value != one] for axis, one in shown(frame).items()}
+    return {axis: values for axis, values in beside.items() if values}
+
+
+def to_be_told(frame: pd.DataFrame) -> list[str]:
+    """What is shown of the axes where that does not go without saying: it is not plain, or not all there is.
+
+    Args:
+        frame: As for `pivot`.
+    """
+    hidden = hidden_axes(frame)
+    return [one for axis, one in shown(frame).items() if one != AXES[axis] or axis in hidden]
+
+
+def the_one(frame: pd.DataFrame, axis: str) -> str:
+    """The one value of an axis that numbers are taken of: the plain one, or the only one.
+
+    Args:
+        frame: As for `pivot`.
+        axis: One of `AXES`.
+
+    Raises:
+        ValueError: There are several, and none of them is plain.
+    """
+    one, there = shown(frame)[axis], _values(frame, axis)
+    if len(there) > 1 and one != AXES[axis]:
+        raise ValueError(
+            f"This grid has several {axis}s, {', '.join(there)}, and none of them is {AXES[axis]}: say which one is meant, "
+            f"such as grid.at({axis}={one!r})."
+        )
+    return one
 
 
 def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
@@ -92,24 +141,28 @@ def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None
         task: As for `pivot`.
         metric: As for `pivot`.
     """
-    names = _rows(frame, task, metric)["metric"].unique()
+    rows = frame if task is None else frame[frame["task"] == task]
+    names = (rows[rows["is_main"]]["metric"] if metric is None else pd.Series([metric])).unique()
     return str(names[0]) if len(names) == 1 else "main score"
 
 
 def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataFrame:
     rows = frame
-    for axis, plain in AXES.items():
-        if rows[axis].nunique() > 1:
-            rows = rows[rows[axis] == plain]
+    for axis in AXES:
+        rows = rows[rows[axis] == the_one(frame, axis)]
     if task is not None:
         if task not in set(rows["task"]):
-            raise ValueError(f"There is no task {task!r} here; there are {', '.join(frame['task'].unique())}.")
+            raise ValueError(f"There is no task {task!r} here; there are {', '.join(rows['task'].unique())}.")
         rows = rows[rows["task"] == task]
     if metric is None:
         return rows[rows["is_main"]]
     if metric not in set(rows["metric"]):
         raise ValueError(f"There is no metric {metric!r} here; there are {', '.join(rows['metric'].unique())}.")
     return rows[rows["metric"] == metric]
+
+
+def _values(frame: pd.DataFrame, axis: str) -> list[str]:
+    return [str(value) for value in frame[axis].unique()]
 
 
 def _means(rows: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,6 @@ import pandas as pd
 from st_matryoshka2d.evaluation.choice import pareto
 from st_matryoshka2d.evaluation.choice import recommend as choice
 from st_matryoshka2d.evaluation.grid import files, pivots, tables
-from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.grid.scores import Scores
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ class GridResult(Scores):
     Scores are in mteb's units (0..1 for most metrics); percent appears only where something is printed or drawn.
 
     Where a grid was made with several precisions or truncations, the views below are of plain float32 prefixes; `at` gives
-    the grid of another one.
+    the grid of another one. They are of the only precision where there is one, and ask for one where there are several but
+    not float32. What is printed or drawn says which it is, where that is not float32.
 
     Args:
         frame: One row for each task, split, subset, size and metric; columns `COLUMNS`, and where the grid has them
@@ -42,6 +42,7 @@ class GridResult(Scores):
         model: Name of the model, for titles; `named` gives another.
         latency: What each depth costs; see `with_latency`.
         revision: Hash of the model's weights and settings; empty where it is not known.
+        full_size: Of the model, `"6L-384d"`; empty where it is not known.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is there twice.
@@ -143,15 +144,16 @@ class GridResult(Scores):
         """
         # Here, because reading scores must not cost the import of matplotlib.
         from st_matryoshka2d.plots.heat_map import heat_map
+        from st_matryoshka2d.plots.saving import check_ending, save_figure
 
+        check_ending(path)
         figure = heat_map(
             self.pivot(task, metric) * 100,
             pivots.percent(self.frame, task, metric),
             title=title if title is not None else pivots.subject([task] if task else self.tasks),
-            label=f"{pivots.metric_name(self.frame, task, metric)} (%)",
+            label=f"{self._metric(task, metric)} (%)",
         )
-        if path is not None:
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+        save_figure(figure, path)
         return figure
 
     def recommend(
@@ -165,24 +167,25 @@ class GridResult(Scores):
     ) -> choice.Recommendation:
         """The size to ship: the cheapest that is good enough and within the budget.
 
-        Cheapest is least time (without latency, fewest layers), then fewest bytes, then best score. The full size is the
-        largest depth and width of the grid, in the precision of most bytes.
+        Cheapest is least time (without latency, fewest layers), then fewest bytes, then best score. Shares are of the score
+        at the largest depth and width of the grid, in the precision of most bytes; where that is not the full size of the
+        model, what is printed says so.
 
         Args:
-            min_score: Share of the full size's score to keep. None asks for the best score within the other limits instead.
+            min_score: Share of the largest size's score to keep. None asks for the best within the other limits instead.
             max_ms: Milliseconds for a text, the `milliseconds_per_text` of the times; needs `with_latency`.
             max_bytes: Bytes of a vector in the index: 4 x dim in float32, 1 x dim in int8, dim / 8 in binary.
             task: Name of one task; None for the mean over tasks.
-            reference: Grid whose full size `min_score` is a share of, such as that of the model before it was trained; None
-                for this one.
+            reference: Grid whose largest size `min_score` is a share of, such as that of the model before it was trained;
+                None for this one.
 
         Returns:
             What prints well, and has `size`, `precision`, and in `to_frame()` every size and why it was refused.
 
         Raises:
             TypeError: A limit is not a number, or the reference no grid.
-            ValueError: A limit makes no sense, no size meets all of them, the full size was not scored or its score is not
-                above 0, there is no such task, or the reference has others.
+            ValueError: A limit makes no sense, no size meets all of them, the largest depth was not scored at the largest
+                width or its score is not above 0, there is no such task, or the reference has others.
         """
         return choice.recommend(self, min_score, max_ms, max_bytes, task, reference)
 
@@ -222,19 +225,25 @@ class GridResult(Scores):
         return plot_pareto(self, path, title, cost, task)
 
     def __str__(self) -> str:
-        return f"{self._title()}\n{self.to_markdown()}"
+        shown = pivots.shown(self.frame)
+        one = self.at(precision=shown["precision"], truncation=shown["truncation"])
+        return "\n\n".join([f"{self._title()}\n{one.to_markdown()}", *self._also()])
 
     __repr__ = __str__
 
     def _title(self, task: str | None = None, metric: str | None = None) -> str:
         subject = pivots.subject(self.tasks if task is None else [task])
-        shown = [AXES[axis] for axis in pivots.hidden_axes(self.frame)]
-        return ", ".join([f"{subject}: {pivots.metric_name(self.frame, task, metric)}", *shown, "percent"])
+        return f"{subject}: {self._metric(task, metric)}, percent"
+
+    def _metric(self, task: str | None, metric: str | None) -> str:
+        return ", ".join([pivots.metric_name(self.frame, task, metric), *pivots.to_be_told(self.frame)])
+
+    def _also(self) -> list[str]:
+        return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in pivots.hidden_axes(self.frame).items()]
 
     def _notes(self, task: str | None, metric: str | None) -> list[str]:
-        notes = [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in pivots.hidden_axes(self.frame).items()]
-        lacking = pivots.without_mean(self.frame, task, metric)
-        for name, sizes in lacking.items():
+        notes = []
+        for name, sizes in pivots.without_mean(self.frame, task, metric).items():
             more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
             notes.append(f"No mean where a task was not scored: {name} lacks {', '.join(map(str, sizes[:3]))}{more}.")
-        return notes
+        return [*notes, *self._also()]

@@ -27,6 +27,7 @@ class Scores:
         model: Name of the model.
         latency: What each depth costs.
         revision: Hash of the model's weights and settings; empty where it is not known.
+        full_size: Of the model, `"6L-384d"`; empty where it is not known.
     """
 
     frame: pd.DataFrame
@@ -34,6 +35,7 @@ class Scores:
     model: str = ""
     latency: pd.DataFrame | None = None
     revision: str = ""
+    full_size: str = ""
 
     def __post_init__(self) -> None:
         frame, items = rows.checked(self.frame, self.items)
@@ -126,7 +128,8 @@ class Scores:
             )
         frame, items = rows.joined([(grid.frame, grid.items) for grid in grids])
         latency = rows.common_latency([grid.latency for grid in grids])
-        return cls(frame, items, grids[0].model, latency, next(iter(known), ""))
+        full_size = max(grid.full_size for grid in grids)  # all are of one model, though not every grid says it
+        return cls(frame, items, grids[0].model, latency, next(iter(known), ""), full_size)
 
     def with_latency(self, times: pd.DataFrame) -> Self:
         """The grid with what each depth costs, for `recommend`, `pareto` and `plot_pareto`.
@@ -184,9 +187,12 @@ class Scores:
         wanted = Size.parse(size) if isinstance(size, str) else size
         if not isinstance(wanted, Size):
             raise TypeError(f"size must be a Size or text such as '6L-128d', got {size!r}.")
-        if wanted not in self.sizes:
-            raise ValueError(f"{wanted} was not scored; there are {', '.join(map(str, self.sizes))}.")
-        return float(self.pivot(task)[wanted.dim][wanted.num_layers])
+        precision, truncation = (pivots.the_one(self.frame, axis) for axis in AXES)
+        plain = self.at(precision=precision, truncation=truncation)
+        if wanted not in plain.sizes:
+            told = "".join(f" in {one}" for one in pivots.to_be_told(self.frame))
+            raise ValueError(f"{wanted} was not scored{told}; there are {', '.join(map(str, plain.sizes))}.")
+        return float(plain.pivot(task)[wanted.dim][wanted.num_layers])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything, items too, to one file, which is never left half written.
@@ -197,7 +203,8 @@ class Scores:
         Raises:
             ValueError: Another ending.
         """
-        files.write(path, self.frame, self.items, {"model": self.model, "latency": self.latency, "revision": self.revision})
+        names = ("model", "latency", "revision", "full_size")
+        files.write(path, self.frame, self.items, {name: getattr(self, name) for name in names})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -211,4 +218,7 @@ class Scores:
             ValueError: Another ending, or the file is not a saved grid.
         """
         frame, items, names = files.read(path)
-        return cls(frame, items, **names)
+        try:
+            return cls(frame, items, **names)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no grid that this version can read: {error}") from error

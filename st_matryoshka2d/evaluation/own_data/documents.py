@@ -12,6 +12,7 @@ from datasets import Dataset, Features, Value
 
 from st_matryoshka2d.evaluation.own_data.tables import Table, check_columns, check_kind, column_names, rows
 from st_matryoshka2d.evaluation.own_data.values import first_of, identifier, is_missing, text
+from st_matryoshka2d.texts import check_text
 
 __all__ = ["Texts", "count_empty", "read_corpus", "read_queries"]
 
@@ -52,6 +53,8 @@ def read_corpus(given: Texts) -> Dataset:
             raise ValueError(f"{where}: expected a text, got {words!r}. Fill it in, with '' if there is only a title.")
         if title and not isinstance(title[0], str) and not is_missing(title[0]):
             raise ValueError(f"{where}: expected a title that is a text or missing, got {title[0]!r}.")
+        for part in (words, *title):
+            check_text(part, where)
     return _dataset(table, columns, "corpus")
 
 

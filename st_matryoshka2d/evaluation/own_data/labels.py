@@ -12,6 +12,7 @@ from datasets import ClassLabel, Dataset
 
 from st_matryoshka2d.evaluation.own_data.tables import Table, check_columns, rows
 from st_matryoshka2d.evaluation.own_data.values import first_of, text
+from st_matryoshka2d.texts import check_text
 
 __all__ = ["Label", "Labelled", "check_labels", "read_labelled"]
 
@@ -96,6 +97,7 @@ def _label(value: Any, where: str) -> Label:
         return int(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{where}: a label is a text or an integer, got {value!r}. Mend it or drop the row.")
+    check_text(value, where)
     return value
 
 

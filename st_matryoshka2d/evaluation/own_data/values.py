@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from st_matryoshka2d.texts import check_text
+
 __all__ = ["first_of", "identifier", "is_missing", "number", "relevance", "text"]
 
 
@@ -25,7 +27,7 @@ def text(value: Any, where: str) -> str:
         where: Its place, for the message.
 
     Raises:
-        ValueError: Missing, not a `str`, or nothing but white space.
+        ValueError: Missing, not a `str`, nothing but white space, or with half of a surrogate pair.
 
     Example:
         >>> text(None, "pairs, row 3, sentence2")
@@ -35,6 +37,7 @@ def text(value: Any, where: str) -> str:
     """
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{where}: expected a text that is not empty, got {value!r}. Fill it in or drop the row.")
+    check_text(value, where)
     return value
 
 
@@ -67,6 +70,7 @@ def identifier(value: Any, where: str) -> str:
         return str(int(value))
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{where}: an id is a text that is not empty or an integer, got {value!r}.")
+    check_text(value, where)
     return value
 
 

@@ -18,7 +18,7 @@ from mteb import ResultCache
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.results import TaskResult
 
-from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.evaluation.grid.files import naming_the_file, replace_file
 from st_matryoshka2d.evaluation.grid.result import GridResult
 from st_matryoshka2d.evaluation.views.precision import RANGED
 from st_matryoshka2d.evaluation.views.views import View
@@ -92,18 +92,19 @@ class Archive:
             grid: The cell.
         """
         path = self._path(task, view)
-        path.parent.mkdir(parents=True, exist_ok=True)
         kept = self._cache.get_task_result_path(task.metadata.name, meta)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder(task), prefix="new-") as name:
-            new = ResultCache(name)
-            made = new.get_task_result_path(task.metadata.name, meta).parent
-            made.mkdir(parents=True)
-            if (settings := kept.parent / "run_settings.jsonl").exists():
-                shutil.copy(settings, made)  # mteb adds to these
-            new.save_to_cache(_with_what_is_there(result, kept), meta)
-            for file in made.iterdir():
-                file.replace(kept.parent / file.name)
+        with naming_the_file(kept):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self.folder(task), prefix="new-") as name:
+                new = ResultCache(name)
+                made = new.get_task_result_path(task.metadata.name, meta).parent
+                made.mkdir(parents=True)
+                if (settings := kept.parent / "run_settings.jsonl").exists():
+                    shutil.copy(settings, made)  # mteb adds to these
+                new.save_to_cache(_with_what_is_there(result, kept), meta)
+                for file in made.iterdir():
+                    file.replace(kept.parent / file.name)
         replace_file(path.with_suffix(".json"), result.to_disk)
         grid.save(path)
 

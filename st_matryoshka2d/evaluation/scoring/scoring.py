@@ -30,6 +30,8 @@ from st_matryoshka2d.evaluation.scoring.archive import Archive, cache_in
 from st_matryoshka2d.evaluation.scoring.cells import Items, cell, query_items, sts_items
 from st_matryoshka2d.evaluation.scoring.tasks import data_of, fresh, parts_of
 from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.sizes import full_size
+from st_matryoshka2d.texts import naming_a_broken_text
 
 __all__ = ["check_alike", "score_views"]
 
@@ -74,11 +76,13 @@ def score_views(
             processes=processes,
             show_progress_bar=show_progress_bar,
         )
+        # Texts have a bar of their own; how long the cells will take is told from the cells alone.
+        shared.after_encoding = bar.unpause
         check_alike(shared, tasks)
         archive = Archive(cache_in(cache), shared.meta, corpus_chunk_size) if cache is not None else None
         run = Run(shared, archive, n_jobs, {"batch_size": batch_size, "show_progress_bar": False})
         grid = GridResult.merge([grid for task in tasks for grid in run.grids(task, bar)])
-        return replace(grid, revision=str(shared.meta.revision))
+        return replace(grid, revision=str(shared.meta.revision), full_size=str(full_size(model)))
 
 
 _MODEL = "weights or settings of the model"
@@ -154,7 +158,7 @@ class Run:
         cells = processes.everyones({number: found for number, found in loaded.items() if found})[0]
         bar.update(len(cells))
         if pending := [number for number in range(len(views)) if number not in cells]:
-            with data_of(task):
+            with naming_a_broken_text(task.metadata.name), data_of(task):
                 self.shared.begin(self.archive.folder(task) if self.archive is not None else None)
                 # The first view has every text encoded, by all processes together; the others only look up.
                 first = _score(self.shared, task, views[pending[0]], self.encode_kwargs)

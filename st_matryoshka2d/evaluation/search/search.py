@@ -16,7 +16,7 @@ import torch
 from mteb._create_dataloaders import create_dataloader
 from mteb.types import PromptType
 from torch import Tensor
-from tqdm.auto import trange
+from tqdm.auto import tqdm
 
 from st_matryoshka2d.evaluation.search.candidates import Rankings
 from st_matryoshka2d.evaluation.search.found import Found, Search
@@ -58,11 +58,14 @@ def search(
     state.ranges = next(filter(None, everyones(state.ranges)), [])
     hidden = not shared.show_progress_bar
     saved = time.monotonic()
-    for turn in trange(state.turns_done, reader.turns, desc="Corpus chunks", leave=False, disable=hidden):
-        reader.read(state, turn)
-        if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
-            state.save(file, reader.made_for)
-            saved = time.monotonic()
+    done = reader.documents_before(state.turns_done)
+    with tqdm(total=len(corpus), initial=done, desc="Documents", leave=False, disable=hidden) as bar:
+        for turn in range(state.turns_done, reader.turns):
+            reader.read(state, turn, bar)
+            bar.update(reader.documents_before(turn + 1) - bar.n)  # those of other processes, and what is there twice
+            if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
+                state.save(file, reader.made_for)
+                saved = time.monotonic()
     whole = SearchState.merged(everyones(state), wanted.top_k, shared.shortlist)
     ids = _ids(corpus, whole.rankings)
     return Found(list(wanted.queries["id"]), shared.views, whole.rankings, whole.candidates, ids)
@@ -126,16 +129,25 @@ class _Reader:
         ]
         return blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
-    def read(self, state: SearchState, turn: int) -> None:
+    def documents_before(self, turn: int) -> int:
+        """How many documents all processes have read before a turn.
+
+        Args:
+            turn: Which turn, from 0.
+        """
+        return min(turn * self._turn, len(self._corpus))
+
+    def read(self, state: SearchState, turn: int, bar: tqdm[Any]) -> None:
         """Add a chunk of documents to what was found.
 
         Args:
             state: What was found so far; it is changed.
             turn: Which turn, from 0; there may be fewer documents than processes left for the last one.
+            bar: Shows how many documents are done.
         """
         rows = self._rows(turn)
         chunk = self._corpus[rows.start : rows.stop] if rows else {}
-        documents = self._shared.encode_documents(_document_texts(chunk), **self._encode_kwargs) if rows else {}
+        documents = self._shared.encode_documents(_document_texts(chunk), bar, **self._encode_kwargs) if rows else {}
         if not state.ranges:
             state.ranges = self._ranges(documents, rows)
         for number, block in enumerate(self.blocks if rows else ()):

@@ -89,7 +89,9 @@ class GridComparison:
         """
         # Here, because reading differences must not cost the import of matplotlib.
         from st_matryoshka2d.plots.delta_map import delta_map
+        from st_matryoshka2d.plots.saving import check_ending, save_figure
 
+        check_ending(path)
         figure = delta_map(
             self.pivot(task) * 100,
             self._texts(task, "\n{}"),
@@ -98,8 +100,7 @@ class GridComparison:
             names=self.names,
             note=f"{self._minus(task)}. {self._note(task)}",
         )
-        if path is not None:
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+        save_figure(figure, path)
         return figure
 
     def __str__(self) -> str:

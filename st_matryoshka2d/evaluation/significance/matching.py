@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from st_matryoshka2d.evaluation.grid import pivots
 from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.significance.which_test import Items
 from st_matryoshka2d.sizes import Size
@@ -48,10 +49,12 @@ def plain(grid: GridResult) -> GridResult:
 
     Args:
         grid: Any grid.
+
+    Raises:
+        ValueError: There are several, and none of them is plain.
     """
-    if len(grid.precisions) > 1:
-        grid = grid.at(precision=AXES["precision"])
-    return grid.at(truncation=AXES["truncation"]) if len(grid.truncations) > 1 else grid
+    precision, truncation = (pivots.the_one(grid.frame, axis) for axis in AXES)
+    return grid.at(precision=precision, truncation=truncation)
 
 
 def at_the_size_of(grid: GridResult, other: GridResult) -> GridResult:

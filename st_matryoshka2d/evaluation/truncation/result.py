@@ -76,9 +76,14 @@ class TruncationResult:
             path: Ends in `.parquet` or `.json`.
 
         Raises:
+            FileNotFoundError: There is no such file.
             ValueError: It is not such a file, or its scores are not of truncations.
         """
-        return cls(GridResult.load(path))
+        grid = GridResult.load(path)
+        try:
+            return cls(grid)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} is a grid, but not one of truncations: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file, which `GridResult.load` reads as well.
@@ -182,13 +187,14 @@ class TruncationResult:
         Raises:
             ValueError: The full size does not score above 0, so nothing can be relative to it.
         """
+        from st_matryoshka2d.plots.saving import check_ending, save_figure
         from st_matryoshka2d.plots.truncation_curves import truncation_curves
 
+        check_ending(path)
         figure = truncation_curves(
             self._curves(task), self.full.dim, title=title or self._subject(task), model=self.grid.model
         )
-        if path is not None:
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+        save_figure(figure, path)
         return figure
 
     def plot_against(
@@ -212,8 +218,10 @@ class TruncationResult:
         Raises:
             ValueError: The two are of different tasks, have no two names, or a full size does not score above 0.
         """
+        from st_matryoshka2d.plots.saving import check_ending, save_figure
         from st_matryoshka2d.plots.truncation_curves import compared_curves
 
+        check_ending(path)
         names = labels or (self.grid.model, other.grid.model)
         if not all(names) or names[0] == names[1]:
             raise ValueError(f"The two models are called {names[0]!r} and {names[1]!r}; give labels=('one', 'the other').")
@@ -221,8 +229,7 @@ class TruncationResult:
             raise ValueError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
         curves = {name: (one._curves(task), one.full.dim) for name, one in zip(names, (self, other), strict=True)}
         figure = compared_curves(curves, title=self._subject(task))
-        if path is not None:
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+        save_figure(figure, path)
         return figure
 
     def __str__(self) -> str:

@@ -93,10 +93,11 @@ that of the others; 1 constant.
     @staticmethod
     def _drawn(spreads: dict[str, CoordinateSpread], path: str | os.PathLike[str] | None) -> Figure:
         from st_matryoshka2d.plots.coordinate_spread import spread_panels
+        from st_matryoshka2d.plots.saving import check_ending, save_figure
 
+        check_ending(path)
         figure = spread_panels({title: spread.values for title, spread in spreads.items()})
-        if path is not None:
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+        save_figure(figure, path)
         return figure
 
 

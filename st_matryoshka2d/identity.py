@@ -1,4 +1,4 @@
-"""What a model is called in a cache of results: no two models that embed differently may share a name."""
+"""What a model is called in a cache of results, ours or mteb's: two that embed differently never have one identity."""
 
 from __future__ import annotations
 
@@ -6,14 +6,35 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
+import xxhash
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 
-__all__ = ["model_name", "model_revision"]
+from st_matryoshka2d.layers import routes_of
+
+__all__ = ["model_name", "model_revision", "name_apart"]
 
 _TOLD = {"_name_or_path", "transformers_version", "is_matryoshka"}
+
+
+def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
+    """Give a model that was made of another one a name and a revision of its own, where mteb looks for them.
+
+    mteb keeps scores under the card's `model_name`, or `base_model` where there is none, and its `base_model_revision`. A
+    card says of the last that the base model was taken at it, so the commit stays in front of what is added here.
+
+    Args:
+        made: A cut, a rotation or the like, in memory. Its card already has the base model.
+        model: What it was made of.
+        what: Tells the two apart, such as the size of a cut.
+    """
+    card = made.model_card_data
+    commit = (card.base_model_revision or "").partition("+")[0] if card.base_model else ""
+    card.model_name = f"{model_name(model)}-{what}"
+    card.base_model_revision = "+".join(filter(None, [commit, model_revision(made)[:12]]))
 
 
 def model_name(model: SentenceTransformer) -> str:
@@ -42,32 +63,38 @@ def model_revision(model: SentenceTransformer) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # numpy has no bfloat16; a view of the bytes serves every type
-        digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+        # numpy has no bfloat16; a view of the bytes serves every type. xxHash is as fast as memory, which SHA-256 is not
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        digest.update(xxhash.xxh3_128_digest(memoryview(content)))
     digest.update(json.dumps(_settings(model), sort_keys=True, default=str).encode())
     return digest.hexdigest()[:40]
 
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
-    transformer = cast("Any", model[0])
-    config = transformer.model.config.to_dict()
-    # what is only told: where it came from, and how it was trained
-    config = {key: value for key, value in config.items() if key not in _TOLD and not key.startswith("matryoshka_")}
+    routes = {name: route.transformer for name, route in routes_of(model).items()}
     modules = {name: [type(module).__name__, _config(module)] for name, module in model.named_children()}
     return {
-        "config": config,
+        "configs": {name: _settings_of(transformer) for name, transformer in routes.items()},
         "modules": modules,
         "prompts": model.prompts,
         "default_prompt_name": model.default_prompt_name,
         "similarity": str(model.similarity_fn_name),
         "truncate_dim": model.truncate_dim,
         "max_seq_length": model.max_seq_length,
-        "tokenizer": _tokenizer(transformer.tokenizer),
+        "tokenizers": {name: _tokenizer(transformer.tokenizer) for name, transformer in routes.items()},
     }
+
+
+def _settings_of(transformer: Transformer) -> dict[str, Any]:
+    """The config without what is only told: where it came from, and how it was trained."""
+    config = transformer.model.config.to_dict()
+    return {key: value for key, value in config.items() if key not in _TOLD and not key.startswith("matryoshka_")}
 
 
 def _tokenizer(tokenizer: Any) -> Any:
     """All that makes token ids of a text; how long a batch was padded last is no part of it."""
+    if tokenizer is None:
+        return None
     told: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}
     if not tokenizer.is_fast:
         return told | {"vocabulary": sorted(tokenizer.get_vocab().items())}

@@ -1,0 +1,40 @@
+"""Figures to files: known endings only, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.figure import Figure
+
+from st_matryoshka2d.evaluation.grid.files import replace_file
+
+__all__ = ["check_ending", "save_figure"]
+
+
+def check_ending(path: str | os.PathLike[str] | None) -> None:
+    """Refuse a file of unknown format before anything is drawn.
+
+    Args:
+        path: Where the figure is to be saved; None saves nothing.
+
+    Raises:
+        ValueError: Its ending is none that matplotlib knows.
+    """
+    known = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path is not None and Path(path).suffix.lower().removeprefix(".") not in known:
+        raise ValueError(
+            f"The ending of a figure says its format, and must be one of .{', .'.join(known)}; got {os.fspath(path)!r}."
+        )
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str] | None) -> None:
+    """Write a figure, if that is wanted.
+
+    Args:
+        figure: What was drawn.
+        path: Where to save it, with an ending that was checked; None saves nothing.
+    """
+    if path is not None:
+        replace_file(path, lambda part: figure.savefig(part, dpi=200, bbox_inches="tight"))

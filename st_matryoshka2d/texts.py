@@ -1,0 +1,85 @@
+"""What is refused of texts, and of the tokenizer that is to read them, before a model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d.layers import routes_of
+
+__all__ = ["check_text", "check_texts", "naming_a_broken_text", "require_padding"]
+
+
+def check_texts(texts: Iterable[object], name: str = "texts") -> None:
+    """Refuse texts that no tokenizer takes; what is no text at all is left to others.
+
+    Args:
+        texts: What will be embedded.
+        name: How the argument is called.
+
+    Raises:
+        ValueError: A text has half of a surrogate pair.
+    """
+    for place, text in enumerate(texts):
+        check_text(text, f"{name}[{place}]")
+
+
+def check_text(text: object, where: str) -> None:
+    """Refuse a text that no tokenizer, and no file in UTF-8, takes.
+
+    Args:
+        text: Anything; what is no text is left to others.
+        where: Its place, for the message.
+
+    Raises:
+        ValueError: It has half of a surrogate pair.
+    """
+    if not isinstance(text, str):
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(_told(error, where)) from error
+
+
+@contextmanager
+def naming_a_broken_text(task: str) -> Iterator[None]:
+    """Say which text of a task a library could not take.
+
+    Args:
+        task: Name of the task.
+
+    Raises:
+        ValueError: In place of a `UnicodeEncodeError`, which does not show the text.
+    """
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise ValueError(_told(error, task)) from error
+
+
+def require_padding(model: SentenceTransformer) -> None:
+    """Refuse a model that cannot make a batch of texts.
+
+    Args:
+        model: Any pipeline that can be cut.
+
+    Raises:
+        ValueError: Its tokenizer has no padding token.
+    """
+    tokenizers = [route.transformer.tokenizer for route in routes_of(model).values()]
+    if any(tokenizer is not None and tokenizer.pad_token is None for tokenizer in tokenizers):
+        raise ValueError(
+            "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, such as "
+            "`model.tokenizer.pad_token = model.tokenizer.eos_token`, and save the model with it."
+        )
+
+
+def _told(error: UnicodeEncodeError, where: str) -> str:
+    return (
+        f"{where}: character {error.start} of the text {error.object[:80]!r} is half of a surrogate pair, as in a text that "
+        "was read in a wrong encoding or cut within an emoji. Read it again, or replace it: "
+        "text.encode('utf-8', 'replace').decode()."
+    )

@@ -1,0 +1,106 @@
+"""What mteb's own cache takes a cut or a rotation for: for a model of its own."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import mteb
+import pytest
+import torch
+from mteb import ResultCache
+from mteb.models import ModelMeta
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import TruncatedTransformer, load, rotate, truncate
+from tests import families
+from tests.sts_support import LocalSTS
+from tests.test_router import routed
+
+TEXTS = [f"{one} {other}" for one, other in pairwise(families.WORDS)]
+COMMIT = "c" * 40
+
+pytestmark = pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning")
+
+
+def named(model: SentenceTransformer, name: str | None) -> SentenceTransformer:
+    """As it would be if it came from the Hub."""
+    model.model_card_data.base_model = name
+    model.model_card_data.base_model_revision = COMMIT if name else None
+    return model
+
+
+def identity(model: SentenceTransformer) -> tuple[str | None, str | None]:
+    meta = ModelMeta.from_sentence_transformer_model(model, fill_missing=None)  # type: ignore[arg-type]
+    return meta.name, meta.revision
+
+
+def score(model: SentenceTransformer, cache: ResultCache | None) -> float:
+    results = mteb.evaluate(model, LocalSTS(), cache=cache, co2_tracker=False, show_progress_bar=False)
+    return float(results.task_results[0].get_score())
+
+
+@pytest.mark.parametrize("name", ["org/tiny", None])
+def test_mtebs_cache_keeps_the_model_and_what_was_made_of_it_apart(
+    name: str | None, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    cache = ResultCache(tmp_path)
+    other = copy.deepcopy(tiny)
+    with torch.no_grad():
+        other[0].model.embeddings.word_embeddings.weight.normal_()
+    made = [named(tiny, name), truncate(tiny, 1, 8), truncate(tiny, 2), truncate(tiny, dim=8), truncate(other, 1, 8)]
+    rotated = rotate(tiny, TEXTS, ["1L-8d"], steps=20)
+    made += [truncate(rotated, 1, 8), rotated]
+    expected = [score(model, None) for model in made]
+    assert len(set(expected[:-1])) == len(made) - 1, "all differ, but for the rotation at the full width"
+    for _ in range(2):  # written, then read
+        assert [score(model, cache) for model in made] == pytest.approx(expected, abs=1e-5)  # rounded in files
+    assert len(list(tmp_path.rglob("STS13.json"))) == len({identity(model) for model in made}) == len(made)
+
+
+def test_the_name_tells_what_it_was_made_of_and_the_card_keeps_the_base_model(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    named(tiny, "org/tiny")
+    rotated = rotate(tiny, TEXTS, ["2L-8d"], steps=1)
+    cuts = {"org/tiny-1L-8d": truncate(tiny, 1, 8), "org/tiny-rotated-2L-8d": truncate(rotated, 2, 8)}
+    for name, model in {**cuts, "org/tiny-rotated": rotated}.items():
+        told, revision = identity(model)
+        assert told == name
+        assert revision is not None
+        assert revision.startswith(f"{COMMIT}+")
+        model.save_pretrained(str(tmp_path / name))
+        card = (tmp_path / name / "README.md").read_text(encoding="utf-8")
+        assert "base_model: org/tiny\n" in card
+        assert f"\n# {name}\n" in card
+    assert identity(tiny) == ("org/tiny", COMMIT)
+
+
+def test_a_cut_to_the_full_size_is_no_cut(tiny: SentenceTransformer) -> None:
+    assert identity(truncate(named(tiny, "org/tiny"), 4, 32)) == ("org/tiny", COMMIT)
+
+
+def elastic(model: SentenceTransformer) -> SentenceTransformer:
+    model[0] = TruncatedTransformer.from_transformer(model[0])
+    return model
+
+
+MADE: dict[str, Callable[[Any], SentenceTransformer]] = {"plain": lambda model: model, "elastic": elastic}
+MADE["router"] = lambda model: routed(model, shared=False)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_what_is_loaded_is_called_as_what_is_cut(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    MADE[kind](tiny).save_pretrained(str(tmp_path / "tiny"))
+    whole = SentenceTransformer(str(tmp_path / "tiny"), device="cpu", trust_remote_code=True)
+    loaded = load(tmp_path / "tiny", 1, 8, device="cpu", trust_remote_code=True)
+    assert identity(loaded) == identity(truncate(whole, 1, 8)) != identity(whole)
+    if kind == "plain":
+        assert identity(loaded)[0] == "local/tiny-1L-8d"
+        shutil.copytree(tmp_path / "tiny", tmp_path / "elsewhere" / "tiny")
+        assert identity(load(tmp_path / "elsewhere" / "tiny", 1, 8, device="cpu")) == identity(loaded)
+        assert identity(load(tmp_path / "tiny", 4, 32, device="cpu")) == identity(whole)

@@ -1,0 +1,71 @@
+"""Texts and tokenizers that would fail deep in a library: told at the start, by place and by what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import (
+    Size,
+    benchmark_latency,
+    classification_task,
+    encode_sizes,
+    evaluate,
+    retrieval_task,
+    sts_task,
+)
+from tests.sts_support import LocalSTS, quiet
+
+BROKEN = "a \ud83d cat"
+LABELLED = {"text": ["a", "b"], "label": ["x", "y"]}
+
+PLACES: dict[str, tuple[Any, str]] = {
+    "pairs": (lambda: sts_task({"sentence1": ["a", "b"], "sentence2": ["c", BROKEN], "score": [1, 2]}), "row 1, sentence2"),
+    "corpus": (lambda: retrieval_task({"d1": "a", "d2": BROKEN}, {"q": "q"}, {"q": ["d1"]}), "corpus, id 'd2'"),
+    "title": (lambda: retrieval_task({"d": {"title": BROKEN, "text": "a"}}, {"q": "q"}, {"q": ["d"]}), "corpus, id 'd'"),
+    "queries": (lambda: retrieval_task({"d": "a"}, {"q": BROKEN}, {"q": ["d"]}), "queries, id 'q'"),
+    "id": (lambda: retrieval_task({BROKEN: "a"}, {"q": "q"}, {"q": [BROKEN]}), "corpus, row 0"),
+    "text": (lambda: classification_task({**LABELLED, "text": ["a", BROKEN]}, LABELLED), "train, row 1, text"),
+    "label": (lambda: classification_task(LABELLED, {**LABELLED, "label": ["x", BROKEN]}), "test, row 1, label"),
+}
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_half_a_surrogate_pair_in_data_of_ones_own_is_told_with_its_place(what: str) -> None:
+    make, place = PLACES[what]
+    with pytest.raises(ValueError, match=f"{place}: character 2 of the text .* is half of a surrogate pair"):
+        make()
+
+
+def test_half_a_surrogate_pair_is_told_by_encode_sizes(tiny: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match=r"texts\[1\]: character 2 of the text 'a .ud83d cat'"):
+        encode_sizes(tiny, ["a cat", BROKEN], [Size(1, 8)])
+    assert len(encode_sizes(tiny, ["a \U0001f408 cat"], [Size(1, 8)])) == 1, "a whole pair is a character"
+
+
+def test_half_a_surrogate_pair_in_a_task_is_told_with_the_task(tiny: SentenceTransformer) -> None:
+    class Lists(LocalSTS):
+        """Data that is not in Arrow, which would have refused the text before."""
+
+        def load_data(self, *args: Any, **kwargs: Any) -> None:
+            super().load_data()
+            self.dataset["one"]["test"] = Dataset.from_dict({"sentence1": [BROKEN]})  # type: ignore[index]
+
+    with pytest.raises(ValueError, match=r"STS13: character 2 of the text 'a .ud83d cat' is half of a surrogate pair"):
+        quiet(tiny, Lists(), sizes=[Size(1, 8)])
+
+
+def test_a_tokenizer_without_padding_is_told_with_what_to_set(tiny: SentenceTransformer) -> None:
+    tiny.tokenizer.pad_token = None
+    told = r"no padding token.*model\.tokenizer\.pad_token = model\.tokenizer\.eos_token"
+    with pytest.raises(ValueError, match=told):
+        encode_sizes(tiny, ["a cat", "a dog ran"], [Size(1, 8)])
+    with pytest.raises(ValueError, match=told):
+        evaluate(tiny, LocalSTS(), sizes=[Size(1, 8)], show_progress_bar=False)
+    with pytest.raises(ValueError, match=told):
+        benchmark_latency(tiny, 1, rounds=1)
+    tiny.tokenizer.pad_token = "[SEP]"
+    assert len(encode_sizes(tiny, ["a cat", "a dog ran"], [Size(1, 8)])[Size(1, 8)]) == 2

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from st_matryoshka2d.alignment import align as align
     from st_matryoshka2d.elastic import TruncatedTransformer as TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes as encode_sizes
     from st_matryoshka2d.evaluation.evaluate import evaluate as evaluate
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from st_matryoshka2d.model_card.grid import add_grid_to_model_card as add_grid_to_model_card
     from st_matryoshka2d.model_card.sizes import add_sizes_to_model_card as add_sizes_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
-    from st_matryoshka2d.rotation import rotate as rotate
     from st_matryoshka2d.sizes import Size as Size
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
     from st_matryoshka2d.submodel import truncate as truncate
@@ -39,6 +39,7 @@ _HOME = {
     "TruncatedTransformer": "elastic",
     "add_grid_to_model_card": "model_card.grid",
     "add_sizes_to_model_card": "model_card.sizes",
+    "align": "alignment",
     "benchmark_latency": "latency",
     "classification_task": "evaluation.own_data.classification",
     "coordinate_spread": "evaluation.truncation.spread",
@@ -49,7 +50,6 @@ _HOME = {
     "load": "loading",
     "plot_speedup": "plots.speedup",
     "retrieval_task": "evaluation.own_data.retrieval",
-    "rotate": "rotation",
     "sizes_ladder": "sizes",
     "sts_task": "evaluation.own_data.sts",
     "truncate": "submodel",
@@ -63,6 +63,7 @@ __all__ = [
     "TruncatedTransformer",
     "add_grid_to_model_card",
     "add_sizes_to_model_card",
+    "align",
     "benchmark_latency",
     "classification_task",
     "coordinate_spread",
@@ -73,7 +74,6 @@ __all__ = [
     "load",
     "plot_speedup",
     "retrieval_task",
-    "rotate",
     "sizes_ladder",
     "sts_task",
     "truncate",

@@ -43,6 +43,7 @@ _NOT_PER_LAYER = {
     "eos_token_id",
     "pad_token_id",
     "matryoshka_dimensions",
+    "matryoshka_readouts",
     "matryoshka_sizes",
 }
 

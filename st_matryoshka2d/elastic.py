@@ -9,6 +9,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
 from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.readout import AT_DEPTH
 from st_matryoshka2d.sizes import within
 
 __all__ = ["TruncatedTransformer"]
@@ -89,7 +90,7 @@ class TruncatedTransformer(Transformer):
             shallow = copy.copy(self)
             shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
         outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
-        return outputs
+        return outputs if depth == backbone.num_layers else {**outputs, AT_DEPTH: depth}
 
     def __repr__(self) -> str:
         return super().__repr__().replace("Transformer(", "TruncatedTransformer(", 1)

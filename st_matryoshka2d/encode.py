@@ -16,6 +16,7 @@ from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import route_taken, routes_of, split_layers
+from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.submodel import pipeline_at_depth
 from st_matryoshka2d.texts import check_texts, require_padding
@@ -31,19 +32,22 @@ class EveryLayer(SentenceTransformer):
 
     depths: Sequence[int]
     backbones: dict[str, Backbone]
+    normalize: bool
 
     @classmethod
-    def of(cls, model: SentenceTransformer, depths: Iterable[int]) -> EveryLayer:
+    def of(cls, model: SentenceTransformer, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
         """The model's layers up to the deepest wanted, in its memory.
 
         Args:
             model: The full pipeline.
             depths: Layers wanted, each 1..N.
+            normalize: Whether `Normalize` modules at the end of the pipeline are run.
         """
         wanted = sorted(set(depths))
+        require_readouts(model, model.config, wanted)
         require_padding(model)
-        every = pipeline_at_depth(model, wanted[-1], cls)  # which proves that depth
-        every.depths = wanted
+        every = pipeline_at_depth(model, wanted[-1], cls, with_readouts=True)  # which proves that depth
+        every.depths, every.normalize = wanted, normalize
         every.backbones = {}
         for name, route in routes_of(model).items():
             backbone = find_backbone(route.transformer.model)
@@ -57,7 +61,8 @@ class EveryLayer(SentenceTransformer):
         name = route_taken(self, input)
         with hidden_states(routes_of(self)[name].transformer.model):
             outputs = super().forward(dict(input), **kwargs)  # modules write what they make into what they are given
-        by_layer = split_layers(self, outputs, self.depths, self.backbones[name], route=name, **kwargs)
+        backbone = self.backbones[name]
+        by_layer = split_layers(self, outputs, self.depths, backbone, route=name, normalize=self.normalize, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
         del outputs["all_layer_embeddings"]  # large, and nobody asked
         return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}

@@ -27,7 +27,7 @@ def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: obje
     card says of the last that the base model was taken at it, so the commit stays in front of what is added here.
 
     Args:
-        made: A cut, a rotation or the like, in memory. Its card already has the base model.
+        made: A cut, an aligned model or the like, in memory. Its card already has the base model.
         model: What it was made of.
         what: Tells the two apart, such as the size of a cut.
     """

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import WeightedLayerPool
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import Backbone, hidden_states
+from st_matryoshka2d.readout import AT_DEPTH
 
 __all__ = [
     "Route",
@@ -201,7 +202,8 @@ def split_layers(
         else:
             model = whole.transformer.model
             state = rest["token_embeddings"] if last else backbone.finish(model, states[num_layers])
-            by_layer[num_layers] = SentenceTransformer.forward(head, {**rest, "token_embeddings": state}, **kwargs)
+            given: dict[str, Any] = {**rest, "token_embeddings": state, AT_DEPTH: num_layers}
+            by_layer[num_layers] = SentenceTransformer.forward(head, given, **kwargs)
     return by_layer
 
 

@@ -22,15 +22,17 @@ from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.fetch import fetch_piece, piece_folder
 from st_matryoshka2d.pieces.opening import opened, within_reach
 from st_matryoshka2d.pieces.plan import NamesUnknownError
+from st_matryoshka2d.pieces.readouts import add_readouts, replace_module
 from st_matryoshka2d.pieces.remote import RangesRefusedError
 from st_matryoshka2d.pieces.safe_files import require_safetensors
 from st_matryoshka2d.pieces.shapes import depth_of
 from st_matryoshka2d.pieces.whole_files import transformer_folders
+from st_matryoshka2d.readout import Readout, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, positive_int, within
-from st_matryoshka2d.submodel import cut_to, narrow, require_one
+from st_matryoshka2d.submodel import cut_to, narrow
 from st_matryoshka2d.trained import warn_if_untrained
 
-__all__ = ["load"]
+__all__ = ["load", "read_readouts"]
 
 # Keywords of `from_pretrained` by which the weights come from elsewhere than the checkpoint's own safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
@@ -54,13 +56,14 @@ def load(
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
             `TruncatedTransformer` is read whole and then cut.
         num_layers: Transformer layers to keep, 1..N; None for all.
-        dim: Dimensions to keep, 1..D; None for all.
+        dim: Dimensions to keep, 1..D; None for all. Without either, the whole model comes, an aligned one with the readouts
+            of all its depths.
         allow_bin: Where there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
         **kwargs: Keywords of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: Neither number is given, one is out of range, the architecture cannot be cut exactly, or the checkpoint
+        ValueError: A number is out of range, the architecture cannot be cut exactly, or the checkpoint
             is broken, lacks weights that the cut needs, or has no safetensors file.
         FileNotFoundError: A path to no folder, or weights that are not in the cache where the Hub is not in reach.
 
@@ -69,7 +72,6 @@ def load(
         >>> small.config.num_hidden_layers
         3
     """
-    require_one(num_layers, dim)
     for number, name in ((num_layers, "num_layers"), (dim, "dim")):
         if number is not None:
             positive_int(number, name)  # how large the model is shows only later
@@ -80,18 +82,8 @@ def load(
     elif not _brings_other_weights(kwargs):
         checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
-    is_code = bool(kwargs.get("trust_remote_code"))
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        if not _brings_other_weights(kwargs):
-            configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
-            check_weights(checkpoint, configs, None, is_code)
-        whole = assembled(checkpoint, **kwargs)
-        small = cut_to(whole, num_layers, dim)
-        size, full = full_size(small), full_size(whole)
-        if size != full:
-            name_apart(small, whole, size)
-        warn_if_untrained(whole.config, size, full)
-        return small
+        return _cut_whole(checkpoint, num_layers, dim, kwargs)
     full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(full_config, checkpoint.name)
     keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
@@ -102,10 +94,13 @@ def load(
     kwargs["config_kwargs"] = {**(kwargs.get("config_kwargs") or {}), **overrides}
     if not _brings_other_weights(kwargs):
         source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
-        check_weights(source, dict.fromkeys(transformer_folders(source), config), keep, is_code)
+        check_weights(
+            source, dict.fromkeys(transformer_folders(source), config), keep, bool(kwargs.get("trust_remote_code"))
+        )
     with _upper_layers_unmentioned():
         model = _pipeline(checkpoint, piece, kwargs)
     check_loaded(transformer_of(model).model, full_config)
+    read_readouts(model, checkpoint, full_config, keep)
     full = Size(depth, full_size(model).dim)
     narrow(model, dim, full_config, checkpoint.name if checkpoint.commit else None)
     warn_if_untrained(full_config, full_size(model), full)
@@ -113,6 +108,50 @@ def load(
         replace_card(model)  # what was read tells of the whole model; saving writes a new card
         name_apart(model, model, full_size(model))
     return model
+
+
+def _cut_whole(
+    checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
+) -> SentenceTransformer:
+    """A model that does not start with a plain Transformer: all of it is loaded, and then cut."""
+    configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
+    if not _brings_other_weights(kwargs):
+        check_weights(checkpoint, configs, None, bool(kwargs.get("trust_remote_code")))
+    whole = assembled(checkpoint, **kwargs)
+    read_readouts(whole, checkpoint, whole.config, full_size(whole).num_layers)
+    if num_layers is None and dim is None:
+        return whole
+    small = cut_to(whole, num_layers, dim)
+    size, full = full_size(small), full_size(whole)
+    if size != full:
+        name_apart(small, whole, size)
+    warn_if_untrained(whole.config, size, full)
+    return small
+
+
+def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
+    """Give what was loaded of an aligned model the readout of its depth, or those of all depths if it has all layers.
+
+    Args:
+        model: What sentence-transformers loaded; any model.
+        checkpoint: Where it is from.
+        full_config: Of the whole model.
+        num_layers: Layers that were loaded.
+
+    Raises:
+        ValueError: A readout is missing, broken or of another model.
+    """
+    depths = getattr(full_config, "matryoshka_readouts", None) or []
+    if not depths:
+        require_readouts(model, full_config, [num_layers])
+    elif num_layers == full_config.num_hidden_layers:
+        add_readouts(model, checkpoint, depths)
+    elif num_layers in depths:
+        add_readouts(model, checkpoint, [num_layers])
+        readout = next(module for module in model.modules() if isinstance(module, Readout))
+        replace_module(model, readout, readout.cut(num_layers).plain())
+    else:
+        require_readouts(model, full_config, [num_layers])
 
 
 def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,10 +19,11 @@ from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.model_card.inherited import inherit_card
+from st_matryoshka2d.readout import Readout, declare_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, within
 from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
-__all__ = ["cut_to", "narrow", "pipeline_at_depth", "require_one", "truncate", "with_modules"]
+__all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "require_one", "truncate", "with_modules"]
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
@@ -82,6 +83,7 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     require_one(num_layers, dim)
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    require_readouts(model, model.config, [depth])
     if dim is not None:
         within(dim, full.dim, "dim")
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
@@ -90,17 +92,26 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     return narrow(cut, dim, model.config, _name(model))
 
 
-def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pipeline]) -> Pipeline:
+def pipeline_at_depth(
+    model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, with_readouts: bool = False
+) -> Pipeline:
     """The pipeline over fewer layers, as a plain `SentenceTransformer` or a subclass, in the same memory.
 
     Args:
         model: The full pipeline.
         num_layers: Layers to keep.
         cls: What to make.
+        with_readouts: Whether an aligned model keeps the readouts of the depths below, and not that of this one alone.
     """
     (name, first), *head = model.named_children()
-    start = _first_at_depth(first, num_layers)
-    return with_modules(model, {name: start, **{path: share_memory(module) for path, module in head}}, cls)
+
+    def at_depth(module: nn.Module) -> nn.Module:
+        if isinstance(module, Readout) and num_layers < module.num_layers:
+            module = module.cut(num_layers) if with_readouts else module.cut(num_layers).plain()
+        return share_memory(module)
+
+    start = _first_at_depth(first, num_layers, at_depth)
+    return with_modules(model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
 
 
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Pipeline]) -> Pipeline:
@@ -125,7 +136,7 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
     return made
 
 
-def _first_at_depth(first: Any, num_layers: int) -> nn.Module:
+def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module], nn.Module]) -> nn.Module:
     if isinstance(first, TruncatedTransformer):
         return first.to_transformer(num_layers)
     if not isinstance(first, Router):
@@ -135,12 +146,12 @@ def _first_at_depth(first: Any, num_layers: int) -> nn.Module:
     for name, way in first.sub_modules.items():
         (place, start), *rest = way.named_children()
         if start not in cuts:
-            cuts[start] = _first_at_depth(start, num_layers)
-        routes[name] = _like(way, {place: cuts[start], **{path: share_memory(module) for path, module in rest}})
-    return _like(first, {"sub_modules": _like(first.sub_modules, routes)})
+            cuts[start] = _first_at_depth(start, num_layers, at_depth)
+        routes[name] = like(way, {place: cuts[start], **{path: at_depth(module) for path, module in rest}})
+    return like(first, {"sub_modules": like(first.sub_modules, routes)})
 
 
-def _like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
+def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
     """A copy of a container, its settings and its mode, around other modules."""
     made = copy.copy(container)
     made._modules = dict(modules)
@@ -183,13 +194,15 @@ def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str
         config = route.transformer.model.config
         declare_dims(config, [*(trained for trained in declared_dims(original) if trained < kept), kept])
         declare_cut(config, Size(depth, kept), original, full, name)
+        if getattr(original, "matryoshka_readouts", None) and depth < full.num_layers:
+            declare_readouts(config, [])
     return model
 
 
 def _name(model: SentenceTransformer) -> str | None:
     """Id on the Hub, if the model has one: what was changed in memory is no longer what it was loaded from."""
     card = model.model_card_data
-    origin = None if {"generated_from_trainer", "rotated"} & set(card.tags) else getattr(model.config, "name_or_path", None)
+    origin = None if {"generated_from_trainer", "aligned"} & set(card.tags) else getattr(model.config, "name_or_path", None)
     for known in (card.model_id, origin):
         if known and re.fullmatch(r"[\w.-]+/[\w.-]+", known) and not Path(known).exists():
             return str(known)

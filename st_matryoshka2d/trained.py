@@ -12,9 +12,9 @@ from typing import Any
 
 from st_matryoshka2d.sizes import Size, sizes_product
 
-__all__ = ["ROTATE", "declare_cut", "declare_training", "layers_by_dims", "nearest", "trained_sizes", "warn_if_untrained"]
+__all__ = ["ALIGN", "declare_cut", "declare_training", "layers_by_dims", "nearest", "trained_sizes", "warn_if_untrained"]
 
-ROTATE = "rotate"  # what stands for a rotation where a loss is named
+ALIGN = "align"  # what stands for an alignment where a loss is named
 
 _LISTED = 64  # more sizes than these are written as layers and dims, where most are all pairs of some
 
@@ -101,11 +101,11 @@ def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
     if not trained or size == full or size in trained:
         return
     sides = [f"{each} ({'smaller' if each < size else 'larger'})" for each in nearest(size, trained)]
-    how = "rotated for" if getattr(original, "matryoshka_loss", None) == ROTATE else "trained at"
+    how = "aligned for" if getattr(original, "matryoshka_loss", None) == ALIGN else "trained at"
     warnings.warn(
         f"This model was not {how} {size}, and may be much worse there than where it was. The nearest sizes that it was "
         f"{how}: {', '.join(sides)}. `evaluate` says what {size} scores; to make it better, name it in the `sizes` of the "
-        "loss or of `rotate`.",
+        "loss or of `align`.",
         UserWarning,
         stacklevel=3,
     )

@@ -8,12 +8,12 @@ import typer
 
 from st_matryoshka2d import __version__
 from st_matryoshka2d.cli.command import Command
+from st_matryoshka2d.cli.align import align
 from st_matryoshka2d.cli.compare import compare
 from st_matryoshka2d.cli.grid import grid
 from st_matryoshka2d.cli.info import info
 from st_matryoshka2d.cli.latency import latency
 from st_matryoshka2d.cli.recommend import recommend
-from st_matryoshka2d.cli.rotate import rotate
 from st_matryoshka2d.cli.truncate import truncate
 
 __all__ = ["app"]
@@ -34,8 +34,8 @@ def about(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Sentence-embedding models that can be cut in depth and in width: score, rotate, choose a size, cut."""
+    """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""
 
 
-for command in (info, grid, rotate, latency, recommend, compare, truncate):
+for command in (info, align, grid, latency, recommend, compare, truncate):
     app.command(cls=Command)(command)

@@ -57,11 +57,14 @@ def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
     """
     from sentence_transformers import SentenceTransformer
 
+    from st_matryoshka2d.loading import read_readouts
     from st_matryoshka2d.pieces.opening import opened, within_reach
 
     with fetching(name, kwargs.get("revision")):
         checkpoint, kwargs = within_reach(*opened(name, kwargs), None)
-        return SentenceTransformer(checkpoint.name, **kwargs)
+        model = SentenceTransformer(checkpoint.name, **kwargs)
+        read_readouts(model, checkpoint, model.config, getattr(model.config, "num_hidden_layers", 0))
+        return model
 
 
 @contextmanager

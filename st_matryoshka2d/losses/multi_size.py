@@ -33,6 +33,7 @@ from st_matryoshka2d.losses.parts import Parts
 from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
+from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.trained import declare_training
 
@@ -141,6 +142,7 @@ class MultiSizeLoss(nn.Module):
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         if not set(depths) <= set(range(1, self.full.num_layers + 1)):
             raise ValueError(f"The terms read layers {depths}, the model has layers 1 to {self.full.num_layers}.")
+        require_readouts(model, model.config, depths)
         for name, route in routes.items():
             check_depths(route.transformer.model, self.backbones[name], depths)
         if self.full not in self.sampler.candidates:

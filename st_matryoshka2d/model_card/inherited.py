@@ -22,7 +22,7 @@ def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
     """Give a model the card of the one it was made of: its license, data, settings of training and papers; not its scores.
 
     Args:
-        made: A cut or a rotation, in memory.
+        made: A cut or an aligned model, in memory.
         model: What it was made of.
     """
     for name in _INHERITED:
@@ -42,7 +42,7 @@ def replace_card(model: SentenceTransformer) -> None:
 
 def _take_origin(made: SentenceTransformer, text: str | None) -> None:
     """Take from a card that was read what is not known otherwise: sentence-transformers keeps it as text alone."""
-    said = _metadata(text or "")
+    said = _metadata(text)
     data = made.model_card_data
     data.language = data.language or _texts(said.get("language"))
     data.license = data.license or next(iter(_texts(said.get("license"))), None)
@@ -50,8 +50,10 @@ def _take_origin(made: SentenceTransformer, text: str | None) -> None:
     data.base_model = data.base_model or next(iter(_texts(said.get("base_model"))), None)
 
 
-def _metadata(text: str) -> dict[str, Any]:
+def _metadata(text: str | None) -> dict[str, Any]:
     """What stands at the head of a card; nothing where that cannot be read, since a card is no part of the model."""
+    if not text:
+        return {}
     try:
         card: Any = RepoCard(text, ignore_metadata_errors=True)
     except Exception:

@@ -10,7 +10,7 @@ from typing import Any
 from st_matryoshka2d.model_card.section import called, card_of, write_section
 from st_matryoshka2d.pieces.checkpoint import Checkpoint
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.trained import ROTATE, layers_by_dims, trained_sizes
+from st_matryoshka2d.trained import ALIGN, layers_by_dims, trained_sizes
 
 __all__ = ["add_sizes_to_model_card"]
 
@@ -105,10 +105,10 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
     by = f"`{loss}`" + (f" ([paper]({paper}))" if paper else "")
     if not sizes:
         return f"The whole was trained by {by}, at no size that is within this one."
-    if loss == ROTATE:
+    if loss == ALIGN:
         if is_cut:
-            return "Of the sizes for which the embeddings of the whole were rotated, these are within it:"
-        return "This model can be cut in layers and in dimensions. Its embeddings were rotated for these sizes:"
+            return "Of the sizes for which the whole model was aligned, these are within it:"
+        return "This model can be cut in layers and in dimensions. It was aligned for these sizes, without training:"
     what = "Of the sizes at which the whole was" if is_cut else "This model can be cut in layers and in dimensions. It was"
     end = ", these are within it:" if is_cut else " at these sizes:"
     return f"{what} trained by {by}{end}"

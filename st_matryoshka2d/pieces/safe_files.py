@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from st_matryoshka2d.pieces.checkpoint import INDEX, PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.shards import require_inside
+from st_matryoshka2d.readout import readout_file
 
 __all__ = ["has_weights", "require_safetensors", "small_files"]
 
@@ -62,7 +63,8 @@ def small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
         suffix = PurePosixPath(path).suffix
         folder = next((head for head in heads if _is_below(path, head)), None)
         if folder is not None:
-            return suffix in _SMALL or suffix == ".safetensors" or (_is_pickle(path) and folder in bins)
+            is_readout = PurePosixPath(path).match(readout_file("*"))  # of which only one is needed, and fetched later
+            return suffix in _SMALL or (suffix == ".safetensors" and not is_readout) or (_is_pickle(path) and folder in bins)
         beside = _is_in(path, "") or _is_below(path, checkpoint.transformer) or path.startswith("additional_chat_templates/")
         return beside and suffix in _SMALL and path != checkpoint.within_transformer(INDEX)
 

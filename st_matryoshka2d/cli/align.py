@@ -1,4 +1,4 @@
-"""`rotate`: make small sizes of a model good without training it."""
+"""`align`: make every size of a model good, and all of them comparable, without training it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from st_matryoshka2d.cli.tables import table_of_sizes
 from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["rotate"]
+__all__ = ["align"]
 
 
-def rotate(
+def align(
     model: options.Model,
     texts: Annotated[Path, texts_option("Texts like those that will be embedded, some thousands")],
     columns: Columns = None,
-    max_texts: Annotated[int, typer.Option(help="If there are more, so many are drawn.", min=3)] = 10_000,
+    max_texts: Annotated[int, typer.Option(help="If there are more, so many are drawn.", min=3)] = 20_000,
     sizes: Annotated[
         list[Size] | None,
         typer.Option(
@@ -41,7 +41,7 @@ def rotate(
     token: options.Token = None,
     as_json: options.AsJson = False,
 ) -> Answer:
-    """Turn a model's embeddings so that the first coordinates are worth most; nothing changes at the full width."""
+    """Give every depth of a model a readout into the space of the whole model; the full size stays as it is."""
     check_columns(texts, columns)
     saving.check_places(out, push, private, token)
     sample = drawn_texts(texts_in(texts, columns).drop_duplicates(), max_texts)
@@ -51,11 +51,11 @@ def rotate(
     from st_matryoshka2d.trained import trained_sizes
 
     whole = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
-    rotated = st_matryoshka2d.rotate(whole, sample, sizes or None, batch_size=batch_size, show_progress_bar=True)
-    declared = trained_sizes(rotated.config)
-    places = saving.saved(rotated, out, push, private, token)
+    aligned = st_matryoshka2d.align(whole, sample, sizes or None, batch_size=batch_size, show_progress_bar=True)
+    declared = trained_sizes(aligned.config)
+    places = saving.saved(aligned, out, push, private, token)
     return Answer(
-        [f"Rotated, from {len(sample):,} texts, for", "", table_of_sizes(declared), "", *saving.told(places)],
+        [f"Aligned, from {len(sample):,} texts, for", "", table_of_sizes(declared), "", *saving.told(places)],
         {"texts": len(sample), "sizes": list(map(str, declared)), **places},
         as_json,
     )

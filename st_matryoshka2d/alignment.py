@@ -1,0 +1,293 @@
+"""Alignment: every depth of a model speaks the language of the whole, without labels and without training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from st_matryoshka2d.backbone import share_memory
+from st_matryoshka2d.dims import declare_dims, declared_dims
+from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.identity import name_apart
+from st_matryoshka2d.layers import routes_of, trailing_normalize
+from st_matryoshka2d.model_card.inherited import inherit_card
+from st_matryoshka2d.readout import Readout, declare_readouts, linear_of
+from st_matryoshka2d.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
+from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
+from st_matryoshka2d.submodel import like, with_modules
+from st_matryoshka2d.texts import check_text
+from st_matryoshka2d.trained import ALIGN, declare_training
+
+__all__ = ["align"]
+
+_CHUNK = 1024  # texts embedded before the sums are brought up to date
+_HELD_OUT = 0.1  # of the texts, to choose the strength of the regression
+_SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, unless that takes more than
+_SAMPLE_BYTES = 2**30
+
+
+def align(
+    model: SentenceTransformer,
+    texts: Iterable[str],
+    sizes: Sequence[Size | str] | None = None,
+    *,
+    steps: int = 300,
+    batch_size: int = 32,
+    show_progress_bar: bool = False,
+) -> SentenceTransformer:
+    r"""Give every depth of a model a readout: an affine map into the space of the whole model. No labels, no training.
+
+    .. math:: z^n = M_n h^n + b_n, \quad M_n = R A_n, \quad M_N = R
+
+    with h^n the embedding of a text after n of N layers, A_n and b_n the ridge regression from h^n to h^N, and R one
+    rotation for all depths. Then each M_n is refined for small dims (see `readout_fit`).
+
+    Afterwards any two sizes can be compared, up to the narrower one's dims: what 3 layers embed can search what
+    the whole model has indexed. Sizes with few layers or few dims score far better than before. At the full size all
+    similarities stay as they are.
+
+    Each text goes through the model once. `truncate`, `load`, `encode_sizes`, `evaluate`, the losses and everything else use
+    the readout of their depth. To align a model that is aligned puts the new maps behind the old ones: do so after training.
+
+    Args:
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth. It
+            is not changed; the result shares its weights' memory. Have it in float32: half precision rounds the rotation,
+            and moves cosines at the full size by up to 0.01.
+        texts: Texts like those that will be embedded, 10,000 or so: a list, a column of a `datasets.Dataset`, or a
+            generator, which is read in chunks. The regression uses all of them, the refinement 20,000 drawn at random.
+        sizes: What to refine for, such as `["3L-64d"]`; None for all layers, each with 8, 16, 32, ... dims, which
+            `evaluate` scores. Every depth gets a readout in any case.
+        steps: Of the refinement, for each depth; 0 for none.
+        batch_size: Texts in a batch of the model.
+        show_progress_bar: Show one for the texts, and one for the refinement.
+
+    Returns:
+        A `SentenceTransformer` with one module more, in front of the final `Normalize`. Saved, it loads with plain
+        sentence-transformers, which sees a `Dense` and the full size; `load` brings the readouts. Vectors that the model
+        made before can be compared with those it makes now after one product: `vectors @ aligned[-2].linear.weight.T`.
+
+    Raises:
+        TypeError: `texts` is not made of strings, or the model is not a `SentenceTransformer`.
+        ValueError: There are not even three different texts, the model has a `truncate_dim`, its embeddings are not
+            finite, or a `Router` is followed by more than a `Normalize`.
+
+    References:
+        - Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to Conclusions, https://arxiv.org/abs/2303.09435: affine
+          maps from a layer to the last, in language models.
+        - LEAF, https://arxiv.org/abs/2509.12539: a small model for queries in the space of a large one for documents.
+
+    Example:
+        >>> texts = [f"{n} cats and {n % 7} dogs" for n in range(40)]
+        >>> aligned = align(model, texts, steps=5)
+        >>> small = truncate(aligned, num_layers=3)
+        >>> queries, documents = small.encode(texts[:2]), aligned.encode(texts[:2])
+        >>> model.similarity(queries, documents).argmax(dim=1)
+        tensor([0, 1])
+    """
+    # A caller's no_grad or inference_mode would otherwise show in the refinement, and in the weights.
+    with torch.inference_mode(False), torch.enable_grad():
+        dims = _dims_by_depth(model, sizes)
+        if steps != 0:
+            positive_int(steps, "steps")
+        _check_modules(model)
+        gathered = _gather(model, _different(texts), batch_size, show_progress_bar)
+        readouts = _fitted(model, gathered, dims, steps, show_progress_bar)
+        return _declared(_placed(model, readouts), model, dims)
+
+
+@dataclass
+class _Gathered:
+    """What one route makes of the texts: sums over all of them, and the embeddings of some, (texts, layers, D)."""
+
+    num_layers: int
+    dim: int
+    fitted: list[Sums] = field(init=False)
+    held_out: list[Sums] = field(init=False)
+    sample: Float[Tensor, "texts layers dim"] = field(init=False)
+    keys: Float[Tensor, " texts"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fitted, self.held_out = ([Sums(self.dim) for _ in range(self.num_layers)] for _ in range(2))
+        self.sample, self.keys = torch.empty(0, self.num_layers, self.dim), torch.empty(0)
+
+    def add(self, embeddings: Float[Tensor, "texts layers dim"], unit: bool, draw: torch.Generator) -> None:
+        """Count a chunk of texts in, and draw those that are kept."""
+        if not embeddings.isfinite().all():
+            raise ValueError("The model's embeddings of the texts are not all finite.")
+        whole = embeddings[:, -1]
+        whole = nn.functional.normalize(whole, dim=1) if unit else whole
+        held_out = torch.rand(len(embeddings), generator=draw) < _HELD_OUT
+        for layer in range(self.num_layers):
+            self.held_out[layer].add(embeddings[held_out, layer], whole[held_out])
+            self.fitted[layer].add(embeddings[~held_out, layer], whole[~held_out])
+        keys = torch.cat([self.keys, torch.rand(len(embeddings), generator=draw)])
+        room = max(1000, min(_SAMPLE, _SAMPLE_BYTES // (4 * self.num_layers * self.dim)))
+        kept = keys.argsort()[:room].sort().values
+        self.sample, self.keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
+
+
+def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | None) -> dict[int, list[int]]:
+    """For each depth below the whole model's the dims that its readout is refined for."""
+    routes_of(model)
+    if model.truncate_dim is not None:
+        raise ValueError(
+            f"The model has truncate_dim={model.truncate_dim}: readouts map to all dims of the whole model. "
+            "Align it with truncate_dim = None, and cut it afterwards."
+        )
+    full = full_size(model)
+    every = sizes_product(range(1, full.num_layers + 1), mrl_dims(full.dim))
+    wanted = every if sizes is None else validate_sizes(sizes, full)
+    below = [size for size in wanted if size.num_layers < full.num_layers and size.dim < full.dim]
+    return {depth: [size.dim for size in below if size.num_layers == depth] for depth in range(1, full.num_layers)}
+
+
+def _different(texts: Iterable[str]) -> Iterator[str]:
+    """Each text once; anything but a text is refused where it comes."""
+    if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # a table would be read as its columns' names
+        raise TypeError(f"texts must be a list of texts, such as one column of a table; got a {type(texts).__name__}.")
+    seen: set[int] = set()
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts must be strings, but number {place} is {text!r} ({type(text).__name__}).")
+        check_text(text, f"texts[{place}]")
+        if (mark := hash(text)) not in seen:
+            seen.add(mark)
+            yield text
+
+
+def _gather(
+    model: SentenceTransformer, texts: Iterator[str], batch_size: int, show_progress_bar: bool
+) -> dict[str, _Gathered]:
+    """Every text through the model once, by each of its routes."""
+    full = full_size(model)
+    every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
+    unit = bool(trailing_normalize(model))
+    gathered = {name: _Gathered(full.num_layers, full.dim) for name in routes_of(model)}
+    draws = {name: torch.Generator().manual_seed(0) for name in gathered}
+    count = 0
+    with tqdm(desc="Texts", unit=" texts", disable=not show_progress_bar) as bar:
+        while chunk := list(islice(texts, _CHUNK)):
+            for name, route in gathered.items():
+                task: dict[str, Any] = {"task": name} if name else {}
+                embeddings = every.encode(
+                    chunk, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **task
+                )
+                # A copy, because what was made in inference mode cannot be differentiated.
+                route.add(embeddings.float().cpu().clone().unflatten(1, (full.num_layers, full.dim)), unit, draws[name])
+            count += len(chunk)
+            bar.update(len(chunk))
+    if count < 3:
+        raise ValueError(f"Alignment needs at least 3 different texts, better some thousand; got {count}.")
+    return gathered
+
+
+def _fitted(
+    model: SentenceTransformer,
+    gathered: Mapping[str, _Gathered],
+    dims: Mapping[int, list[int]],
+    steps: int,
+    show_progress_bar: bool,
+) -> dict[str, dict[int, Affine]]:
+    """By route and depth, the whole model's own depth included."""
+    device = model.device if model.device.type == "cuda" else torch.device("cpu")
+    regressed = {name: _regressed(route) for name, route in gathered.items()}
+    turn = shared_rotation(torch.stack([spread for _, spread in regressed.values()]).sum(0)).float()
+    made: dict[str, dict[int, Affine]] = {}
+    for name, route in gathered.items():
+        whole = route.sample[:, -1] @ turn.T
+        states = {depth: route.sample[:, depth - 1] for depth in dims}
+        unit = nn.functional.normalize(whole, dim=1) if trailing_normalize(model) else whole
+        start = {
+            depth: damped(
+                readout.then(turn), (route.fitted[depth - 1] + route.held_out[depth - 1]).centred()[0], unit.var(0)
+            )
+            for depth, readout in regressed[name][0].items()
+        }
+        small = refined(start, states, whole, dims if steps else {}, steps, device, show_progress_bar)
+        length = whole.norm(dim=1).mean()  # a prediction is shorter than what it predicts
+        scaled = {
+            depth: readout.times(float(length / readout(states[depth]).norm(dim=1).mean()))
+            for depth, readout in small.items()
+        }
+        made[name] = {**scaled, route.num_layers: Affine(turn, torch.zeros(route.dim))}
+    return made
+
+
+def _regressed(route: _Gathered) -> tuple[dict[int, Affine], Tensor]:
+    """The readouts below the whole depth, and the covariance of all that they predict; without any, of the whole."""
+    sums = [fitted + held_out for fitted, held_out in zip(route.fitted, route.held_out, strict=True)]
+    readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}
+    slopes = {n: readout.weight.double() for n, readout in readouts.items()}
+    slopes = slopes or {1: torch.eye(route.dim, dtype=torch.float64)}
+    return readouts, torch.stack([slope @ sums[n - 1].centred()[0] @ slope.T for n, slope in slopes.items()]).sum(0)
+
+
+def _check_modules(model: SentenceTransformer) -> None:
+    first, *after = model.children()
+    if isinstance(first, Router) and any(not isinstance(module, Normalize) for module in after):
+        raise ValueError(
+            f"The Router is followed by {[type(module).__name__ for module in after]}, which would come after the readouts "
+            "of its routes. Put these modules at the end of each route; a Normalize may stay where it is."
+        )
+
+
+def _placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affine]]) -> SentenceTransformer:
+    """The pipeline with its readouts, in the memory of the model."""
+    first = next(model.children())
+    dtype = model.dtype or torch.float32
+    if not isinstance(first, Router):
+        return with_modules(model, _with_readout(model, readouts[""], dtype), SentenceTransformer)
+    ways = {name: like(way, _with_readout(way, readouts[name], dtype)) for name, way in first.sub_modules.named_children()}
+    (name, _), *after = model.named_children()
+    router = like(first, {"sub_modules": like(first.sub_modules, ways)})
+    return with_modules(model, {name: router, **{path: share_memory(module) for path, module in after}}, SentenceTransformer)
+
+
+def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.dtype) -> dict[str, nn.Module]:
+    """The modules of a way with a readout at its end, in front of `Normalize`; behind the one that is there already."""
+    *modules, (place, last) = [(name, share_memory(module)) for name, module in way.named_children()]
+    tail = [last] if isinstance(last, Normalize) else []
+    if not tail:
+        modules.append((place, last))
+    total = max(readouts)
+    before = modules[-1][1]
+    if isinstance(before, Readout):
+        place, readouts = modules.pop()[0], {n: readout.after(before.at(n)) for n, readout in readouts.items()}
+    elif not tail:
+        place = str(len(modules))
+    linears = {n: linear_of(readout.weight.to(dtype), readout.bias.to(dtype)) for n, readout in readouts.items()}
+    device = next(way.parameters()).device
+    readout = Readout(total, linears.pop(total), linears).to(device).train(before.training)
+    named = {**dict(modules), place: readout}
+    return named | ({str(len(named)): tail[0]} if tail else {})
+
+
+def _declared(
+    aligned: SentenceTransformer, model: SentenceTransformer, dims: Mapping[int, list[int]]
+) -> SentenceTransformer:
+    """What the aligned model tells of itself: its readouts, its sizes, and a name of its own."""
+    inherit_card(aligned, model)
+    aligned.model_card_data.add_tags("aligned")
+    full = full_size(model)
+    fine = [Size(depth, dim) for depth, row in dims.items() for dim in [*row, full.dim]]
+    narrow = [Size(full.num_layers, dim) for dim in sorted({size.dim for size in fine} - {full.dim})]
+    before = getattr(model.config, "matryoshka_loss", None) or ALIGN
+    trained_by = before.removesuffix(ALIGN).removesuffix(", ")
+    for route in routes_of(aligned).values():
+        config: Any = route.transformer.model.config
+        declare_dims(config, {*declared_dims(config), *(size.dim for size in fine), full.dim})
+        declare_readouts(config, dims)
+        if before == ALIGN:
+            config.matryoshka_sizes = []  # what was aligned for them is turned away
+        declare_training(config, [*fine, *narrow, full], f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
+    name_apart(aligned, model, "aligned")
+    return aligned

@@ -1,0 +1,236 @@
+"""The readout: one affine map for each depth, into the space of the whole model."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from sentence_transformers.base.modules import Dense
+from torch import Tensor, nn
+
+__all__ = [
+    "AT_DEPTH",
+    "Readout",
+    "declare_readouts",
+    "fingerprint",
+    "linear_of",
+    "read_readouts",
+    "readout_file",
+    "require_readouts",
+]
+
+AT_DEPTH = "num_layers"  # by this name the features say how many layers made the token embeddings; without it, all did
+
+
+def readout_file(num_layers: int | str) -> str:
+    """What the file of one depth is called: it holds what the `model.safetensors` of a cut's `Dense` holds."""
+    return f"readout-{num_layers}L.safetensors"
+
+
+class Readout(Dense):
+    r"""A `Dense` that knows one affine map for each depth, and applies that of the depth that the features come from.
+
+    .. math:: z = M_n h_n + b_n
+
+    For the whole model, n = N, it is nothing but its `linear`. Checkpoints call it `Dense`, so that plain
+    sentence-transformers loads them at the full depth; the maps of the other depths lie beside its weights, each in a file
+    of its own.
+
+    Args:
+        num_layers: N, the depth that `linear` is for.
+        linear: M_N, b_N.
+        shallower: M_n, b_n by depth.
+    """
+
+    linear: nn.Linear
+    shallower: nn.ModuleDict
+
+    def __init__(self, num_layers: int, linear: nn.Linear, shallower: Mapping[int, nn.Linear]) -> None:
+        super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())
+        self.num_layers = num_layers
+        self.linear = linear
+        self.shallower = nn.ModuleDict({str(depth): shallower[depth] for depth in sorted(shallower)})
+        self._told: set[int] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unmade, (), dict(vars(self))
+
+    @property
+    def depths(self) -> list[int]:
+        """Depths below N that have a map."""
+        return [int(depth) for depth in self.shallower]
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Apply the map of the depth that the features name."""
+        readout = self.at(features.get(AT_DEPTH, self.num_layers))
+        features[self.module_output_name] = readout(features[self.module_input_name])
+        return features
+
+    def at(self, num_layers: int) -> nn.Linear:
+        """The map of a depth; that of the whole model, with a warning, where none was fitted."""
+        if num_layers == self.num_layers:
+            return self.linear
+        if str(num_layers) in self.shallower:
+            return cast("nn.Linear", self.shallower[str(num_layers)])
+        if num_layers not in self._told:
+            self._told.add(num_layers)
+            warnings.warn(
+                f"No readout was fitted for {num_layers} layers, only for {[*self.depths, self.num_layers]}: embeddings of "
+                f"{num_layers} layers are not in the space of the others. Name the depth in the `sizes` of `align`.",
+                stacklevel=2,
+            )
+        return self.linear
+
+    def cut(self, num_layers: int) -> Readout:
+        """The readout of the model cut to a depth, with the maps of the depths below; weights are shared."""
+        below = {depth: self.at(depth) for depth in self.depths if depth < num_layers}
+        made = copy.copy(self)
+        made._modules = {**self._modules, "linear": self.at(num_layers)}
+        made._modules["shallower"] = nn.ModuleDict({str(depth): linear for depth, linear in below.items()})
+        made.num_layers = num_layers
+        return made
+
+    def plain(self) -> Dense:
+        """The map of the whole model, as a module that needs nothing of this package; weights are shared."""
+        made = Dense.__new__(Dense)
+        kept = {name: value for name, value in vars(self).items() if name not in ("num_layers", "_told")}
+        made.__dict__.update(kept, _modules={name: part for name, part in self._modules.items() if name != "shallower"})
+        return made
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write the whole model's map as `Dense` does, and each of the others into its file."""
+        self.plain().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
+        facts = {"num_layers": str(self.num_layers), "of": _fingerprint(self.linear)}
+        for depth in self.depths:
+            tensors = {f"linear.{name}": tensor for name, tensor in self.at(depth).state_dict().items()}
+            file = Path(output_path) / readout_file(depth)
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, facts)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]  # a Dense too
+        """What `save` wrote into a folder; a plain `Dense` where it was one."""
+        dense = Dense.load(model_name_or_path, subfolder=subfolder, **kwargs)
+        files = list((Path(model_name_or_path) / subfolder).glob(readout_file("*")))
+        return cls.around(dense, read_readouts(files, _fingerprint(dense.linear))) if files else dense
+
+    @classmethod
+    def around(cls, dense: Dense, readouts: StoredReadouts) -> Readout:
+        """The whole model's map with those of the other depths, as it is kept in memory."""
+        like = dense.linear.weight
+        shallower = {depth: linear.to(like.device, like.dtype) for depth, linear in readouts.by_depth.items()}
+        return cls(readouts.num_layers, dense.linear, shallower)
+
+
+# Under the name of the class that it extends a checkpoint loads everywhere: sentence-transformers writes it into
+# modules.json, and trusts no other. The Trainer reads its own checkpoints with the classes of the model that it trains.
+Readout.__module__, Readout.__name__, Readout.__qualname__ = Dense.__module__, Dense.__name__, Dense.__qualname__
+
+
+def _unmade() -> Readout:
+    """What a pickle fills: it could not find the class by its name."""
+    return Readout.__new__(Readout)
+
+
+@dataclass(frozen=True)
+class StoredReadouts:
+    """What the files of one folder hold.
+
+    Attributes:
+        num_layers: N of the model that they are of.
+        by_depth: The map of each depth that was read.
+    """
+
+    num_layers: int
+    by_depth: Mapping[int, nn.Linear]
+
+
+def read_readouts(files: Iterable[Path], of: str) -> StoredReadouts:
+    """Read the files of one folder.
+
+    Args:
+        files: One for each depth that is wanted.
+        of: Fingerprint of the whole model's map in that folder.
+
+    Raises:
+        ValueError: A file is broken, or of another model.
+    """
+    by_depth: dict[int, nn.Linear] = {}
+    totals: set[str] = set()
+    for file in sorted(files):
+        try:
+            with safe_open(file, framework="pt") as opened:
+                facts = opened.metadata() or {}
+                linear = linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
+        except (SafetensorError, OSError, IndexError) as error:
+            raise ValueError(f"{file} cannot be read: {error}. Fetch or save the aligned model anew.") from error
+        if facts.get("of") != of:
+            raise ValueError(
+                f"{file} belongs to other weights than the model.safetensors beside it, so its embeddings would not be in "
+                "the space of the whole model. Save the aligned model anew, or align it again."
+            )
+        totals.add(facts.get("num_layers", ""))
+        by_depth[int(file.name.removeprefix("readout-").removesuffix("L.safetensors"))] = linear
+    return StoredReadouts(int(totals.pop()), by_depth)
+
+
+def _fingerprint(linear: nn.Linear) -> str:
+    return fingerprint(linear.weight.detach(), linear.bias.detach())
+
+
+def fingerprint(weight: Tensor, bias: Tensor) -> str:
+    """Of the whole model's map, so that readouts are not taken for those of another."""
+    values = torch.cat([weight.flatten(), bias]).float().cpu().contiguous()
+    return hashlib.sha256(str(tuple(weight.shape)).encode() + values.numpy().tobytes()).hexdigest()
+
+
+def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """An affine map of these values."""
+    with torch.device("meta"):  # its own values would be replaced at once
+        linear = nn.Linear(weight.shape[1], weight.shape[0])
+    linear.weight, linear.bias = nn.Parameter(weight.contiguous()), nn.Parameter(bias.contiguous())
+    return linear
+
+
+def declare_readouts(config: Any, depths: Iterable[int]) -> None:
+    """Write into a model's config for which depths there are readouts; none in a cut, which has one for itself alone.
+
+    Args:
+        config: The Hugging Face config that is saved with the model.
+        depths: Below its own.
+    """
+    config.matryoshka_readouts = sorted(depths)
+
+
+def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:
+    """Refuse a model that says that it has readouts, and has them not; warn where it cannot have them.
+
+    Args:
+        model: The pipeline.
+        config: Of its transformer.
+        depths: Those that are about to be used.
+
+    Raises:
+        ValueError: Plain sentence-transformers loaded it, which leaves them out.
+    """
+    said = getattr(config, "matryoshka_readouts", None)
+    below = sorted(depth for depth in depths if depth < getattr(config, "num_hidden_layers", 0))
+    if said is None or not below or any(isinstance(module, Readout) for module in model.modules()):
+        return
+    if said:
+        raise ValueError(
+            f"This model is aligned, with readouts for {said} layers, but was loaded without them, as plain "
+            "sentence-transformers does. Load it with `st_matryoshka2d.load(folder_or_hub_id)`."
+        )
+    warnings.warn(
+        f"This model is a cut of an aligned one, and has a readout for its {config.num_hidden_layers} layers alone: "
+        f"embeddings of {', '.join(map(str, below))} layers are not in the same space. Cut the whole model instead.",
+        stacklevel=4,
+    )

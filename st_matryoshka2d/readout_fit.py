@@ -1,0 +1,241 @@
+"""How readouts are fitted: ridge regression, one rotation for all depths, and a refinement for small dims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.losses.alignment import kl_divergence
+
+__all__ = ["Affine", "Sums", "damped", "fit_readout", "refined", "shared_rotation"]
+
+_STRENGTHS = [10.0**exponent for exponent in range(-5, 1)]  # of the ridge, in units of the mean variance
+_MIXED = 4  # the first D / 4 directions are mixed
+_TEXTS_AT_ONCE = 512  # compared with each other in a step
+_DIMS_AT_ONCE = 2  # small dims drawn for a step
+_LEARNING_RATE = 1e-3
+_TEMPERATURE = 0.05
+_TO_ITSELF = 0.4  # weight of a text's distance to itself in the whole model, at the drawn dims
+_ACROSS, _ANCHOR = 3.0, 8.0  # at all dims: of the divergence across depths, and of that distance
+_DAMPING = 0.25  # of the coordinates that a depth predicts badly
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x goes to `weight` x + `bias`."""
+
+    weight: Float[Tensor, "out dim"]
+    bias: Float[Tensor, " out"]
+
+    def __call__(self, rows: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts out"]:
+        """All rows."""
+        return F.linear(rows, self.weight, self.bias)
+
+    def then(self, matrix: Float[Tensor, "out out"]) -> Affine:
+        """This map, and a matrix after it."""
+        return Affine(matrix @ self.weight, matrix @ self.bias)
+
+    def after(self, linear: nn.Linear) -> Affine:
+        """This map behind another one."""
+        weight, bias = linear.weight.detach().float().cpu(), linear.bias.detach().float().cpu()
+        return Affine(self.weight @ weight, self.weight @ bias + self.bias)
+
+    def times(self, factor: float) -> Affine:
+        """This map, longer or shorter."""
+        return Affine(factor * self.weight, factor * self.bias)
+
+
+class Sums:
+    """Running sums of pairs of vectors, x of a depth and z of the whole model: all that a regression needs of any number.
+
+    Args:
+        dim: D of both.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self.count = 0
+        self.x, self.z = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
+        self.xx, self.xz = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim, dim, dtype=torch.float64)
+        self.zz = 0.0
+
+    def add(self, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> None:
+        """Count some pairs in."""
+        # Products in float32: their rounding is far below the noise, and float64 would take twice as long.
+        self.count += len(x)
+        self.x += x.sum(0, dtype=torch.float64)
+        self.z += z.sum(0, dtype=torch.float64)
+        self.xx += (x.T @ x).double()
+        self.xz += (x.T @ z).double()
+        self.zz += float(z.square().sum(dtype=torch.float64))
+
+    def __add__(self, other: Sums) -> Sums:
+        both = Sums(len(self.x))
+        for name in vars(both):
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        return both
+
+    def centred(self) -> tuple[Tensor, Tensor]:
+        """Covariance of x, and of x with z."""
+        x, z = self.x / self.count, self.z / self.count
+        return self.xx / self.count - torch.outer(x, x), self.xz / self.count - torch.outer(x, z)
+
+    def error(self, slope: Tensor, bias: Tensor) -> float:
+        """Mean squared distance of x slope + bias from z."""
+        predicted = (slope * (self.xx @ slope)).sum() + 2 * self.x @ slope @ bias + self.count * bias @ bias
+        both = (slope * self.xz).sum() + bias @ self.z
+        return float(predicted - 2 * both + self.zz) / self.count
+
+
+def fit_readout(fitted: Sums, held_out: Sums) -> Affine:
+    r"""Ridge regression in closed form, of the strength that predicts held-out texts best.
+
+    .. math:: A, b = \arg\min \sum_i |z_i - (A x_i + b)|^2 + \lambda |A|^2
+
+    Args:
+        fitted: Sums of the texts that the strengths are tried on.
+        held_out: Of those that judge them. The result is fitted on both.
+    """
+    errors: dict[float, float] = {}
+    if held_out.count and fitted.count > 1:
+        tried = zip(_STRENGTHS, _ridge(fitted, _STRENGTHS), strict=True)
+        errors = {strength: held_out.error(slope, bias) for strength, (slope, bias) in tried}
+    best = min(errors, key=errors.__getitem__, default=_STRENGTHS[-2])
+    slope, bias = _ridge(fitted + held_out, [best])[0]
+    return Affine(slope.T.float().contiguous(), bias.float())
+
+
+def _ridge(sums: Sums, strengths: Sequence[float]) -> list[tuple[Tensor, Tensor]]:
+    """Slope, for rows from the left, and bias at each strength, from one decomposition."""
+    covariance, with_z = sums.centred()
+    values, vectors = torch.linalg.eigh(covariance)
+    unit = float(values.clamp(min=0).mean()) or 1.0
+    turned = vectors.T @ with_z
+    slopes = [vectors @ (turned / (values.clamp(min=0) + strength * unit).unsqueeze(1)) for strength in strengths]
+    return [(slope, (sums.z - sums.x @ slope) / sums.count) for slope in slopes]
+
+
+def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:
+    """An orthogonal matrix for all depths, after which few coordinates are worth most.
+
+    The directions come in the order of what shallow layers can say of them. The first quarter is then mixed at random:
+    left in order, the first few coordinates hold what divides the fitted texts into topics, and are poor for other texts.
+
+    Args:
+        spread: Covariance of what the readouts predict, summed over the depths.
+    """
+    _, vectors = torch.linalg.eigh(spread)
+    ordered = vectors.flip(1).T
+    ordered = ordered * ordered.sum(1, keepdim=True).sign()  # a direction has no sign of its own
+    mixed = max(1, len(spread) // _MIXED)
+    draw = torch.Generator().manual_seed(0)
+    mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype))
+    return torch.cat([mix @ ordered[:mixed], ordered[mixed:]])
+
+
+def damped(readout: Affine, spread: Float[Tensor, "dim dim"], of_whole: Float[Tensor, " dim"]) -> Affine:
+    """A readout whose coordinates are smaller, the less of them the depth can predict: those add noise to all dims.
+
+    Args:
+        readout: Of a depth, rotated.
+        spread: Covariance of what it reads.
+        of_whole: Variance of each coordinate of the whole model, rotated.
+    """
+    predicted = ((readout.weight.double() @ spread) * readout.weight.double()).sum(1) / of_whole.clamp(min=1e-12)
+    known = predicted[: max(1, len(predicted) // _MIXED)].mean()
+    factors = (predicted / known.clamp(min=1e-12)).clamp(1e-6, 1) ** _DAMPING
+    return readout.then(factors.float().diag())
+
+
+def refined(
+    readouts: Mapping[int, Affine],
+    states: Mapping[int, Float[Tensor, "texts dim"]],
+    whole: Float[Tensor, "texts dim"],
+    dims: Mapping[int, Sequence[int]],
+    steps: int,
+    device: torch.device | str,
+    show_progress_bar: bool,
+) -> dict[int, Affine]:
+    r"""Improve each readout by gradient descent, so that small dims relate texts as the whole model does.
+
+    .. math::
+        \frac{1}{2} \sum_{d} \left[ KLDiv(s^d; t) + 1 - \rho(s^d, t) + 0.4 (1 - \cos(a_i^d, z_i^d)) \right]
+        + KLDiv(s; t) + 3\, KLDiv(c; t) + 8 (1 - \cos(a_i, z_i))
+
+    with a the embedding of a text by the readout and z by the whole model, at d those cut to d, two d a step. s and t are
+    the similarities of 512 texts to each other by a and by z, c those of a to z; KLDiv compares their softmaxes
+    (temperature 0.05), rho is their correlation.
+
+    Args:
+        readouts: Of each depth below N, rotated.
+        states: Embeddings of the sample at these depths.
+        whole: Of the whole model, rotated.
+        dims: Below D, by depth; a depth without any stays as it is.
+        steps: For each depth.
+        device: Where to compute; what is not needed for a step stays where it is.
+        show_progress_bar: One for all steps.
+    """
+    made = dict(readouts)
+    todo = [depth for depth in readouts if dims.get(depth)]
+    with tqdm(total=steps * len(todo), desc="Readouts", disable=not show_progress_bar) as bar:
+        for depth in todo:
+            made[depth] = _descend(readouts[depth], states[depth], whole, dims[depth], steps, device, bar)
+    return made
+
+
+def _descend(
+    start: Affine,
+    state: Tensor,
+    whole: Tensor,
+    dims: Sequence[int],
+    steps: int,
+    device: torch.device | str,
+    bar: tqdm[Any],
+) -> Affine:
+    weight, bias = (nn.Parameter(values.to(device, copy=True)) for values in (start.weight, start.bias))
+    optimizer = torch.optim.Adam([weight, bias], lr=_LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, max(steps, 1))
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        batch = torch.randperm(len(whole), generator=draw)[:_TEXTS_AT_ONCE]
+        drawn = [dims[place] for place in torch.randperm(len(dims), generator=draw)[:_DIMS_AT_ONCE]]
+        embedded = F.linear(state[batch].to(device), weight, bias)
+        loss = _distance(embedded, whole[batch].to(device), drawn)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        bar.update()
+    return Affine(weight.detach().to(start.weight.device), bias.detach().to(start.bias.device))
+
+
+def _distance(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], dims: Sequence[int]) -> Tensor:
+    full, large = F.normalize(whole, dim=1), F.normalize(embedded, dim=1)
+    target = _to_others(full, full)
+    parts = []
+    for dim in dims:
+        small = F.normalize(prefix(embedded, dim), dim=1)
+        scores = _to_others(small, small)
+        to_itself = 1 - (small * F.normalize(prefix(whole, dim), dim=1)).sum(1).mean()
+        parts.append(kl_divergence(scores, target, _TEMPERATURE) + _uncorrelated(scores, target) + _TO_ITSELF * to_itself)
+    within, across = (kl_divergence(_to_others(large, other), target, _TEMPERATURE) for other in (large, full))
+    return torch.stack(parts).mean() + within + _ACROSS * across + _ANCHOR * (1 - (large * full).sum(1).mean())
+
+
+def _to_others(rows: Float[Tensor, "texts dim"], columns: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts others"]:
+    """Similarities of each text to the others, as unit vectors."""
+    texts = len(rows)
+    return (rows @ columns.T).flatten()[1:].view(texts - 1, texts + 1)[:, :-1].reshape(texts, texts - 1)
+
+
+def _uncorrelated(scores: Float[Tensor, "texts others"], target: Float[Tensor, "texts others"]) -> Tensor:
+    """One less the correlation of what each text is compared to, mean over the texts."""
+    rows, goal = (values - values.mean(1, keepdim=True) for values in (scores, target))
+    return 1 - F.cosine_similarity(rows, goal, dim=1).mean()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
-from torch import nn
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer

@@ -48,6 +48,7 @@ RECIPES: dict[str, Recipe] = {
     "Espresso": lambda model, task, size: EspressoLoss(model, task, mini_batch_size=size),
     "MIPIC": lambda model, task, size: MIPICLoss(model, task, mini_batch_size=size),
     "RelationalDistill": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size),
+    "RelationalDistill, across": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size, across=0.5),
     # Nothing of the last layers reaches the loss.
     "a shallow size": lambda model, task, size: MultiSizeLoss(model, task, [Size(2, 16)], mini_batch_size=size),
     # Not ours: if this fails, it is the set-up of the test.

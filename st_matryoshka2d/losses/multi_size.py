@@ -27,12 +27,12 @@ from st_matryoshka2d.losses.checks import (
     check_wrapped_loss,
     inside,
 )
-from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, own_parameters, start_alike
 from st_matryoshka2d.losses.parts import Parts
 from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
+from st_matryoshka2d.losses.teacher import teacher_columns
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.trained import declare_training
 

@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 
 from st_matryoshka2d.layers import routes_of, unwrap
 
-__all__ = ["average_gradient", "gather", "is_distributed", "own_parameters", "reaching_heads", "rows_before", "start_alike"]
+__all__ = ["average_gradient", "gather", "is_distributed", "reaching_heads", "rows_before", "start_alike"]
 
 
 def is_distributed() -> bool:
@@ -94,18 +94,3 @@ class _Reach(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         return *gradients, *[None] * ctx.parameters
-
-
-def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
-    """What a loss trains besides the model, by name: projections that only training needs.
-
-    Args:
-        loss: A loss with the model it trains in its attribute `model`.
-    """
-    model = getattr(loss, "model", None)
-    of_model = {id(parameter) for parameter in model.parameters()} if isinstance(model, nn.Module) else set()
-    return {
-        name: parameter
-        for name, parameter in loss.named_parameters()
-        if parameter.requires_grad and id(parameter) not in of_model
-    }

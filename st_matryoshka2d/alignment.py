@@ -125,13 +125,10 @@ def _fitted(
         whole = route.sample[:, -1] @ turn.T
         states = {depth: route.sample[:, depth - 1] for depth in dims}
         unit = nn.functional.normalize(whole, dim=1) if trailing_normalize(model) else whole
-        start = {
-            depth: damped(
-                readout.then(turn), (route.fitted[depth - 1] + route.held_out[depth - 1]).centred()[0], unit.var(0)
-            )
-            for depth, readout in regressed[name][0].items()
-        }
+        start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
         small = refined(start, states, whole, dims if steps else {}, steps, device, show_progress_bar)
+        spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).centred()[0] for depth in small}
+        small = {depth: damped(readout, spreads[depth], unit.var(0)) for depth, readout in small.items()}
         length = whole.norm(dim=1).mean()  # a prediction is shorter than what it predicts
         scaled = {
             depth: readout.times(float(length / readout(states[depth]).norm(dim=1).mean()))

@@ -134,7 +134,7 @@ def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"
     _, vectors = torch.linalg.eigh(spread)
     ordered = vectors.flip(1).T
     ordered = ordered * ordered.sum(1, keepdim=True).sign()  # a direction has no sign of its own
-    mixed = max(1, len(spread) // _MIXED)
+    mixed = max(1, int(len(spread) // _MIXED))
     draw = torch.Generator().manual_seed(0)
     mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype))
     return torch.cat([mix @ ordered[:mixed], ordered[mixed:]])
@@ -149,7 +149,7 @@ def damped(readout: Affine, spread: Float[Tensor, "dim dim"], of_whole: Float[Te
         of_whole: Variance of each coordinate of the whole model, rotated.
     """
     predicted = ((readout.weight.double() @ spread) * readout.weight.double()).sum(1) / of_whole.clamp(min=1e-12)
-    known = predicted[: max(1, len(predicted) // _MIXED)].mean()
+    known = predicted[: max(1, int(len(predicted) // _MIXED))].mean()
     factors = (predicted / known.clamp(min=1e-12)).clamp(1e-6, 1) ** _DAMPING
     return readout.then(factors.float().diag())
 

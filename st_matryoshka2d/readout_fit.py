@@ -18,14 +18,14 @@ from st_matryoshka2d.losses.alignment import kl_divergence
 __all__ = ["Affine", "Sums", "damped", "fit_readout", "refined", "shared_rotation"]
 
 _STRENGTHS = [10.0**exponent for exponent in range(-5, 1)]  # of the ridge, in units of the mean variance
-_MIXED = 4  # the first D / 4 directions are mixed
+_MIXED = 5  # the first D / 5 directions are mixed
 _TEXTS_AT_ONCE = 512  # compared with each other in a step
 _DIMS_AT_ONCE = 2  # small dims drawn for a step
 _LEARNING_RATE = 1e-3
 _TEMPERATURE = 0.05
 _TO_ITSELF = 0.4  # weight of a text's distance to itself in the whole model, at the drawn dims
 _ACROSS, _ANCHOR = 3.0, 8.0  # at all dims: of the divergence across depths, and of that distance
-_DAMPING = 0.25  # of the coordinates that a depth predicts badly
+_DAMPING = 0.3  # of the coordinates that a depth predicts badly
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _ridge(sums: Sums, strengths: Sequence[float]) -> list[tuple[Tensor, Tensor]
 def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:
     """An orthogonal matrix for all depths, after which few coordinates are worth most.
 
-    The directions come in the order of what shallow layers can say of them. The first quarter is then mixed at random:
+    The directions come in the order of what shallow layers can say of them. The first fifth is then mixed at random:
     left in order, the first few coordinates hold what divides the fitted texts into topics, and are poor for other texts.
 
     Args:
@@ -134,7 +134,7 @@ def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"
     _, vectors = torch.linalg.eigh(spread)
     ordered = vectors.flip(1).T
     ordered = ordered * ordered.sum(1, keepdim=True).sign()  # a direction has no sign of its own
-    mixed = max(1, int(len(spread) // _MIXED))
+    mixed = max(1, len(spread) // _MIXED)
     draw = torch.Generator().manual_seed(0)
     mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype))
     return torch.cat([mix @ ordered[:mixed], ordered[mixed:]])
@@ -149,7 +149,7 @@ def damped(readout: Affine, spread: Float[Tensor, "dim dim"], of_whole: Float[Te
         of_whole: Variance of each coordinate of the whole model, rotated.
     """
     predicted = ((readout.weight.double() @ spread) * readout.weight.double()).sum(1) / of_whole.clamp(min=1e-12)
-    known = predicted[: max(1, int(len(predicted) // _MIXED))].mean()
+    known = predicted[: max(1, len(predicted) // _MIXED)].mean()
     factors = (predicted / known.clamp(min=1e-12)).clamp(1e-6, 1) ** _DAMPING
     return readout.then(factors.float().diag())
 

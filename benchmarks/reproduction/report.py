@@ -57,7 +57,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     left_out = ablations(sts, ABLATIONS_BY_SIZE, ABLATED_ON)
     lines += ["", "## What leaving a part out changes, points", "", *left_out] if left_out else []
     draw_maps(sts, MAPS, folder)
-    draw_grids(sts, [BEST], folder)
+    draw_grids(sts, [f"{CUT}, aligned", BEST], folder)
     draw_depths(sts[~sts["method"].isin(ABLATIONS_BY_SIZE)], folder)
     if len(truncated):
         draw_truncations(truncated, [CUT, "MRL", "Starbucks", BEST], folder)

@@ -83,7 +83,9 @@ def load(
         checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        return _cut_whole(checkpoint, num_layers, dim, kwargs)
+        small, whole = _cut_whole(checkpoint, num_layers, dim, kwargs)
+        warn_if_untrained(whole.config, full_size(small), full_size(whole))
+        return small
     full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(full_config, checkpoint.name)
     keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
@@ -112,21 +114,20 @@ def load(
 
 def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
-) -> SentenceTransformer:
-    """A model that does not start with a plain Transformer: all of it is loaded, and then cut."""
+) -> tuple[SentenceTransformer, SentenceTransformer]:
+    """A model that does not start with a plain Transformer: all of it is loaded, and then cut. The cut, and the whole."""
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
     if not _brings_other_weights(kwargs):
         check_weights(checkpoint, configs, None, bool(kwargs.get("trust_remote_code")))
     whole = assembled(checkpoint, **kwargs)
     read_readouts(whole, checkpoint, whole.config, full_size(whole).num_layers)
     if num_layers is None and dim is None:
-        return whole
+        return whole, whole
     small = cut_to(whole, num_layers, dim)
-    size, full = full_size(small), full_size(whole)
-    if size != full:
+    size = full_size(small)
+    if size != full_size(whole):
         name_apart(small, whole, size)
-    warn_if_untrained(whole.config, size, full)
-    return small
+    return small, whole
 
 
 def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:

@@ -54,10 +54,10 @@ def test_the_regression_is_a_ridge(x: Tensor, z: Tensor, strength: float, monkey
     only(strength, monkeypatch)
     found = fit_readout(sums(x[:150], z[:150]), sums(x[150:], z[150:]))
     expected = ridge(x, z, strength)
-    np.testing.assert_allclose(found(x).numpy(), expected.predict(x.double().numpy()), atol=1e-3)
+    np.testing.assert_allclose(found(x).numpy(), expected.predict(x.double().numpy()), atol=2e-3)
     if strength > 1e-3:
-        np.testing.assert_allclose(found.weight.numpy(), expected.coef_, atol=1e-4)
-        np.testing.assert_allclose(found.bias.numpy(), expected.intercept_, atol=1e-4)
+        np.testing.assert_allclose(found.weight.numpy(), expected.coef_, atol=1e-3)
+        np.testing.assert_allclose(found.bias.numpy(), expected.intercept_, atol=1e-3)
 
 
 def test_without_a_strength_it_is_least_squares(z: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 __all__ = [
     "AT_DEPTH",
     "Readout",
+    "declare_cut_readout",
     "declare_readouts",
     "fingerprint",
     "linear_of",
@@ -54,7 +55,8 @@ class Readout(Dense):
     shallower: nn.ModuleDict
 
     def __init__(self, num_layers: int, linear: nn.Linear, shallower: Mapping[int, nn.Linear]) -> None:
-        super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())
+        with torch.device("meta"):  # what `Dense` draws would be replaced at once
+            super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())
         self.num_layers = num_layers
         self.linear = linear
         self.shallower = nn.ModuleDict({str(depth): shallower[depth] for depth in sorted(shallower)})
@@ -200,13 +202,27 @@ def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:
 
 
 def declare_readouts(config: Any, depths: Iterable[int]) -> None:
-    """Write into a model's config for which depths there are readouts; none in a cut, which has one for itself alone.
+    """Write into a model's config for which depths there are readouts.
 
     Args:
         config: The Hugging Face config that is saved with the model.
         depths: Below its own.
     """
     config.matryoshka_readouts = sorted(depths)
+
+
+def declare_cut_readout(config: Any, original: Any, num_layers: int) -> None:
+    """Write into the config of a cut that it has a readout for itself alone; nothing if it has none.
+
+    Args:
+        config: Of the cut, with fewer layers; it is changed.
+        original: Config of the model that is cut.
+        num_layers: Of the cut.
+    """
+    if num_layers in (getattr(original, "matryoshka_readouts", None) or []):
+        config.matryoshka_readouts = []
+    elif hasattr(config, "matryoshka_readouts"):
+        del config.matryoshka_readouts
 
 
 def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:

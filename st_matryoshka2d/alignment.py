@@ -20,7 +20,7 @@ from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.model_card.inherited import inherit_card
-from st_matryoshka2d.readout import Readout, declare_readouts, linear_of
+from st_matryoshka2d.readout import Readout, declare_readouts, expect_readouts, linear_of
 from st_matryoshka2d.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 from st_matryoshka2d.submodel import like, with_modules
@@ -286,6 +286,7 @@ def _declared(
         config: Any = route.transformer.model.config
         declare_dims(config, {*declared_dims(config), *(size.dim for size in fine), full.dim})
         declare_readouts(config, dims)
+        expect_readouts(route.transformer, True)
         if before == ALIGN:
             config.matryoshka_sizes = []  # what was aligned for them is turned away
         declare_training(config, [*fine, *narrow, full], f"{trained_by}, {ALIGN}" if trained_by else ALIGN)

@@ -21,7 +21,7 @@ __all__ = [
     "Readout",
     "declare_cut_readout",
     "declare_readouts",
-    "fingerprint",
+    "expect_readouts",
     "linear_of",
     "read_readouts",
     "readout_file",
@@ -110,18 +110,18 @@ class Readout(Dense):
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the whole model's map as `Dense` does, and each of the others into its file."""
         self.plain().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        facts = {"num_layers": str(self.num_layers), "of": _fingerprint(self.linear)}
+        of = {"num_layers": str(self.num_layers), "of": _fingerprint(self.linear)}
         for depth in self.depths:
             tensors = {f"linear.{name}": tensor for name, tensor in self.at(depth).state_dict().items()}
             file = Path(output_path) / readout_file(depth)
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, facts)
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, {**of, "depth": str(depth)})
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]  # a Dense too
         """What `save` wrote into a folder; a plain `Dense` where it was one."""
         dense = Dense.load(model_name_or_path, subfolder=subfolder, **kwargs)
         files = list((Path(model_name_or_path) / subfolder).glob(readout_file("*")))
-        return cls.around(dense, read_readouts(files, _fingerprint(dense.linear))) if files else dense
+        return cls.around(dense, read_readouts(files, dense.linear)) if files else dense
 
     @classmethod
     def around(cls, dense: Dense, readouts: StoredReadouts) -> Readout:
@@ -154,18 +154,18 @@ class StoredReadouts:
     by_depth: Mapping[int, nn.Linear]
 
 
-def read_readouts(files: Iterable[Path], of: str) -> StoredReadouts:
+def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
     """Read the files of one folder.
 
     Args:
         files: One for each depth that is wanted.
-        of: Fingerprint of the whole model's map in that folder.
+        whole: The whole model's map in that folder.
 
     Raises:
         ValueError: A file is broken, or of another model.
     """
     by_depth: dict[int, nn.Linear] = {}
-    totals: set[str] = set()
+    facts: dict[str, str] = {}
     for file in sorted(files):
         try:
             with safe_open(file, framework="pt") as opened:
@@ -173,22 +173,28 @@ def read_readouts(files: Iterable[Path], of: str) -> StoredReadouts:
                 linear = linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
         except (SafetensorError, OSError, IndexError) as error:
             raise ValueError(f"{file} cannot be read: {error}. Fetch or save the aligned model anew.") from error
-        if facts.get("of") != of:
-            raise ValueError(
-                f"{file} belongs to other weights than the model.safetensors beside it, so its embeddings would not be in "
-                "the space of the whole model. Save the aligned model anew, or align it again."
-            )
-        totals.add(facts.get("num_layers", ""))
-        by_depth[int(file.name.removeprefix("readout-").removesuffix("L.safetensors"))] = linear
-    return StoredReadouts(int(totals.pop()), by_depth)
+        _check_facts(file, facts, linear, whole)
+        by_depth[int(facts["depth"])] = linear
+    return StoredReadouts(int(facts["num_layers"]), by_depth)
+
+
+def _check_facts(file: Path, facts: Mapping[str, str], linear: nn.Linear, whole: nn.Linear) -> None:
+    """Refuse the readout of another model, depth or width."""
+    if facts.get("of") != _fingerprint(whole):
+        raise ValueError(
+            f"{file} belongs to other weights than the model.safetensors beside it, so its embeddings would not be in "
+            "the space of the whole model. Save the aligned model anew, or align it again."
+        )
+    if file.name != readout_file(facts["depth"]):
+        raise ValueError(f"{file} holds the readout of {facts['depth']} layers. Fetch or save the aligned model anew.")
+    if linear.weight.shape != whole.weight.shape:
+        found, expected = (" x ".join(map(str, each.weight.shape)) for each in (linear, whole))
+        raise ValueError(f"{file} is {found}, the whole model's is {expected}. Fetch or save the aligned model anew.")
 
 
 def _fingerprint(linear: nn.Linear) -> str:
-    return fingerprint(linear.weight.detach(), linear.bias.detach())
-
-
-def fingerprint(weight: Tensor, bias: Tensor) -> str:
     """Of the whole model's map, so that readouts are not taken for those of another."""
+    weight, bias = linear.weight.detach(), linear.bias.detach()
     values = torch.cat([weight.flatten(), bias]).float().cpu().contiguous()
     return hashlib.sha256(str(tuple(weight.shape)).encode() + values.numpy().tobytes()).hexdigest()
 
@@ -223,6 +229,16 @@ def declare_cut_readout(config: Any, original: Any, num_layers: int) -> None:
         config.matryoshka_readouts = []
     elif hasattr(config, "matryoshka_readouts"):
         del config.matryoshka_readouts
+
+
+def expect_readouts(transformer: nn.Module, are_there: bool) -> None:
+    """Note at a Transformer whether the pipeline behind it has readouts: it sees no other module, and no file says so.
+
+    Args:
+        transformer: First module of a pipeline, or of a route.
+        are_there: Whether the readouts of all its depths are in the pipeline.
+    """
+    vars(transformer)["has_readouts"] = are_there
 
 
 def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:

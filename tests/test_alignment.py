@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from torch import nn
 
-from st_matryoshka2d import alignment as module
 from st_matryoshka2d import (
     GridResult,
     Size,
@@ -32,10 +30,10 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
-from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
+from st_matryoshka2d import alignment as module
+from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.readout import Readout
 from tests import families
-from tests.losses_support import batch
 from tests.test_router import routed
 
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(40)]

@@ -22,12 +22,10 @@ from st_matryoshka2d import (
     align,
     encode_sizes,
     evaluate,
-    load,
     sts_task,
     truncate,
 )
 from st_matryoshka2d.losses import RelationalDistillLoss, StarbucksLoss
-from st_matryoshka2d.readout import Readout
 from tests.losses_support import batch
 from tests.test_alignment import OTHERS, SIZES, TEXTS, products, readouts
 from tests.test_router import routed
@@ -204,7 +202,7 @@ class TestRefused:
     def test_models(self, tiny: SentenceTransformer) -> None:
         with pytest.raises(TypeError, match="Expected a SentenceTransformer, got str"):
             align("a model", TEXTS)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="truncate_dim=8.*cut it afterwards"):
+        with pytest.raises(ValueError, match=r"truncate_dim=8.*cut it afterwards"):
             align(truncate(tiny, dim=8), TEXTS)
         within = [*tiny.children(), Dense(32, 32)]
         router = Router.for_query_document(list(tiny.children()), list(tiny.children()))

@@ -39,7 +39,10 @@ _ONE_SPACE = (
     "Embeddings of any two of its sizes can be compared, up to the dimensions of the narrower: what a few layers embed can "
     "search what the whole model has indexed."
 )
-_WITH_THE_WHOLE = "Its embeddings can be compared with those of the whole model and of its other sizes, up to the dimensions of the narrower."
+_WITH_THE_WHOLE = (
+    "Its embeddings can be compared with those of the whole model, and of its other sizes, up to the dimensions of the "
+    "narrower."
+)
 
 
 def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:

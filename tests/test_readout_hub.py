@@ -26,7 +26,9 @@ def offline(hub: Hub, loader: Loader) -> Iterator[Loader]:
     process.close()
 
 
-def test_only_the_readout_of_the_depth_is_fetched(hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer) -> None:
+def test_only_the_readout_of_the_depth_is_fetched(
+    hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer
+) -> None:
     aligned = align(normalized(tiny), TEXTS, steps=2)
     folder = hub.root / "org" / "aligned"
     aligned.save_pretrained(str(folder))
@@ -37,7 +39,10 @@ def test_only_the_readout_of_the_depth_is_fetched(hub: Hub, loader: Loader, offl
         assert found["embedding"] == expected, found
         sent = {name for name in hub.sent if name.startswith("readout")}
         assert sent == {f"readout-{depth}L.safetensors"}
-        assert hub.sent[f"readout-{depth}L.safetensors"] == (folder / "2_Dense" / f"readout-{depth}L.safetensors").stat().st_size
+        assert (
+            hub.sent[f"readout-{depth}L.safetensors"]
+            == (folder / "2_Dense" / f"readout-{depth}L.safetensors").stat().st_size
+        )
         assert hub.sent["model.safetensors"] < (folder / "model.safetensors").stat().st_size
         hub.reset()
         for process in (loader, offline):
@@ -53,7 +58,9 @@ def test_the_whole_brings_all(hub: Hub, loader: Loader, offline: Loader, tiny: S
     aligned.save_pretrained(str(hub.root / "org" / "whole"))
     hub.reset()
     assert loader.load("org/whole")["embedding"] == aligned.encode(SENTENCES).tolist()
-    assert {name for name in hub.sent if name.startswith("readout")} == {f"readout-{depth}L.safetensors" for depth in (1, 2, 3)}
+    assert {name for name in hub.sent if name.startswith("readout")} == {
+        f"readout-{depth}L.safetensors" for depth in (1, 2, 3)
+    }
     for depth in (1, 2, 3):
         expected = truncate(aligned, depth, 8).encode(SENTENCES).tolist()
         assert offline.load("org/whole", num_layers=depth, dim=8)["embedding"] == expected
@@ -72,6 +79,7 @@ def test_a_readout_that_is_not_there_is_refused(hub: Hub, loader: Loader, tiny: 
 
 
 def test_what_is_pushed_is_what_is_loaded(shared: Path, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
     with shipping(shared, tmp_path / "hub") as served:
         process = Loader(served.url, tmp_path / "home", {"HF_TOKEN": ""}, "tests.hub_support")
         made: dict[str, Any] = process.do("aligned", str(tmp_path / "work"), "me/aligned", OWNER)

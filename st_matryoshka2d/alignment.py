@@ -20,7 +20,8 @@ from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.model_card.inherited import inherit_card
-from st_matryoshka2d.readout import Readout, declare_readouts, expect_readouts, linear_of
+from st_matryoshka2d.readout import Readout, declare_readouts, expect_readouts
+from st_matryoshka2d.readout_files import linear_of
 from st_matryoshka2d.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 from st_matryoshka2d.submodel import like, with_modules

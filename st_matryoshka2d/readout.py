@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from sentence_transformers.base.modules import Dense
-from torch import Tensor, nn
+from torch import nn
+
+from st_matryoshka2d.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
 
 __all__ = [
     "AT_DEPTH",
@@ -22,18 +20,10 @@ __all__ = [
     "declare_cut_readout",
     "declare_readouts",
     "expect_readouts",
-    "linear_of",
-    "read_readouts",
-    "readout_file",
     "require_readouts",
 ]
 
 AT_DEPTH = "num_layers"  # by this name the features say how many layers made the token embeddings; without it, all did
-
-
-def readout_file(num_layers: int | str) -> str:
-    """What the file of one depth is called: it holds what the `model.safetensors` of a cut's `Dense` holds."""
-    return f"readout-{num_layers}L.safetensors"
 
 
 class Readout(Dense):
@@ -110,11 +100,7 @@ class Readout(Dense):
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the whole model's map as `Dense` does, and each of the others into its file."""
         self.plain().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        of = {"num_layers": str(self.num_layers), "of": _fingerprint(self.linear)}
-        for depth in self.depths:
-            tensors = {f"linear.{name}": tensor for name, tensor in self.at(depth).state_dict().items()}
-            file = Path(output_path) / readout_file(depth)
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, {**of, "depth": str(depth)})
+        write_readouts(Path(output_path), self.linear, self.num_layers, {depth: self.at(depth) for depth in self.depths})
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]  # a Dense too
@@ -139,72 +125,6 @@ Readout.__module__, Readout.__name__, Readout.__qualname__ = Dense.__module__, D
 def _unmade() -> Readout:
     """What a pickle fills: it could not find the class by its name."""
     return Readout.__new__(Readout)
-
-
-@dataclass(frozen=True)
-class StoredReadouts:
-    """What the files of one folder hold.
-
-    Attributes:
-        num_layers: N of the model that they are of.
-        by_depth: The map of each depth that was read.
-    """
-
-    num_layers: int
-    by_depth: Mapping[int, nn.Linear]
-
-
-def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
-    """Read the files of one folder.
-
-    Args:
-        files: One for each depth that is wanted.
-        whole: The whole model's map in that folder.
-
-    Raises:
-        ValueError: A file is broken, or of another model.
-    """
-    by_depth: dict[int, nn.Linear] = {}
-    facts: dict[str, str] = {}
-    for file in sorted(files):
-        try:
-            with safe_open(file, framework="pt") as opened:
-                facts = opened.metadata() or {}
-                linear = linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
-        except (SafetensorError, OSError, IndexError) as error:
-            raise ValueError(f"{file} cannot be read: {error}. Fetch or save the aligned model anew.") from error
-        _check_facts(file, facts, linear, whole)
-        by_depth[int(facts["depth"])] = linear
-    return StoredReadouts(int(facts["num_layers"]), by_depth)
-
-
-def _check_facts(file: Path, facts: Mapping[str, str], linear: nn.Linear, whole: nn.Linear) -> None:
-    """Refuse the readout of another model, depth or width."""
-    if facts.get("of") != _fingerprint(whole):
-        raise ValueError(
-            f"{file} belongs to other weights than the model.safetensors beside it, so its embeddings would not be in "
-            "the space of the whole model. Save the aligned model anew, or align it again."
-        )
-    if file.name != readout_file(facts["depth"]):
-        raise ValueError(f"{file} holds the readout of {facts['depth']} layers. Fetch or save the aligned model anew.")
-    if linear.weight.shape != whole.weight.shape:
-        found, expected = (" x ".join(map(str, each.weight.shape)) for each in (linear, whole))
-        raise ValueError(f"{file} is {found}, the whole model's is {expected}. Fetch or save the aligned model anew.")
-
-
-def _fingerprint(linear: nn.Linear) -> str:
-    """Of the whole model's map, so that readouts are not taken for those of another."""
-    weight, bias = linear.weight.detach(), linear.bias.detach()
-    values = torch.cat([weight.flatten(), bias]).float().cpu().contiguous()
-    return hashlib.sha256(str(tuple(weight.shape)).encode() + values.numpy().tobytes()).hexdigest()
-
-
-def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:
-    """An affine map of these values."""
-    with torch.device("meta"):  # its own values would be replaced at once
-        linear = nn.Linear(weight.shape[1], weight.shape[0])
-    linear.weight, linear.bias = nn.Parameter(weight.contiguous()), nn.Parameter(bias.contiguous())
-    return linear
 
 
 def declare_readouts(config: Any, depths: Iterable[int]) -> None:

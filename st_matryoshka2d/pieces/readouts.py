@@ -14,7 +14,8 @@ from torch import nn
 
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.pieces.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.readout import Readout, expect_readouts, linear_of, read_readouts, readout_file
+from st_matryoshka2d.readout import Readout, expect_readouts
+from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
 
 __all__ = ["add_readouts", "replace_module"]
 

@@ -76,7 +76,7 @@ class Readout(Dense):
             self._told.add(num_layers)
             warnings.warn(
                 f"No readout was fitted for {num_layers} layers, only for {[*self.depths, self.num_layers]}: embeddings of "
-                f"{num_layers} layers are not in the space of the others. Name the depth in the `sizes` of `align`.",
+                f"{num_layers} layers are not in the space of the others. Align the model again: that fits all depths.",
                 stacklevel=2,
             )
         return self.linear

@@ -87,12 +87,14 @@ def align(
         - LEAF, https://arxiv.org/abs/2509.12539: a small model for queries in the space of a large one for documents.
 
     Example:
-        >>> texts = [f"{n} cats and {n % 7} dogs" for n in range(40)]
+        >>> from st_matryoshka2d import truncate
+        >>> things = ["a cat", "my car", "rain", "the piano", "soup", "a tall tree"]
+        >>> texts = [f"{thing} {rest}" for thing in things for rest in ("at home", "in town", "today", "again", "is good")]
         >>> aligned = align(model, texts, steps=5)
         >>> small = truncate(aligned, num_layers=3)
-        >>> queries, documents = small.encode(texts[:2]), aligned.encode(texts[:2])
+        >>> queries, documents = small.encode(texts[::10]), aligned.encode(texts[::10])
         >>> model.similarity(queries, documents).argmax(dim=1)
-        tensor([0, 1])
+        tensor([0, 1, 2])
     """
     # A caller's no_grad or inference_mode would otherwise show in the refinement, and in the weights.
     with torch.inference_mode(False), torch.enable_grad():

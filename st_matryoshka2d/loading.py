@@ -16,7 +16,7 @@ from st_matryoshka2d.assembly import assembled, check_weights, read_config
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.identity import name_apart
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of, transformer_of
 from st_matryoshka2d.model_card.inherited import replace_card
 from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.fetch import fetch_piece, piece_folder
@@ -27,7 +27,7 @@ from st_matryoshka2d.pieces.remote import RangesRefusedError
 from st_matryoshka2d.pieces.safe_files import require_safetensors
 from st_matryoshka2d.pieces.shapes import depth_of
 from st_matryoshka2d.pieces.whole_files import transformer_folders
-from st_matryoshka2d.readout import Readout, require_readouts
+from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, positive_int, within
 from st_matryoshka2d.submodel import cut_to, narrow
 from st_matryoshka2d.trained import warn_if_untrained
@@ -147,6 +147,8 @@ def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_confi
         require_readouts(model, full_config, [num_layers])
     elif num_layers == full_config.num_hidden_layers:
         add_readouts(model, checkpoint, depths)
+        for route in routes_of(model).values():
+            expect_readouts(route.transformer, True)
     elif num_layers in depths:
         add_readouts(model, checkpoint, [num_layers])
         readout = next(module for module in model.modules() if isinstance(module, Readout))

@@ -206,12 +206,13 @@ def test_a_cut_of_a_cut_is_warned_of(aligned: SentenceTransformer, tmp_path: Pat
     cut = truncate(aligned, 3)
     assert cut.config.matryoshka_readouts == []
     words = r"a cut of an aligned one, and has a readout for its 3 layers alone: embeddings of 2 layers are not in the same"
-    folder = saved(cut, tmp_path)
+    folder, whole = saved(cut, tmp_path / "cut"), saved(aligned, tmp_path / "whole")
     uses: list[Callable[[], object]] = [
         lambda: truncate(cut, 2),
         lambda: load(folder, 2, device="cpu"),
         lambda: encode_sizes(cut, OTHERS, ["2L-8d"]),
         lambda: elastic(copy.deepcopy(cut)).encode(OTHERS, num_layers=2),
+        lambda: elastic(load(whole, 3, device="cpu")).encode(OTHERS, num_layers=2),
     ]
     for use in uses:
         with pytest.warns(UserWarning, match=words) as caught:

@@ -12,9 +12,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
-from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.pieces.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.readout import Readout, expect_readouts
+from st_matryoshka2d.readout import Readout
 from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
 
 __all__ = ["add_readouts", "replace_module"]
@@ -36,8 +35,6 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Ite
         files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in depths]
         stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
         replace_module(model, dense, Readout.around(dense, stored))
-    for route in routes_of(model).values():
-        expect_readouts(route.transformer, True)
 
 
 def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Dense]:

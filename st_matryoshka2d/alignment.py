@@ -15,7 +15,8 @@ from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.model_card.inherited import inherit_card
-from st_matryoshka2d.readout import Readout, declare_readouts, linear_of
+from st_matryoshka2d.readout import Readout, declare_readouts, expect_readouts
+from st_matryoshka2d.readout_files import linear_of
 from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.readout_texts import Gathered, gather
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
@@ -76,12 +77,14 @@ def align(
         - LEAF, https://arxiv.org/abs/2509.12539: a small model for queries in the space of a large one for documents.
 
     Example:
-        >>> texts = [f"{n} cats and {n % 7} dogs" for n in range(40)]
+        >>> from st_matryoshka2d import truncate
+        >>> things = ["a cat", "my car", "rain", "the piano", "soup", "a tall tree"]
+        >>> texts = [f"{thing} {rest}" for thing in things for rest in ("at home", "in town", "today", "again", "is good")]
         >>> aligned = align(model, texts, steps=5)
         >>> small = truncate(aligned, num_layers=3)
-        >>> queries, documents = small.encode(texts[:2]), aligned.encode(texts[:2])
+        >>> queries, documents = small.encode(texts[::10]), aligned.encode(texts[::10])
         >>> model.similarity(queries, documents).argmax(dim=1)
-        tensor([0, 1])
+        tensor([0, 1, 2])
     """
     # A caller's no_grad or inference_mode would otherwise show in the refinement, and in the weights.
     with torch.inference_mode(False), torch.enable_grad():
@@ -202,6 +205,7 @@ def _declared(
         config: Any = route.transformer.model.config
         declare_dims(config, {*declared_dims(config), *(size.dim for size in fine), full.dim})
         declare_readouts(config, dims)
+        expect_readouts(route.transformer, True)
         if before == ALIGN:
             config.matryoshka_sizes = []  # what was aligned for them is turned away
         declare_training(config, [*fine, *narrow, full], f"{trained_by}, {ALIGN}" if trained_by else ALIGN)

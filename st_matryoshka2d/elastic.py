@@ -9,7 +9,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
 from st_matryoshka2d.exactness import check_depths
-from st_matryoshka2d.readout import AT_DEPTH
+from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import within
 
 __all__ = ["TruncatedTransformer"]
@@ -40,6 +40,7 @@ class TruncatedTransformer(Transformer):
 
     config_keys: list[str] = [*Transformer.config_keys, "num_layers"]
     forward_kwargs: set[str] = {"num_layers"}
+    has_readouts: bool = False
 
     def __init__(self, model_name_or_path: str, *, num_layers: int | None = None, **kwargs: Any) -> None:
         super().__init__(model_name_or_path, **kwargs)
@@ -80,13 +81,15 @@ class TruncatedTransformer(Transformer):
             **kwargs: As for `Transformer.forward`.
 
         Raises:
-            ValueError: The depth is not within the model.
+            ValueError: The depth is not within the model, or an aligned model was loaded without its readouts.
         """
         depth = self._depth(num_layers)
         backbone = self._backbone
         if depth == backbone.num_layers:
             shallow = self
         else:
+            if not self.has_readouts:
+                require_readouts(self, self.model.config, [depth])
             shallow = copy.copy(self)
             shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
         outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
@@ -136,4 +139,6 @@ def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
     # A tokenizer's settings (max_seq_length) belong to each model; its vocabulary is not copied.
     cut.processor = copy.copy(module.processor)
     cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
+    if num_layers < backbone.num_layers:
+        expect_readouts(cut, False)  # it gets that of its own depth alone
     return cut

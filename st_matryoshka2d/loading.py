@@ -16,7 +16,7 @@ from st_matryoshka2d.assembly import assembled, check_weights, read_config
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.identity import name_apart
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of, transformer_of
 from st_matryoshka2d.model_card.inherited import replace_card
 from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.fetch import fetch_piece, piece_folder
@@ -27,7 +27,7 @@ from st_matryoshka2d.pieces.remote import RangesRefusedError
 from st_matryoshka2d.pieces.safe_files import require_safetensors
 from st_matryoshka2d.pieces.shapes import depth_of
 from st_matryoshka2d.pieces.whole_files import transformer_folders
-from st_matryoshka2d.readout import Readout, require_readouts
+from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, positive_int, within
 from st_matryoshka2d.submodel import cut_to, narrow
 from st_matryoshka2d.trained import warn_if_untrained
@@ -83,7 +83,9 @@ def load(
         checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        return _cut_whole(checkpoint, num_layers, dim, kwargs)
+        small, whole = _cut_whole(checkpoint, num_layers, dim, kwargs)
+        warn_if_untrained(whole.config, full_size(small), full_size(whole))
+        return small
     full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(full_config, checkpoint.name)
     keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
@@ -112,21 +114,20 @@ def load(
 
 def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
-) -> SentenceTransformer:
-    """A model that does not start with a plain Transformer: all of it is loaded, and then cut."""
+) -> tuple[SentenceTransformer, SentenceTransformer]:
+    """A model that does not start with a plain Transformer: all of it is loaded, and then cut. The cut, and the whole."""
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
     if not _brings_other_weights(kwargs):
         check_weights(checkpoint, configs, None, bool(kwargs.get("trust_remote_code")))
     whole = assembled(checkpoint, **kwargs)
     read_readouts(whole, checkpoint, whole.config, full_size(whole).num_layers)
     if num_layers is None and dim is None:
-        return whole
+        return whole, whole
     small = cut_to(whole, num_layers, dim)
-    size, full = full_size(small), full_size(whole)
-    if size != full:
+    size = full_size(small)
+    if size != full_size(whole):
         name_apart(small, whole, size)
-    warn_if_untrained(whole.config, size, full)
-    return small
+    return small, whole
 
 
 def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
@@ -146,6 +147,8 @@ def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_confi
         require_readouts(model, full_config, [num_layers])
     elif num_layers == full_config.num_hidden_layers:
         add_readouts(model, checkpoint, depths)
+        for route in routes_of(model).values():
+            expect_readouts(route.transformer, True)
     elif num_layers in depths:
         add_readouts(model, checkpoint, [num_layers])
         readout = next(module for module in model.modules() if isinstance(module, Readout))

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from sentence_transformers.base.modules import Dense
-from torch import Tensor, nn
+from torch import nn
+
+from st_matryoshka2d.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
 
 __all__ = [
     "AT_DEPTH",
     "Readout",
+    "declare_cut_readout",
     "declare_readouts",
-    "fingerprint",
-    "linear_of",
-    "read_readouts",
-    "readout_file",
+    "expect_readouts",
     "require_readouts",
 ]
 
 AT_DEPTH = "num_layers"  # by this name the features say how many layers made the token embeddings; without it, all did
-
-
-def readout_file(num_layers: int | str) -> str:
-    """What the file of one depth is called: it holds what the `model.safetensors` of a cut's `Dense` holds."""
-    return f"readout-{num_layers}L.safetensors"
 
 
 class Readout(Dense):
@@ -54,7 +45,8 @@ class Readout(Dense):
     shallower: nn.ModuleDict
 
     def __init__(self, num_layers: int, linear: nn.Linear, shallower: Mapping[int, nn.Linear]) -> None:
-        super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())
+        with torch.device("meta"):  # what `Dense` draws would be replaced at once
+            super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())
         self.num_layers = num_layers
         self.linear = linear
         self.shallower = nn.ModuleDict({str(depth): shallower[depth] for depth in sorted(shallower)})
@@ -84,7 +76,7 @@ class Readout(Dense):
             self._told.add(num_layers)
             warnings.warn(
                 f"No readout was fitted for {num_layers} layers, only for {[*self.depths, self.num_layers]}: embeddings of "
-                f"{num_layers} layers are not in the space of the others. Name the depth in the `sizes` of `align`.",
+                f"{num_layers} layers are not in the space of the others. Align the model again: that fits all depths.",
                 stacklevel=2,
             )
         return self.linear
@@ -108,18 +100,14 @@ class Readout(Dense):
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the whole model's map as `Dense` does, and each of the others into its file."""
         self.plain().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        facts = {"num_layers": str(self.num_layers), "of": _fingerprint(self.linear)}
-        for depth in self.depths:
-            tensors = {f"linear.{name}": tensor for name, tensor in self.at(depth).state_dict().items()}
-            file = Path(output_path) / readout_file(depth)
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, facts)
+        write_readouts(Path(output_path), self.linear, self.num_layers, {depth: self.at(depth) for depth in self.depths})
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]  # a Dense too
         """What `save` wrote into a folder; a plain `Dense` where it was one."""
         dense = Dense.load(model_name_or_path, subfolder=subfolder, **kwargs)
         files = list((Path(model_name_or_path) / subfolder).glob(readout_file("*")))
-        return cls.around(dense, read_readouts(files, _fingerprint(dense.linear))) if files else dense
+        return cls.around(dense, read_readouts(files, dense.linear)) if files else dense
 
     @classmethod
     def around(cls, dense: Dense, readouts: StoredReadouts) -> Readout:
@@ -139,74 +127,38 @@ def _unmade() -> Readout:
     return Readout.__new__(Readout)
 
 
-@dataclass(frozen=True)
-class StoredReadouts:
-    """What the files of one folder hold.
-
-    Attributes:
-        num_layers: N of the model that they are of.
-        by_depth: The map of each depth that was read.
-    """
-
-    num_layers: int
-    by_depth: Mapping[int, nn.Linear]
-
-
-def read_readouts(files: Iterable[Path], of: str) -> StoredReadouts:
-    """Read the files of one folder.
-
-    Args:
-        files: One for each depth that is wanted.
-        of: Fingerprint of the whole model's map in that folder.
-
-    Raises:
-        ValueError: A file is broken, or of another model.
-    """
-    by_depth: dict[int, nn.Linear] = {}
-    totals: set[str] = set()
-    for file in sorted(files):
-        try:
-            with safe_open(file, framework="pt") as opened:
-                facts = opened.metadata() or {}
-                linear = linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
-        except (SafetensorError, OSError, IndexError) as error:
-            raise ValueError(f"{file} cannot be read: {error}. Fetch or save the aligned model anew.") from error
-        if facts.get("of") != of:
-            raise ValueError(
-                f"{file} belongs to other weights than the model.safetensors beside it, so its embeddings would not be in "
-                "the space of the whole model. Save the aligned model anew, or align it again."
-            )
-        totals.add(facts.get("num_layers", ""))
-        by_depth[int(file.name.removeprefix("readout-").removesuffix("L.safetensors"))] = linear
-    return StoredReadouts(int(totals.pop()), by_depth)
-
-
-def _fingerprint(linear: nn.Linear) -> str:
-    return fingerprint(linear.weight.detach(), linear.bias.detach())
-
-
-def fingerprint(weight: Tensor, bias: Tensor) -> str:
-    """Of the whole model's map, so that readouts are not taken for those of another."""
-    values = torch.cat([weight.flatten(), bias]).float().cpu().contiguous()
-    return hashlib.sha256(str(tuple(weight.shape)).encode() + values.numpy().tobytes()).hexdigest()
-
-
-def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:
-    """An affine map of these values."""
-    with torch.device("meta"):  # its own values would be replaced at once
-        linear = nn.Linear(weight.shape[1], weight.shape[0])
-    linear.weight, linear.bias = nn.Parameter(weight.contiguous()), nn.Parameter(bias.contiguous())
-    return linear
-
-
 def declare_readouts(config: Any, depths: Iterable[int]) -> None:
-    """Write into a model's config for which depths there are readouts; none in a cut, which has one for itself alone.
+    """Write into a model's config for which depths there are readouts.
 
     Args:
         config: The Hugging Face config that is saved with the model.
         depths: Below its own.
     """
     config.matryoshka_readouts = sorted(depths)
+
+
+def declare_cut_readout(config: Any, original: Any, num_layers: int) -> None:
+    """Write into the config of a cut that it has a readout for itself alone; nothing if it has none.
+
+    Args:
+        config: Of the cut, with fewer layers; it is changed.
+        original: Config of the model that is cut.
+        num_layers: Of the cut.
+    """
+    if num_layers in (getattr(original, "matryoshka_readouts", None) or []):
+        config.matryoshka_readouts = []
+    elif hasattr(config, "matryoshka_readouts"):
+        del config.matryoshka_readouts
+
+
+def expect_readouts(transformer: nn.Module, are_there: bool) -> None:
+    """Note at a Transformer whether the pipeline behind it has readouts: it sees no other module, and no file says so.
+
+    Args:
+        transformer: First module of a pipeline, or of a route.
+        are_there: Whether the readouts of all its depths are in the pipeline.
+    """
+    vars(transformer)["has_readouts"] = are_there
 
 
 def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:

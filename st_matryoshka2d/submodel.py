@@ -19,7 +19,7 @@ from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.model_card.inherited import inherit_card
-from st_matryoshka2d.readout import Readout, declare_readouts, require_readouts
+from st_matryoshka2d.readout import Readout, declare_cut_readout, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, within
 from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
@@ -194,8 +194,8 @@ def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str
         config = route.transformer.model.config
         declare_dims(config, [*(trained for trained in declared_dims(original) if trained < kept), kept])
         declare_cut(config, Size(depth, kept), original, full, name)
-        if getattr(original, "matryoshka_readouts", None) and depth < full.num_layers:
-            declare_readouts(config, [])
+        if depth < full.num_layers:
+            declare_cut_readout(config, original, depth)
     return model
 
 

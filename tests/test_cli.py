@@ -14,7 +14,7 @@ import st_matryoshka2d
 from st_matryoshka2d import GridResult
 from tests.cli_support import run, told
 
-COMMANDS = ["info", "grid", "rotate", "latency", "recommend", "compare", "truncate"]
+COMMANDS = ["info", "grid", "align", "latency", "recommend", "compare", "truncate"]
 
 USAGE = [
     ("grid {empty}", "--tasks STSBenchmark, or --pairs"),
@@ -35,10 +35,10 @@ USAGE = [
     ("truncate {empty} --size 6L-128d --out {files}/full", "is not empty; name a new folder"),
     ("truncate {empty} --size 6L-128d --push me/small/model", "A repository is called ORG/NAME, or NAME for"),
     ("truncate {empty} --size 6L-128d --push me/small.git", "cannot end by '.git'"),
-    ("rotate {empty} --out new", "Missing option '--texts'"),
-    ("rotate {empty} --texts {files}/pairs.csv", "--out FOLDER, --push ORG/NAME or both"),
-    ("rotate {empty} --texts {files}/second.json --out new", ".csv, .parquet or .txt; got"),
-    ("rotate {empty} --texts {files}/lines.txt --columns a --out new", "a .txt has a text in each line"),
+    ("align {empty} --out new", "Missing option '--texts'"),
+    ("align {empty} --texts {files}/pairs.csv", "--out FOLDER, --push ORG/NAME or both"),
+    ("align {empty} --texts {files}/second.json --out new", ".csv, .parquet or .txt; got"),
+    ("align {empty} --texts {files}/lines.txt --columns a --out new", "a .txt has a text in each line"),
     ("latency {empty} --rounds 0", "Invalid value for '--rounds'"),
     ("latency {empty} --out times.parquet", ".csv or .json"),
     ("latency {empty} --columns a", "are about the file of --texts, which is not given"),
@@ -75,13 +75,13 @@ ERRORS = [
     ("grid {model} --pairs {files}/pairs.csv --precisions int3", "precision must be one of float32"),
     ("grid {model} --pairs {files}/pairs.csv --dims 33", "the model has 32 dimensions"),
     ("grid {model} --pairs {files}/pairs.csv --out {files}/empty.csv/grid.json", "empty.csv"),
-    ("rotate {model} --texts {files}/pairs.csv --out {files}/new", "has no column 'text'; it has 'sentence1', 'sentence2'"),
-    ("rotate {model} --texts {files}/lines.txt --out {files}/new --sizes 2L-33d", "asks for 33 dimensions"),
+    ("align {model} --texts {files}/pairs.csv --out {files}/new", "has no column 'text'; it has 'sentence1', 'sentence2'"),
+    ("align {model} --texts {files}/lines.txt --out {files}/new --sizes 2L-33d", "asks for 33 dimensions"),
     (
-        "rotate {model} --texts {files}/pairs.parquet --columns score --out {files}/new",
+        "align {model} --texts {files}/pairs.parquet --columns score --out {files}/new",
         "Column 'score' of {files}/pairs.parquet must have texts",
     ),
-    ("rotate {model} --texts {files}/two.txt --out {files}/new", "at least 3 different texts, better some thousand"),
+    ("align {model} --texts {files}/two.txt --out {files}/new", "at least 3 different texts, better some thousand"),
     ("latency {model} --layers 5", "the model has 4 layers"),
     ("latency {model} --texts {files}/pairs.csv", "no column 'text'; it has 'sentence1', 'sentence2', 'score'. Say with"),
     ("latency {model} --texts {files}/pairs.parquet --columns score", "5 of its values are none, such as 4.5 (float)"),
@@ -146,7 +146,7 @@ def heavy_imports(monkeypatch: pytest.MonkeyPatch) -> None:
         ("grid who/knows --tasks STSBenchmark", "There is no model who/knows on the Hub"),
         ("info knows", "There is no model knows on the Hub, and no folder knows"),
         ("latency who/knows", "There is no model who/knows on the Hub"),
-        ("rotate who/knows --texts {files}/lines.txt --out {files}/new", "There is no model who/knows on the Hub"),
+        ("align who/knows --texts {files}/lines.txt --out {files}/new", "There is no model who/knows on the Hub"),
         ("truncate who/knows --size 1L-8d --out {files}/new", "There is no model who/knows on the Hub"),
     ],
 )

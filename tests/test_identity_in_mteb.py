@@ -1,4 +1,4 @@
-"""What mteb's own cache takes a cut or a rotation for: for a model of its own."""
+"""What mteb's own cache takes a cut or an aligned model for: for a model of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mteb import ResultCache
 from mteb.models import ModelMeta
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import TruncatedTransformer, load, rotate, truncate
+from st_matryoshka2d import TruncatedTransformer, align, load, truncate
 from tests import families
 from tests.sts_support import LocalSTS
 from tests.test_router import routed
@@ -53,10 +53,10 @@ def test_mtebs_cache_keeps_the_model_and_what_was_made_of_it_apart(
     with torch.no_grad():
         other[0].model.embeddings.word_embeddings.weight.normal_()
     made = [named(tiny, name), truncate(tiny, 1, 8), truncate(tiny, 2), truncate(tiny, dim=8), truncate(other, 1, 8)]
-    rotated = rotate(tiny, TEXTS, ["1L-8d"], steps=20)
-    made += [truncate(rotated, 1, 8), rotated]
+    aligned = align(tiny, TEXTS, ["1L-8d"], steps=20)
+    made += [truncate(aligned, 1, 8), aligned]
     expected = [score(model, None) for model in made]
-    assert len(set(expected[:-1])) == len(made) - 1, "all differ, but for the rotation at the full width"
+    assert len(set(expected[:-1])) == len(made) - 1, "all differ, but for the aligned model at the full size"
     for _ in range(2):  # written, then read
         assert [score(model, cache) for model in made] == pytest.approx(expected, abs=1e-5)  # rounded in files
     assert len(list(tmp_path.rglob("STS13.json"))) == len({identity(model) for model in made}) == len(made)
@@ -66,9 +66,9 @@ def test_the_name_tells_what_it_was_made_of_and_the_card_keeps_the_base_model(
     tiny: SentenceTransformer, tmp_path: Path
 ) -> None:
     named(tiny, "org/tiny")
-    rotated = rotate(tiny, TEXTS, ["2L-8d"], steps=1)
-    cuts = {"org/tiny-1L-8d": truncate(tiny, 1, 8), "org/tiny-rotated-2L-8d": truncate(rotated, 2, 8)}
-    for name, model in {**cuts, "org/tiny-rotated": rotated}.items():
+    aligned = align(tiny, TEXTS, ["2L-8d"], steps=1)
+    cuts = {"org/tiny-1L-8d": truncate(tiny, 1, 8), "org/tiny-aligned-2L-8d": truncate(aligned, 2, 8)}
+    for name, model in {**cuts, "org/tiny-aligned": aligned}.items():
         told, revision = identity(model)
         assert told == name
         assert revision is not None

@@ -70,7 +70,6 @@ class TestBadSizes:
             ({"dim": 385}, "dim=385: the model has 384 dimensions"),
             ({"num_layers": 0}, "1 or more, got 0"),
             ({"dim": -1}, "1 or more, got -1"),
-            ({}, "neither was given"),
         ],
     )
     def test_values(self, minilm: SentenceTransformer, cut: object, size: dict[str, int], words: str) -> None:
@@ -83,6 +82,15 @@ class TestBadSizes:
     def test_types(self, minilm: SentenceTransformer, cut: object, size: dict[str, object]) -> None:
         with pytest.raises(TypeError, match="must be an integer"):
             cut(minilm, **size)  # type: ignore[operator]
+
+
+def test_without_a_size_truncate_has_nothing_to_do_and_load_brings_the_whole(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="neither was given"):
+        truncate(tiny)
+    tiny.save_pretrained(str(tmp_path))
+    assert np.array_equal(load(tmp_path, device="cpu").encode(TEXTS), tiny.encode(TEXTS))
 
 
 def test_load_takes_a_path_and_says_when_it_leads_nowhere(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a cut or a rotation takes over from the model it is made of, beside its modules."""
+"""What a cut or an aligned model takes over from the model it is made of, beside its modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import nn
 from transformers import dynamic_module_utils
 
-from st_matryoshka2d import Size, TruncatedTransformer, load, rotate, truncate
+from st_matryoshka2d import Size, TruncatedTransformer, align, load, truncate
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.losses.teacher import frozen_copy
 from tests.families import TEXTS
@@ -30,7 +30,7 @@ MAKERS: dict[str, Make] = {
     "cut": lambda model: truncate(model, 2, 8),
     "narrow cut": lambda model: truncate(model, dim=8),
     "every layer": lambda model: EveryLayer.of(model, [2]),
-    "rotation": lambda model: rotate(model, TEXTS, [Size(2, 8)], steps=2),
+    "aligned": lambda model: align(model, TEXTS, [Size(2, 8)], steps=2),
 }
 OWN_CODE = """
 from transformers import BertConfig, BertModel
@@ -123,7 +123,7 @@ def test_a_depth_at_call_time_changes_no_mode(loaded: SentenceTransformer) -> No
     assert not any(modes(frozen_copy(loaded)).values()), "a teacher is frozen as it encodes"
 
 
-@pytest.mark.parametrize("name", ["cut", "narrow cut", "rotation"])
+@pytest.mark.parametrize("name", ["cut", "narrow cut", "aligned"])
 def test_the_best_checkpoint_of_a_model_with_its_own_code_is_loaded(
     own_code: SentenceTransformer, name: str, tmp_path: Path
 ) -> None:
@@ -167,4 +167,4 @@ def test_modules_are_called_with_their_own_keywords(loaded: SentenceTransformer,
     made = MAKERS[name](model)
     assert made.module_kwargs == model.module_kwargs
     made.encode(TEXTS, by=1.0)
-    assert name == "rotation" or np.allclose(made.encode(TEXTS, by=1.0), made.encode(TEXTS) + 1, atol=1e-6)
+    assert name == "aligned" or np.allclose(made.encode(TEXTS, by=1.0), made.encode(TEXTS) + 1, atol=1e-6)

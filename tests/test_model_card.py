@@ -15,7 +15,7 @@ from st_matryoshka2d import (
     Size,
     add_grid_to_model_card,
     add_sizes_to_model_card,
-    rotate,
+    align,
     truncate,
 )
 from st_matryoshka2d.trained import declare_training
@@ -68,7 +68,7 @@ def test_how_to_load_a_size_is_said_once(grid: GridResult, tiny: SentenceTransfo
     assert card.count("![Scores by layers and dimensions]") == 1
 
 
-@pytest.mark.parametrize("change", [lambda model: truncate(model, 2, 8), lambda model: rotate(model, TEXTS, steps=1)])
+@pytest.mark.parametrize("change", [lambda model: truncate(model, 2, 8), lambda model: align(model, TEXTS, steps=1)])
 def test_license_data_and_settings_of_training_are_inherited(
     tiny: SentenceTransformer, tmp_path: Path, change: Callable[[SentenceTransformer], SentenceTransformer]
 ) -> None:
@@ -86,7 +86,7 @@ def test_license_data_and_settings_of_training_are_inherited(
     assert "mine" not in tiny.model_card_data.tags
 
 
-def test_a_cut_of_what_was_rotated_is_none_of_what_that_was(tiny: SentenceTransformer) -> None:
+def test_a_cut_of_what_was_aligned_is_none_of_what_that_was(tiny: SentenceTransformer) -> None:
     tiny.config.name_or_path = "org/model"
     assert truncate(tiny, 2, 8).config.matryoshka_cut["model"] == "org/model"
-    assert truncate(rotate(tiny, TEXTS, [Size(2, 8)], steps=1), 2, 8).config.matryoshka_cut["model"] is None
+    assert truncate(align(tiny, TEXTS, [Size(2, 8)], steps=1), 2, 8).config.matryoshka_cut["model"] is None

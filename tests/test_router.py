@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch import nn
 
-from st_matryoshka2d import Size, load, truncate
+from st_matryoshka2d import Size, encode_sizes, load, truncate
 from tests.families import TEXTS
 
 
@@ -43,6 +43,15 @@ def test_every_route_is_cut_exactly(tiny: SentenceTransformer, shared: bool, tmp
     differs = not np.allclose(cut.encode(TEXTS, task="query"), cut.encode(TEXTS, task="document"))
     assert differs is not shared
     assert len({id(way[0]) for way in cut[0].sub_modules.values()}) == (1 if shared else 2)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_route_is_embedded_at_many_sizes_at_once(tiny: SentenceTransformer, shared: bool) -> None:
+    model = routed(tiny, shared=shared)
+    for task in ("query", "document"):
+        for size, found in encode_sizes(model, TEXTS, ["1L-4d", "3L-32d", "4L-8d"], task=task).items():
+            expected = truncate(model, size.num_layers, size.dim).encode(TEXTS, task=task)
+            np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_the_cut_shares_memory_and_leaves_the_model(tiny: SentenceTransformer) -> None:

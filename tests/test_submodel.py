@@ -15,7 +15,6 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
 
@@ -213,11 +212,6 @@ def test_models_without_layers_are_refused(tiny: SentenceTransformer) -> None:
     static = SentenceTransformer(modules=[StaticEmbedding(families.tokenizer(), embedding_dim=8)], device="cpu")
     with pytest.raises(ValueError, match="starts with StaticEmbedding"):
         truncate(static, dim=4)
-    router = SentenceTransformer(
-        modules=[Router({"query": [tiny[0], tiny[1]], "document": [tiny[0], tiny[1]]}, default_route="query")]
-    )
-    with pytest.raises(ValueError, match="starts with Router"):
-        encode_sizes(router, TEXTS, [Size(1, 4)])
     mixing = SentenceTransformer(modules=[tiny[0], WeightedLayerPooling(32, num_hidden_layers=4), Pooling(32)], device="cpu")
     with pytest.raises(ValueError, match="WeightedLayerPooling mixes all layers"):
         truncate(mixing, num_layers=1)

@@ -286,16 +286,16 @@ def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
 
 def test_the_card_of_a_cut_beside_what_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:
     """The narrower size with all of its layers is the one to try, and its own is not spoken against."""
-    declare_training(tiny.config, [Size(1, 4), Size(2, 8), Size(3, 16), Size(4, 32)], "rotate")
+    declare_training(tiny.config, [Size(1, 4), Size(2, 8), Size(3, 16), Size(4, 32)], "align")
     with pytest.warns(
-        UserWarning, match=r"not rotated for 2L-16d.*rotated for: 2L-8d \(smaller\), 3L-16d \(larger\)\. `eval"
+        UserWarning, match=r"not aligned for 2L-16d.*aligned for: 2L-8d \(smaller\), 3L-16d \(larger\)\. `eval"
     ):
         truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path))
     add_sizes_to_model_card(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "truncate_dim=8)`." in card
     assert "expect less" not in card
-    assert "Of the sizes for which the embeddings of the whole were rotated, these are within it:" in card
+    assert "Of the sizes for which the whole model was aligned, these are within it:" in card
 
 
 def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -35,6 +35,16 @@ _NOT_NORMALISED = (
 )
 
 
+_ONE_SPACE = (
+    "Embeddings of any two of its sizes can be compared, up to the dimensions of the narrower: what a few layers embed can "
+    "search what the whole model has indexed."
+)
+_WITH_THE_WHOLE = (
+    "Its embeddings can be compared with those of the whole model, and of its other sizes, up to the dimensions of the "
+    "narrower."
+)
+
+
 def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
     """Add a section to the card of a saved model: the sizes that were trained, how each is loaded, what it is a cut of.
 
@@ -86,6 +96,8 @@ def _section(config: dict[str, Any], name: str) -> str:
         parts.append(_training(loss, sizes, is_cut=bool(cut)))
     if sizes:
         parts.append(_table(sizes))
+    if loss and loss.endswith(ALIGN) and "matryoshka_readouts" in config:
+        parts.append(_WITH_THE_WHOLE if cut else _ONE_SPACE)
     if len(sizes) > 1:
         whole = Size.parse(cut["size"]) if cut else sizes[-1]
         parts.append(_USAGE.format(name=name, size=_middle(sizes, whole), width=_width(sizes, whole, name)))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-import torch
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense
+from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
 from st_matryoshka2d.pieces.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.readout import Readout, fingerprint, read_readouts, readout_file
+from st_matryoshka2d.readout import Readout
+from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
 
 __all__ = ["add_readouts", "replace_module"]
 
@@ -29,21 +30,33 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Ite
     Raises:
         ValueError: A file is missing, broken, or of another model.
     """
-    for folder in _folders(checkpoint):
+    for folder, dense in _places(model, checkpoint).items():
         weights = load_file(_fetched(checkpoint, folder, WEIGHTS))
-        of = fingerprint(weights["linear.weight"], weights["linear.bias"])
-        stored = read_readouts([_fetched(checkpoint, folder, readout_file(depth)) for depth in depths], of)
-        dense = _dense_of(model, weights["linear.weight"])
+        files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in depths]
+        stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
         replace_module(model, dense, Readout.around(dense, stored))
 
 
-def _folders(checkpoint: Checkpoint) -> list[str]:
-    """Where the readouts lie: in that of the last `Dense`, or for each route of a Router in one below its folder."""
-    dense = [folder for kind, folder in checkpoint.modules if kind.endswith(".Dense")]
-    if dense:
-        return dense[-1:]
-    marked = [PurePosixPath(path) for path in checkpoint.files if PurePosixPath(path).match(readout_file("*"))]
-    return sorted({str(path.parent) for path in marked})
+def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Dense]:
+    """Folders of readouts, and what plain sentence-transformers made of them: the last `Dense` of every way of a text."""
+    first = next(model.children())
+    if isinstance(first, Router):
+        config = checkpoint.download(Router.config_file_name)
+        folders = json.loads(config.read_text(encoding="utf-8"))["structure"]
+        ways = [
+            zip(map(checkpoint.within_transformer, folders[name]), way.children(), strict=True)
+            for name, way in first.sub_modules.items()
+        ]
+    else:
+        ways = [zip((folder for _, folder in checkpoint.modules), model.children(), strict=False)]
+    dense = [[(folder, module) for folder, module in way if type(module) is Dense] for way in ways]
+    if not all(dense):
+        raise ValueError(
+            f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module, in whose "
+            "folder the readouts would be. Save the aligned model anew; or, for its Transformer alone, remove "
+            "matryoshka_readouts."
+        )
+    return dict(each[-1] for each in dense)
 
 
 def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
@@ -61,14 +74,6 @@ def _missing(checkpoint: Checkpoint, folder: str, file: str) -> str:
         f"{checkpoint.name} is aligned, but {folder}/{file} is missing: without it, embeddings of that depth are not in the "
         "space of the whole model. Fetch or save the aligned model anew."
     )
-
-
-def _dense_of(model: SentenceTransformer, weight: torch.Tensor) -> Dense:
-    """The `Dense` that has this weight."""
-    for module in model.modules():
-        if type(module) is Dense and torch.equal(module.linear.weight.cpu(), weight.to(module.linear.weight.dtype)):
-            return module
-    raise ValueError("The readouts belong to a Dense module that the pipeline does not have. Save the aligned model anew.")
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:

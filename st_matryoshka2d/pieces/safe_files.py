@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from st_matryoshka2d.pieces.checkpoint import INDEX, PLAIN_TRANSFORMERS, Checkpoint
 from st_matryoshka2d.pieces.shards import require_inside
-from st_matryoshka2d.readout import readout_file
+from st_matryoshka2d.readout_files import readout_file
 
 __all__ = ["has_weights", "require_safetensors", "small_files"]
 

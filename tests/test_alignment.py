@@ -1,0 +1,214 @@
+"""Aligned models: at the full size as they were, and every other size in the same space, however it is reached."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Router
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from st_matryoshka2d import (
+    GridResult,
+    Size,
+    TruncatedTransformer,
+    align,
+    benchmark_latency,
+    encode_sizes,
+    evaluate,
+    sizes_ladder,
+    sts_task,
+    truncate,
+)
+from st_matryoshka2d.losses import MultiSizeLoss
+from st_matryoshka2d.readout import Readout
+from tests import families
+from tests.test_router import routed
+
+pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
+
+TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(40)]
+OTHERS = ["red river", "the old house", "a bird flew over the road", "new"]
+SIZES = [Size(1, 4), Size(2, 6), Size(3, 16)]
+
+Array = NDArray[np.float32]
+
+
+def made(pooling: str | tuple[str, ...], dense: int | None, normalize: bool, folder: Path) -> SentenceTransformer:
+    return families.pipeline(families.CONFIGS["bert"](), folder / "weights", pooling, dense, normalize)
+
+
+def normalized(model: SentenceTransformer) -> SentenceTransformer:
+    return SentenceTransformer(modules=[*model.children(), Normalize()], device="cpu")
+
+
+def normalize_within(tiny: SentenceTransformer) -> SentenceTransformer:
+    ways = [[*copy.deepcopy(tiny).children(), Normalize()] for _ in range(2)]
+    with torch.no_grad():
+        ways[0][0].model.embeddings.word_embeddings.weight.mul_(1.1)
+    return SentenceTransformer(modules=[Router.for_query_document(*ways)], device="cpu")  # type: ignore[arg-type]
+
+
+KINDS: dict[str, Callable[[SentenceTransformer, Path], SentenceTransformer]] = {
+    "mean": lambda tiny, _: tiny,
+    "mean, unit": lambda tiny, _: normalized(tiny),
+    "cls, unit": lambda _, folder: made("cls", None, True, folder),
+    "last token": lambda _, folder: made("lasttoken", None, False, folder),
+    "three poolings, Dense, unit": lambda _, folder: made(("cls", "mean", "lasttoken"), 24, True, folder),
+    "Dense": lambda _, folder: made("mean", 40, False, folder),
+    "router": lambda tiny, _: routed(tiny, shared=False),
+    "router, one Transformer": lambda tiny, _: routed(tiny, shared=True),
+    "router, unit within": lambda tiny, _: normalize_within(tiny),
+    "elastic": lambda tiny, _: elastic(tiny),
+}
+
+
+def elastic(model: SentenceTransformer) -> SentenceTransformer:
+    model[0] = TruncatedTransformer.from_transformer(model[0])
+    return model
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, tiny: SentenceTransformer, tmp_path: Path) -> SentenceTransformer:
+    return KINDS[request.param](tiny, tmp_path)
+
+
+def tasks(model: SentenceTransformer) -> list[str | None]:
+    return list(model[0].sub_modules) if isinstance(model[0], Router) else [None]
+
+
+def products(model: SentenceTransformer, task: str | None = None) -> Array:
+    """Dot products: lengths too, not angles alone."""
+    found = model.encode(OTHERS, task=task)
+    return found @ found.T
+
+
+def readouts(model: SentenceTransformer) -> list[Readout]:
+    return [module for module in model.modules() if isinstance(module, Readout)]
+
+
+def main_scores(result: GridResult) -> dict[Size, float]:
+    rows = result.to_frame().query("is_main")
+    return {Size(layers, dim): score for layers, dim, score in rows[["num_layers", "dim", "score"]].itertuples(index=False)}
+
+
+def equal(left: SentenceTransformer, right: SentenceTransformer) -> bool:
+    states = left.state_dict(), right.state_dict()
+    return states[0].keys() == states[1].keys() and all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_at_the_full_size_nothing_changes(kind: SentenceTransformer) -> None:
+    aligned = align(kind, TEXTS, steps=5)
+    for task in tasks(kind):
+        before, after = products(kind, task), products(aligned, task)
+        assert np.abs(after - before).max() < 2e-6 * np.abs(before).max()
+        turned = kind.encode(OTHERS, task=task) @ readouts(aligned)[0].linear.weight.detach().numpy().T
+        np.testing.assert_allclose(aligned.encode(OTHERS, task=task), turned, atol=2e-6 * np.abs(turned).max())
+    weight = readouts(aligned)[0].linear.weight.detach()
+    assert (weight @ weight.T - torch.eye(len(weight))).abs().max() < 1e-5
+    assert len(list(aligned.children())) == len(list(kind.children())) + (len(tasks(kind)) == 1)
+
+
+def test_every_way_to_a_size_is_the_same(kind: SentenceTransformer) -> None:
+    aligned = align(kind, TEXTS, steps=5)
+    full = Size(4, aligned.get_embedding_dimension() or 0)
+    sizes = [Size(depth, dim) for depth in (1, 2, 3, 4) for dim in (6, full.dim)]
+    for task in tasks(kind):
+        by_size = encode_sizes(aligned, OTHERS, sizes, task=task)
+        for size in sizes:
+            cut = truncate(aligned, size.num_layers, size.dim)
+            assert not readouts(cut) or size.num_layers == 4
+            np.testing.assert_allclose(by_size[size], cut.encode(OTHERS, task=task), atol=1e-6)
+    for depth in (1, 2, 3):
+        layers = [module for module in truncate(aligned, depth).modules() if type(module) is Dense]
+        assert any(layer.linear is readouts(aligned)[0].at(depth) or equal_linear(layer, aligned, depth) for layer in layers)
+
+
+def equal_linear(layer: Dense, aligned: SentenceTransformer, depth: int) -> bool:
+    return any(torch.equal(layer.linear.weight, each.at(depth).weight) for each in readouts(aligned))
+
+
+def test_a_depth_at_call_time_uses_its_readout(tiny: SentenceTransformer) -> None:
+    aligned = align(normalized(tiny), TEXTS, steps=5)
+    cuts = {depth: truncate(aligned, depth).encode(OTHERS) for depth in (1, 2, 3)}
+    elastic(aligned)
+    for depth, expected in cuts.items():
+        np.testing.assert_allclose(aligned.encode(OTHERS, num_layers=depth), expected, atol=1e-6)
+        np.testing.assert_allclose(truncate(aligned, depth).encode(OTHERS), expected, atol=1e-6)
+    aligned[0].num_layers = 2
+    np.testing.assert_allclose(aligned.encode(OTHERS), cuts[2], atol=1e-6)
+
+
+def test_a_loss_trains_what_a_cut_computes(kind: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    aligned = align(kind, TEXTS, steps=5)
+    loss = MultipleNegativesRankingLoss(aligned)
+    seen: list[list[torch.Tensor]] = []
+    monkeypatch.setattr(loss, "compute_loss_from_embeddings", lambda columns, _: seen.append(columns) or columns[0].sum())
+    sizes = [*SIZES, Size(4, aligned.get_embedding_dimension() or 0)]
+    named = ["query", "document"] if isinstance(kind[0], Router) else [None, None]
+    columns = [aligned.preprocess(OTHERS, task=task) for task in named]
+    MultiSizeLoss(aligned, loss, sizes)(columns)
+    for size, embedded in zip(sizes, seen, strict=True):
+        for task, column in zip(named, embedded, strict=True):
+            expected = truncate(aligned, size.num_layers, size.dim).encode(OTHERS, task=task)
+            np.testing.assert_allclose(column.detach().numpy(), expected, atol=2e-6)
+
+
+def test_scores_are_those_of_cuts(tiny: SentenceTransformer) -> None:
+    aligned = align(tiny, TEXTS, steps=5)
+    pairs = pd.DataFrame({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "score": range(40)})
+    scored = evaluate(aligned, sts_task(pairs), sizes=SIZES)
+    for size in SIZES:
+        of_cut = evaluate(truncate(aligned, size.num_layers, size.dim), sts_task(pairs), sizes=[size])
+        assert main_scores(scored)[size] == pytest.approx(main_scores(of_cut)[size], abs=1e-6)
+    times = benchmark_latency(aligned, texts=OTHERS, rounds=1, show_progress_bar=False)
+    assert sorted(times["num_layers"]) == [1, 2, 3, 4]
+
+
+def test_small_sizes_find_a_text_in_what_the_whole_model_embedded(tiny: SentenceTransformer) -> None:
+    aligned = align(tiny, TEXTS * 2)
+
+    def apart(model: SentenceTransformer, depth: int) -> float:
+        cut, whole = (each.encode(TEXTS, normalize_embeddings=True) for each in (truncate(model, depth), model))
+        return float(1 - (cut * whole).sum(axis=1).mean())
+
+    for depth in (1, 2, 3):
+        assert apart(aligned, depth) < 0.3 * apart(tiny, depth)
+
+
+def test_the_same_texts_give_the_same_model(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    drawn = torch.get_rng_state()
+    first = align(tiny, TEXTS, steps=5)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    torch.manual_seed(2)
+    for texts in (TEXTS, iter([*TEXTS, TEXTS[0]]), pd.Series(TEXTS), Dataset.from_dict({"text": TEXTS})["text"]):
+        assert equal(align(tiny, texts, steps=5), first)
+    with torch.no_grad():
+        assert equal(align(tiny, TEXTS, steps=5), first)
+    with torch.inference_mode():
+        inside = align(tiny, TEXTS, steps=5)
+    assert equal(inside, first)
+    assert not any(parameter.is_inference() for parameter in inside.parameters())
+
+
+def test_small_sizes_of_a_real_model_are_better(minilm: SentenceTransformer, shared: Path) -> None:
+    pairs = pd.read_parquet(shared / "data" / "sts" / "stsb" / "dev.parquet")[:200]
+    texts = pd.read_parquet(shared / "data" / "nli" / "triplets_train.parquet")["anchor"].unique()[:400]
+    sizes = [*sizes_ladder(minilm), Size(2, 384), Size(4, 384)]
+    before, after = (
+        main_scores(evaluate(model, sts_task(pairs, name="stsb"), sizes=sizes))
+        for model in (minilm, align(minilm, list(texts), sizes, batch_size=64, steps=10))
+    )
+    gains = {size: 100 * (after[size] - before[size]) for size in sizes}
+    assert gains.pop(Size(6, 384)) == pytest.approx(0, abs=0.01)
+    assert all(gain > 3 for gain in gains.values()), gains

@@ -1,0 +1,237 @@
+"""Where readouts live: beside a plain checkpoint, in folders, copies, pickles and a Trainer's checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import nn
+
+from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, evaluate, load, sts_task, truncate
+from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
+from st_matryoshka2d.readout import Readout
+from tests.cli_support import PAIRS
+from tests.test_alignment import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
+from tests.test_made_alike import Falling
+from tests.training_support import train
+
+FULL = {"trust_remote_code": True, "device": "cpu"}
+
+
+@pytest.fixture
+def aligned(tiny: SentenceTransformer) -> SentenceTransformer:
+    return align(normalized(tiny), TEXTS, steps=2)
+
+
+def saved(model: SentenceTransformer, folder: Path) -> str:
+    model.save_pretrained(str(folder))
+    return str(folder)
+
+
+@pytest.mark.filterwarnings("ignore:This model was not aligned for")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_is_what_is_loaded(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """Whole by plain sentence-transformers, with all readouts by `load`, and each depth alone."""
+    aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)
+    folder = saved(aligned, tmp_path / "whole")
+    types = {entry["type"] for file in (tmp_path / "whole").glob("*.json") for entry in modules_in(file)}
+    assert all(name.startswith("sentence_transformers.") for name in types) or kind == "elastic"
+    plain, whole = SentenceTransformer(folder, **FULL), load(folder, **FULL)
+    assert type(whole) is SentenceTransformer
+    assert {"Dense"} == {type(module).__name__ for module in readouts(whole)}
+    assert not readouts(plain)
+    assert equal(whole, aligned)
+    for task in tasks(aligned):
+        for model in (plain, whole):
+            assert np.array_equal(model.encode(OTHERS, task=task), aligned.encode(OTHERS, task=task))
+        for depth in (1, 2, 3, 4):
+            expected = truncate(aligned, depth, 8).encode(OTHERS, task=task)
+            cut = truncate(whole, depth, 8)
+            assert np.array_equal(load(folder, depth, 8, **FULL).encode(OTHERS, task=task), expected)
+            assert np.array_equal(cut.encode(OTHERS, task=task), expected)
+    cut_folder = saved(truncate(aligned, 2, 8), tmp_path / "cut")
+    assert not list(Path(cut_folder).rglob("readout-*"))
+    for task in tasks(aligned):
+        expected = truncate(aligned, 2, 8).encode(OTHERS, task=task)
+        assert np.array_equal(SentenceTransformer(cut_folder, device="cpu").encode(OTHERS, task=task), expected)
+
+
+def modules_in(file: Path) -> list[dict[str, Any]]:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if file.name == "modules.json":
+        return list(content)
+    return [{"type": name} for name in content.get("types", {}).values()] if file.name == "router_config.json" else []
+
+
+USES: dict[str, Callable[[SentenceTransformer], object]] = {
+    "truncate": lambda model: truncate(model, 2),
+    "encode_sizes": lambda model: encode_sizes(model, OTHERS, ["2L-8d"]),
+    "evaluate": lambda model: evaluate(model, sts_task(PAIRS), sizes=["2L-8d"]),
+    "loss": lambda model: MultiSizeLoss(model, MultipleNegativesRankingLoss(model), [Size(2, 8), Size(4, 32)]),
+    "distillation": lambda model: RelationalDistillLoss(model, sizes=[Size(2, 8), Size(4, 32)]),
+    "align": lambda model: align(model, TEXTS),
+    "per call": lambda model: elastic(model).encode(OTHERS, num_layers=2),
+    "per call, by default": lambda model: with_default(model).encode(OTHERS),
+}
+
+
+def with_default(model: SentenceTransformer) -> SentenceTransformer:
+    model[0] = TruncatedTransformer.from_transformer(model[0], num_layers=2)
+    return model
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("of", ["plain", "elastic"])
+def test_a_plainly_loaded_model_has_no_other_depths(use: str, of: str, aligned: SentenceTransformer, tmp_path: Path) -> None:
+    folder = saved(elastic(aligned) if of == "elastic" else aligned, tmp_path)
+    with pytest.raises(
+        ValueError, match=r"readouts for \[1, 2, 3\] layers, but was loaded without them.*st_matryoshka2d\.load"
+    ):
+        USES[use](SentenceTransformer(folder, **FULL))
+    USES[use](load(folder, **FULL))
+    plain = SentenceTransformer(folder, **FULL)
+    assert truncate(plain, dim=8).encode(OTHERS).shape == (4, 8), "all layers need no readout"
+    assert elastic(plain).encode(OTHERS, num_layers=4).shape == (4, 32)
+
+
+def narrower(file: Path) -> None:
+    rewritten(file, {"linear.weight": torch.eye(16), "linear.bias": torch.zeros(16)})
+
+
+def rewritten(file: Path, tensors: dict[str, torch.Tensor]) -> None:
+    with safe_open(file, "pt") as opened:
+        facts = opened.metadata()
+    save_file(tensors, file, facts)
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda file: file.unlink(), r"is aligned, but .*readout-2L\.safetensors is missing"),
+    "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-100]), r"readout-2L\.safetensors cannot be read"),
+    "empty": (lambda file: file.write_bytes(b""), r"readout-2L\.safetensors cannot be read"),
+    "without facts": (lambda file: save_file(load_file(file), file), r"readout-2L\.safetensors belongs to other weights"),
+    "another depth's": (
+        lambda file: shutil.copy(file.with_name("readout-1L.safetensors"), file),
+        r"readout-2L.* holds the readout of 1 layers",
+    ),
+    "no bias": (lambda file: rewritten(file, {"linear.weight": torch.eye(32)}), r"readout-2L\.safetensors cannot be read"),
+    "of another width": (narrower, r"readout-2L\.safetensors is 16 x 16, the whole model's is 32 x 32"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_readout_is_refused(how: str, aligned: SentenceTransformer, tmp_path: Path) -> None:
+    folder = saved(aligned, tmp_path)
+    change, words = BROKEN[how]
+    change(tmp_path / "2_Dense" / "readout-2L.safetensors")
+    for depth in (None, 2):
+        with pytest.raises(ValueError, match=words):
+            load(folder, depth, 8, device="cpu")
+    assert load(folder, 1, 8, device="cpu").encode(OTHERS).shape == (4, 8), "the others are whole"
+    assert SentenceTransformer(folder, device="cpu").encode(OTHERS).shape == (4, 32)
+
+
+def test_the_readouts_of_another_model_are_refused(
+    aligned: SentenceTransformer, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    other = align(tiny, TEXTS[:20], steps=2)
+    for name, model in (("mine", aligned), ("other", other)):
+        saved(model, tmp_path / name)
+    for depth in (1, 2, 3):
+        file = f"2_Dense/readout-{depth}L.safetensors"
+        shutil.copy(tmp_path / "other" / file, tmp_path / "mine" / file)
+    for depth in (None, 2):
+        with pytest.raises(ValueError, match=r"readout-\dL\.safetensors belongs to other weights.*align it again"):
+            load(tmp_path / "mine", depth, 8, device="cpu")
+
+
+def test_saving_again_leaves_no_file_of_what_was_there(aligned: SentenceTransformer, tmp_path: Path) -> None:
+    folder = saved(aligned, tmp_path)
+    saved(truncate(aligned, 2), tmp_path)
+    assert np.array_equal(load(folder, 2, device="cpu").encode(OTHERS), truncate(aligned, 2).encode(OTHERS))
+
+
+def test_copies_and_pickles_keep_the_readouts(aligned: SentenceTransformer) -> None:
+    for other in (copy.deepcopy(aligned), pickle.loads(pickle.dumps(aligned))):
+        assert equal(other, aligned)
+        assert [type(module) for module in readouts(other)] == [Readout]
+        with torch.no_grad():
+            readouts(other)[0].at(2).weight.zero_()
+        assert not equal(other, aligned)
+        assert elastic(other).encode(OTHERS, num_layers=1).shape == (4, 32)
+
+
+def test_a_trainers_checkpoint_keeps_the_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    whole, broken_off, resumed, best = (align(tiny, TEXTS, steps=2) for _ in range(4))
+    for model in (broken_off, resumed, best):
+        for name, module in copy.deepcopy(whole).named_children():
+            model[int(name)] = module
+
+    def run(model: SentenceTransformer, folder: str, **kwargs: Any) -> Any:
+        loss = MultiSizeLoss(model, MultipleNegativesRankingLoss(model), [Size(2, 8), Size(4, 32)])
+        steps = {"save_strategy": "steps", "save_steps": 2, "lr_scheduler_type": "constant"}
+        return train(model, loss, tmp_path / folder, **{**steps, "max_steps": 4, **kwargs})
+
+    run(whole, "whole")
+    run(broken_off, "broken off", max_steps=2)
+    run(resumed, "resumed", resume=str(tmp_path / "broken off" / "checkpoint-2"))
+    assert equal(resumed, whole)
+    assert not equal(resumed, broken_off)
+    checkpoint = load(tmp_path / "broken off" / "checkpoint-2", device="cpu")
+    assert equal(checkpoint, broken_off)
+    judged = {
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "eval_score",
+    }
+    trainer = run(best, "best", evaluator=Falling(), **judged)
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
+    assert equal(best, broken_off)
+
+
+def test_a_cut_of_a_cut_is_warned_of(aligned: SentenceTransformer, tmp_path: Path) -> None:
+    cut = truncate(aligned, 3)
+    assert cut.config.matryoshka_readouts == []
+    words = r"a cut of an aligned one, and has a readout for its 3 layers alone: embeddings of 2 layers are not in the same"
+    folder, whole = saved(cut, tmp_path / "cut"), saved(aligned, tmp_path / "whole")
+    uses: list[Callable[[], object]] = [
+        lambda: truncate(cut, 2),
+        lambda: load(folder, 2, device="cpu"),
+        lambda: encode_sizes(cut, OTHERS, ["2L-8d"]),
+        lambda: elastic(copy.deepcopy(cut)).encode(OTHERS, num_layers=2),
+        lambda: elastic(load(whole, 3, device="cpu")).encode(OTHERS, num_layers=2),
+    ]
+    for use in uses:
+        with pytest.warns(UserWarning, match=words) as caught:
+            use()
+        assert sum("has a readout for its" in str(warning.message) for warning in caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode_sizes(cut, OTHERS, ["3L-8d"])
+
+
+def test_a_depth_that_was_not_fitted_is_warned_of_once() -> None:
+    readout = Readout(4, nn.Linear(3, 3), {1: nn.Linear(3, 3)})
+    features = {"sentence_embedding": torch.ones(2, 3), "num_layers": 3}
+    with pytest.warns(UserWarning, match=r"No readout was fitted for 3 layers, only for \[1, 4\]") as caught:
+        found, _ = [readout(dict(features))["sentence_embedding"] for _ in range(2)]
+    assert len(caught) == 1
+    assert torch.equal(found, readout.linear(features["sentence_embedding"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for depth in (1, 4):
+            found = readout({**features, "num_layers": depth})["sentence_embedding"]
+            assert torch.equal(found, readout.at(depth)(features["sentence_embedding"]))

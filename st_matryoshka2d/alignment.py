@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.dims import declare_dims, declared_dims
-from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.readout import Readout, declare_readouts, linear_of
-from st_matryoshka2d.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
+from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
+from st_matryoshka2d.readout_texts import Gathered, gather
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 from st_matryoshka2d.submodel import like, with_modules
-from st_matryoshka2d.texts import check_text
 from st_matryoshka2d.trained import ALIGN, declare_training
 
 __all__ = ["align"]
-
-_CHUNK = 1024  # texts embedded before the sums are brought up to date
-_HELD_OUT = 0.1  # of the texts, to choose the strength of the regression
-_SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, unless that takes more than
-_SAMPLE_BYTES = 2**30
 
 
 def align(
@@ -99,40 +89,9 @@ def align(
         if steps != 0:
             positive_int(steps, "steps")
         _check_modules(model)
-        gathered = _gather(model, _different(texts), batch_size, show_progress_bar)
+        gathered = gather(model, texts, batch_size, show_progress_bar)
         readouts = _fitted(model, gathered, dims, steps, show_progress_bar)
         return _declared(_placed(model, readouts), model, dims)
-
-
-@dataclass
-class _Gathered:
-    """What one route makes of the texts: sums over all of them, and the embeddings of some, (texts, layers, D)."""
-
-    num_layers: int
-    dim: int
-    fitted: list[Sums] = field(init=False)
-    held_out: list[Sums] = field(init=False)
-    sample: Float[Tensor, "texts layers dim"] = field(init=False)
-    keys: Float[Tensor, " texts"] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.fitted, self.held_out = ([Sums(self.dim) for _ in range(self.num_layers)] for _ in range(2))
-        self.sample, self.keys = torch.empty(0, self.num_layers, self.dim), torch.empty(0)
-
-    def add(self, embeddings: Float[Tensor, "texts layers dim"], unit: bool, draw: torch.Generator) -> None:
-        """Count a chunk of texts in, and draw those that are kept."""
-        if not embeddings.isfinite().all():
-            raise ValueError("The model's embeddings of the texts are not all finite.")
-        whole = embeddings[:, -1]
-        whole = nn.functional.normalize(whole, dim=1) if unit else whole
-        held_out = torch.rand(len(embeddings), generator=draw) < _HELD_OUT
-        for layer in range(self.num_layers):
-            self.held_out[layer].add(embeddings[held_out, layer], whole[held_out])
-            self.fitted[layer].add(embeddings[~held_out, layer], whole[~held_out])
-        keys = torch.cat([self.keys, torch.rand(len(embeddings), generator=draw)])
-        room = max(1000, min(_SAMPLE, _SAMPLE_BYTES // (4 * self.num_layers * self.dim)))
-        kept = keys.argsort()[:room].sort().values
-        self.sample, self.keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
 
 
 def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | None) -> dict[int, list[int]]:
@@ -150,49 +109,9 @@ def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | Non
     return {depth: [size.dim for size in below if size.num_layers == depth] for depth in range(1, full.num_layers)}
 
 
-def _different(texts: Iterable[str]) -> Iterator[str]:
-    """Each text once; anything but a text is refused where it comes."""
-    if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # a table would be read as its columns' names
-        raise TypeError(f"texts must be a list of texts, such as one column of a table; got a {type(texts).__name__}.")
-    seen: set[int] = set()
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"texts must be strings, but number {place} is {text!r} ({type(text).__name__}).")
-        check_text(text, f"texts[{place}]")
-        if (mark := hash(text)) not in seen:
-            seen.add(mark)
-            yield text
-
-
-def _gather(
-    model: SentenceTransformer, texts: Iterator[str], batch_size: int, show_progress_bar: bool
-) -> dict[str, _Gathered]:
-    """Every text through the model once, by each of its routes."""
-    full = full_size(model)
-    every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
-    unit = bool(trailing_normalize(model))
-    gathered = {name: _Gathered(full.num_layers, full.dim) for name in routes_of(model)}
-    draws = {name: torch.Generator().manual_seed(0) for name in gathered}
-    count = 0
-    with tqdm(desc="Texts", unit=" texts", disable=not show_progress_bar) as bar:
-        while chunk := list(islice(texts, _CHUNK)):
-            for name, route in gathered.items():
-                task: dict[str, Any] = {"task": name} if name else {}
-                embeddings = every.encode(
-                    chunk, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **task
-                )
-                # A copy, because what was made in inference mode cannot be differentiated.
-                route.add(embeddings.float().cpu().clone().unflatten(1, (full.num_layers, full.dim)), unit, draws[name])
-            count += len(chunk)
-            bar.update(len(chunk))
-    if count < 3:
-        raise ValueError(f"Alignment needs at least 3 different texts, better some thousand; got {count}.")
-    return gathered
-
-
 def _fitted(
     model: SentenceTransformer,
-    gathered: Mapping[str, _Gathered],
+    gathered: Mapping[str, Gathered],
     dims: Mapping[int, list[int]],
     steps: int,
     show_progress_bar: bool,
@@ -206,13 +125,10 @@ def _fitted(
         whole = route.sample[:, -1] @ turn.T
         states = {depth: route.sample[:, depth - 1] for depth in dims}
         unit = nn.functional.normalize(whole, dim=1) if trailing_normalize(model) else whole
-        start = {
-            depth: damped(
-                readout.then(turn), (route.fitted[depth - 1] + route.held_out[depth - 1]).centred()[0], unit.var(0)
-            )
-            for depth, readout in regressed[name][0].items()
-        }
+        start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
         small = refined(start, states, whole, dims if steps else {}, steps, device, show_progress_bar)
+        spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).centred()[0] for depth in small}
+        small = {depth: damped(readout, spreads[depth], unit.var(0)) for depth, readout in small.items()}
         length = whole.norm(dim=1).mean()  # a prediction is shorter than what it predicts
         scaled = {
             depth: readout.times(float(length / readout(states[depth]).norm(dim=1).mean()))
@@ -222,7 +138,7 @@ def _fitted(
     return made
 
 
-def _regressed(route: _Gathered) -> tuple[dict[int, Affine], Tensor]:
+def _regressed(route: Gathered) -> tuple[dict[int, Affine], Tensor]:
     """The readouts below the whole depth, and the covariance of all that they predict; without any, of the whole."""
     sums = [fitted + held_out for fitted, held_out in zip(route.fitted, route.held_out, strict=True)]
     readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}

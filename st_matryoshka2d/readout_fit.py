@@ -18,14 +18,14 @@ from st_matryoshka2d.losses.alignment import kl_divergence
 __all__ = ["Affine", "Sums", "damped", "fit_readout", "refined", "shared_rotation"]
 
 _STRENGTHS = [10.0**exponent for exponent in range(-5, 1)]  # of the ridge, in units of the mean variance
-_MIXED = 4  # the first D / 4 directions are mixed
+_MIXED = 5  # the first D / 5 directions are mixed
 _TEXTS_AT_ONCE = 512  # compared with each other in a step
 _DIMS_AT_ONCE = 2  # small dims drawn for a step
 _LEARNING_RATE = 1e-3
 _TEMPERATURE = 0.05
 _TO_ITSELF = 0.4  # weight of a text's distance to itself in the whole model, at the drawn dims
 _ACROSS, _ANCHOR = 3.0, 8.0  # at all dims: of the divergence across depths, and of that distance
-_DAMPING = 0.25  # of the coordinates that a depth predicts badly
+_DAMPING = 0.3  # of the coordinates that a depth predicts badly
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _ridge(sums: Sums, strengths: Sequence[float]) -> list[tuple[Tensor, Tensor]
 def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:
     """An orthogonal matrix for all depths, after which few coordinates are worth most.
 
-    The directions come in the order of what shallow layers can say of them. The first quarter is then mixed at random:
+    The directions come in the order of what shallow layers can say of them. The first fifth is then mixed at random:
     left in order, the first few coordinates hold what divides the fitted texts into topics, and are poor for other texts.
 
     Args:

@@ -34,7 +34,7 @@ from st_matryoshka2d.losses import (
     StarbucksLoss,
     TwoDMSELoss,
 )
-from st_matryoshka2d.losses.distributed import own_parameters
+from st_matryoshka2d.losses.own import own_parameters
 from tests import families
 from tests.tokens_support import texts
 
@@ -42,14 +42,40 @@ Columns = list[dict[str, Any]]
 Named = dict[str, Tensor]
 Recipe = Callable[[SentenceTransformer, nn.Module, int | None], nn.Module]
 
+
+class ByDepth(nn.Module):
+    """A module after the Transformer with a map for the full depth, one for all others, and one for none."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.full, self.shallow, self.neither = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        used = self.full if "all_layer_embeddings" in features else self.shallow  # which the full depth alone is given
+        return {**features, "sentence_embedding": used(features["sentence_embedding"])}
+
+
+def by_depth(*sizes: Size) -> Recipe:
+    """Some sizes of a model with such a module."""
+
+    def recipe(model: SentenceTransformer, task: nn.Module, mini_batch_size: int | None) -> nn.Module:
+        model.append(ByDepth(32))
+        return MultiSizeLoss(model, task, sizes, mini_batch_size=mini_batch_size)
+
+    return recipe
+
+
 RECIPES: dict[str, Recipe] = {
     "Starbucks": lambda model, task, size: StarbucksLoss(model, task, mini_batch_size=size),
     "2DMSE": lambda model, task, size: TwoDMSELoss(model, task, dims=[4, 8, 16], mini_batch_size=size),
     "Espresso": lambda model, task, size: EspressoLoss(model, task, mini_batch_size=size),
     "MIPIC": lambda model, task, size: MIPICLoss(model, task, mini_batch_size=size),
     "RelationalDistill": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size),
+    "RelationalDistill, across": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size, across=0.5),
     # Nothing of the last layers reaches the loss.
     "a shallow size": lambda model, task, size: MultiSizeLoss(model, task, [Size(2, 16)], mini_batch_size=size),
+    "maps by depth": by_depth(Size(2, 16), Size(4, 32)),
+    "maps by depth, a shallow size": by_depth(Size(2, 16)),
     # Not ours: if this fails, it is the set-up of the test.
     "MultipleNegativesRanking": lambda model, task, size: (
         CachedMultipleNegativesRankingLoss(model, mini_batch_size=size) if size else task
@@ -99,6 +125,10 @@ def main(folder: Path) -> None:
             result["found"][str(Case(recipe, size, gathered))] = found
         # From datasets with and without a column of negatives, so that one process has more mini-batches than the other.
         result["found"][recipe, size] = _together(loss, halves[rank][: 2 + rank], rank)
+    loss = _loss(Case("maps by depth", None, False), model)
+    loss.model[0].model.pooler.requires_grad_(False)  # which no loss uses
+    _spread(loss, rank, find_unused_parameters=False)
+    result["all awaited"] = _together(loss, halves[rank], rank, passes=2)["model"]
     result["drawn"], result["drawn_alone"] = _drawn(losses["2DMSE", None], rank)
     result["trained"] = {}
     for steps in ACCUMULATION:
@@ -157,11 +187,11 @@ def _alone(loss: Any, batches: list[Columns]) -> dict[str, Named]:
     return _gradients(loss)
 
 
-def _spread(loss: Any, rank: int) -> None:
+def _spread(loss: Any, rank: int, find_unused_parameters: bool = True) -> None:
     """As the Trainer does it, by whose default BERT's pooler may be unused. The second process has other projectors."""
     for parameter in own_parameters(loss).values() if rank else ():
         parameter.data.normal_()
-    wrapped = DistributedDataParallel(loss.model, find_unused_parameters=True, broadcast_buffers=False)
+    wrapped = DistributedDataParallel(loss.model, find_unused_parameters=find_unused_parameters, broadcast_buffers=False)
     for module in (loss, getattr(loss, "loss", None)):
         if hasattr(module, "model"):
             module.model = wrapped

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from st_matryoshka2d import Size, encode_sizes, sizes_ladder, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistill, RelationalDistillLoss
+from st_matryoshka2d.losses.distillation import NoTask
 from tests import families, oracles
 from tests.families import TEXTS
 from tests.losses_support import BATCHES, assert_gradients_close, batch, exact, gradients, physical_columns, total
@@ -32,6 +33,19 @@ def oracle(students: list[list[Tensor]], teacher: list[Tensor], temperature: flo
             t = oracles.distribution([oracles.cosine(teacher[i], teacher[j]) for j in others], temperature)
             s = oracles.distribution([oracles.cosine(student[i], student[j]) for j in others], temperature)
             values.append(oracles.kl(s, t))
+    return torch.stack(values).mean()
+
+
+def oracle_across(students: list[list[Tensor]], teacher: list[Tensor], temperature: float) -> Tensor:
+    """For each size, each text: KL over its similarities to the teacher's other texts, and how far it is from its own."""
+    values = []
+    for student in students:
+        for i, text in enumerate(student):
+            others = [j for j in range(len(teacher)) if j != i]
+            cut = [embedding[: len(text)] for embedding in teacher]
+            t = oracles.distribution([oracles.cosine(teacher[i], teacher[j]) for j in others], temperature)
+            a = oracles.distribution([oracles.cosine(text, cut[j]) for j in others], temperature)
+            values.append(oracles.kl(a, t) + 2 * (1 - oracles.cosine(text, cut[i])))
     return torch.stack(values).mean()
 
 
@@ -61,6 +75,15 @@ def test_a_teacher_is_as_wide_as_it_says(tiny: SentenceTransformer) -> None:
     assert asked["distill"].item() == pytest.approx(told["distill"].item(), abs=1e-6)
 
 
+def embedded(
+    model: SentenceTransformer, start: SentenceTransformer, columns: int
+) -> tuple[list[list[Tensor]], list[Tensor]]:
+    """All texts of a batch at each of SIZES, gradients attached, and as the teacher embeds them."""
+    by_layer = physical_columns(model, columns)
+    students = [[text for column in oracles.at(by_layer, n, d) for text in column] for n, d in SIZES]
+    return students, [text for texts in BATCHES[columns] for text in start.encode(texts, convert_to_tensor=True).clone()]
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_it_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
     model = exact(tiny)
@@ -69,13 +92,41 @@ def test_it_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
     moved(model)
     parts = loss(batch(model, columns))
     assert list(parts) == ["distill"]
-    by_layer = physical_columns(model, columns)
-    students = [[text for column in oracles.at(by_layer, n, d) for text in column] for n, d in SIZES]
-    teacher = [text for texts in BATCHES[columns] for text in start.encode(texts, convert_to_tensor=True).clone()]
-    expected = oracle(students, teacher, 0.2)
+    expected = oracle(*embedded(model, start, columns), 0.2)
     assert parts["distill"].item() == pytest.approx(expected.item(), abs=1e-6)
     assert expected.item() > 1e-3
     assert_gradients_close(gradients(model, parts["distill"]), gradients(model, expected))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_the_part_across_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
+    """Beside the other part, which stays what it is."""
+    model = exact(tiny)
+    start = copy.deepcopy(model).eval()
+    term = RelationalDistill(weight=0.5, temperature=0.2, across=0.3)
+    loss = MultiSizeLoss(model, NoTask(), [Size(*size) for size in SIZES], terms=[term])
+    moved(model)
+    parts = loss(batch(model, columns))
+    assert list(parts) == ["distill", "distill_across"]
+    students, teacher = embedded(model, start, columns)
+    assert parts["distill"].item() == pytest.approx(0.5 * oracle(students, teacher, 0.2).item(), abs=1e-6)
+    expected = 0.5 * 0.3 * oracle_across(students, teacher, 0.2)
+    assert parts["distill_across"].item() == pytest.approx(expected.item(), abs=1e-6)
+    assert expected.item() > 1e-3
+    assert_gradients_close(gradients(model, parts["distill_across"]), gradients(model, expected))
+
+
+def test_across_asks_for_a_teacher_as_wide_as_the_model(tiny: SentenceTransformer) -> None:
+    """A model is seen when the loss is built, labels in the first batch."""
+    words = "teacher's embeddings have 4 and the student's 32"
+    with pytest.raises(ValueError, match=words):
+        RelationalDistillLoss(tiny, teacher=truncate(tiny, dim=4), across=1.0)
+    labels = torch.rand(len(TEXTS), 4)
+    with pytest.raises(ValueError, match=words):
+        RelationalDistillLoss(tiny, "labels", across=1.0)(batch(tiny, 1), labels)
+    wide = RelationalDistillLoss(tiny, "labels", across=1.0)(batch(tiny, 1), torch.rand(len(TEXTS), 32, dtype=torch.float64))
+    assert wide["distill_across"].item() > 0
+    assert RelationalDistillLoss(tiny, "labels", across=1.0).get_config_dict()["distill_across"] == 1.0
 
 
 def test_a_text_is_not_compared_with_itself_and_the_start_is_its_own_teacher(tiny: SentenceTransformer) -> None:
@@ -84,13 +135,16 @@ def test_a_text_is_not_compared_with_itself_and_the_start_is_its_own_teacher(tin
     assert parts["distill"].item() == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("mini_batch_size", [1, 2, 64])
-def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, mini_batch_size: int) -> None:
+@pytest.mark.parametrize("across", [0.0, 0.5])
+@pytest.mark.parametrize("at_once", [{"mini_batch_size": 1}, {"mini_batch_size": 64}, {"mini_batch_num_tokens": 16}])
+def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, at_once: dict[str, int], across: float) -> None:
     model = exact(tiny)
-    plain, cached = RelationalDistillLoss(model), RelationalDistillLoss(model, mini_batch_size=mini_batch_size)
+    plain, cached = RelationalDistillLoss(model, across=across), RelationalDistillLoss(model, **at_once, across=across)
     moved(model)
     expected, found = plain(batch(model, 2)), cached(batch(model, 2))
-    assert found["distill"].item() == pytest.approx(expected["distill"].item(), abs=1e-8)
+    assert {name: part.item() for name, part in found.items()} == pytest.approx(
+        {name: part.item() for name, part in expected.items()}, abs=1e-8
+    )
     assert_gradients_close(gradients(model, total(found)), gradients(model, total(expected)), 1e-8)
 
 

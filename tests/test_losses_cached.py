@@ -50,6 +50,7 @@ LOSSES: dict[str, Make] = {
     "PIC": with_terms(PIC),
     "PIC, target detached": with_terms(lambda: PIC(SIZES, detach_target=True)),
     "PCACompression": with_terms(PCACompression),
+    "RelationalDistill, across": with_terms(lambda: RelationalDistill(across=0.5)),
     "all terms": with_terms(KLAlignment, SIA, PCACompression, PIC, RelationalDistill),
 }
 

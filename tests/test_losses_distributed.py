@@ -53,7 +53,18 @@ def assert_both_took(ranks: Results, case: Any, expected: dict[str, Named], reci
         assert_close(rank["found"][case]["own"], expected["own"])
 
 
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe != "a shallow size"])
+def test_a_map_that_no_depth_of_the_step_uses_is_not_awaited(ranks: Results) -> None:
+    """Where all parameters are awaited, it gets a gradient of zeros; else none, as in one process."""
+    expected = ranks[0]["expected"]["maps by depth", False]["model"]
+    assert {name.split(".")[1] for name in expected if name.startswith("3.")} == {"full", "shallow"}
+    for rank in ranks:
+        unused = {name: gradient for name, gradient in rank["all awaited"].items() if "neither" in name}
+        assert len(unused) == 2
+        assert not any(gradient.any() for gradient in unused.values())
+        assert_close({name: value for name, value in rank["all awaited"].items() if name not in unused}, expected)
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if "a shallow size" not in recipe])
 def test_gathering_makes_a_difference(ranks: Results, recipe: str) -> None:
     """Otherwise the test above would not see whether texts are gathered."""
     apart, gathered = (ranks[0]["expected"][recipe, gathered]["model"] for gathered in (False, True))

@@ -146,6 +146,7 @@ def test_mipic_of_one_layer(tiny: SentenceTransformer) -> None:
         (PCACompression, "weight", True),
         (RelationalDistill, "weight", False),
         (RelationalDistill, "temperature", False),
+        (RelationalDistill, "across", True),
     ],
 )
 def test_weights_and_temperatures(term: Any, name: str, zero: bool) -> None:

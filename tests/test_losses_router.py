@@ -168,9 +168,10 @@ def test_a_teacher_is_given_the_texts_of_each_route(kind: str, mini_batch_size: 
     model[0].sub_modules["document"][0].processor = families.tokenizer(families.VOCABULARY | backwards)
     teacher = SentenceTransformer(modules=TEACHERS[kind](tmp_path), device="cpu")
     labels = torch.stack([teacher.encode(texts, convert_to_tensor=True).clone() for texts in (TEXTS, OLD)], dim=1)
-    expected = RelationalDistillLoss(model, "labels")(columns(model), labels)["distill"].item()
-    loss = RelationalDistillLoss(model, teacher, mini_batch_size=mini_batch_size)
-    assert loss(columns(model))["distill"].item() == pytest.approx(expected, abs=1e-6)
+    expected = RelationalDistillLoss(model, "labels", across=1.0)(columns(model), labels)
+    found = RelationalDistillLoss(model, teacher, mini_batch_size=mini_batch_size, across=1.0)(columns(model))
+    for name in ("distill", "distill_across"):
+        assert found[name].item() == pytest.approx(expected[name].item(), abs=1e-6)
 
 
 REFUSED = {

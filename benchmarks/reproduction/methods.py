@@ -21,8 +21,7 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "BEST", "CUT", "METHODS", "PRETRAINED"]
-__all__ += ["ROTATED", "ROTATED_FIRST", "ROTATED_FOR_EACH", "ROTATED_FOR_LADDER", "ROTATIONS", "SEPARATE"]
+__all__ = ["ABLATIONS", "ALIGNED", "ALIGNED_FIRST", "BEST", "CUT", "METHODS", "PRETRAINED", "SEPARATE"]
 
 # Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
 CUT, SEPARATE = "cut", "separate"
@@ -30,20 +29,14 @@ CUT, SEPARATE = "cut", "separate"
 # What starts from an encoder that had SMAE before.
 PRETRAINED = "SMAE, Starbucks"
 
-# What starts from the rotated model.
-ROTATED_FIRST = "rotated, distillation with labels"
+# What starts from the aligned model.
+ALIGNED_FIRST = "aligned, distillation with labels"
 
-# What is rotated after it was trained, by its new name: for all sizes, which is `rotate`'s default.
-_LAST = [CUT, "full size", "Starbucks", "distillation", "distillation with labels", "Starbucks and distillation"]
-ROTATED = {f"{name}, rotated": name for name in [*_LAST, ROTATED_FIRST]}
-
-# The same for the ladder alone; and once for each size of the ladder, for that one alone.
-ROTATED_FOR_LADDER = {f"{name}, rotated for the ladder": name for name in (CUT, ROTATED_FIRST)}
-ROTATED_FOR_EACH = {f"{name}, rotated for each size": name for name in (CUT, ROTATED_FIRST)}
-ROTATIONS = ROTATED | ROTATED_FOR_LADDER | ROTATED_FOR_EACH
+# What is aligned after it was trained, by its new name.
+ALIGNED = {f"{name}, aligned": name for name in (CUT, "full size", "Starbucks", "distillation", ALIGNED_FIRST)}
 
 # What this package recommends where there are labels.
-BEST = f"{ROTATED_FIRST}, rotated"
+BEST = f"{ALIGNED_FIRST}, aligned"
 
 
 def contrastive(model: SentenceTransformer) -> nn.Module:
@@ -67,6 +60,11 @@ def with_labels(model: SentenceTransformer) -> nn.Module:
     return RelationalDistillLoss(model, loss=contrastive(model))
 
 
+def in_one_space(model: SentenceTransformer) -> nn.Module:
+    """The same through the readouts, with the part that keeps all depths in one space."""
+    return RelationalDistillLoss(model, loss=contrastive(model), across=1.0)
+
+
 def both(model: SentenceTransformer) -> nn.Module:
     """Starbucks with a frozen copy of the starting model as another teacher."""
     terms = [KLAlignment(temperature=0.3), RelationalDistill()]
@@ -87,9 +85,9 @@ METHODS: dict[str, Loss | None] = {
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
     "distillation with labels": with_labels,
-    ROTATED_FIRST: with_labels,
+    ALIGNED_FIRST: in_one_space,
     "Starbucks and distillation": both,
-    **dict.fromkeys(ROTATIONS),
+    **dict.fromkeys(ALIGNED),
 }
 
 # 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Tables 3 and 4.

@@ -7,16 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
-from reproduction.methods import (
-    BEST,
-    CUT,
-    PRETRAINED,
-    ROTATED,
-    ROTATED_FOR_EACH,
-    ROTATED_FOR_LADDER,
-    ROTATIONS,
-    SEPARATE,
-)
+from reproduction.methods import ALIGNED, BEST, CUT, PRETRAINED, SEPARATE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
 from reproduction.tables import ablations, comparison, differences
@@ -26,12 +17,10 @@ __all__ = ["file_of", "write"]
 PAIRS = [
     *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE), (PRETRAINED, "Starbucks")],
     *[("distillation with labels", "Starbucks"), ("distillation with labels", SEPARATE)],
-    *ROTATED.items(),
-    *[(name, f"{start}, rotated") for name, start in (ROTATED_FOR_LADDER | ROTATED_FOR_EACH).items()],
-    *[(BEST, other) for other in ("distillation with labels, rotated", "Starbucks, rotated", "Starbucks", SEPARATE)],
+    *ALIGNED.items(),
+    *[(BEST, other) for other in (f"{CUT}, aligned", "Starbucks", SEPARATE)],
 ]
-MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, rotated", CUT), (BEST, "Starbucks")]
-MAPS += [(f"{start}, rotated", name) for name, start in ROTATED_FOR_LADDER.items() if start == CUT]
+MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, aligned", CUT), (BEST, "Starbucks")]
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
@@ -69,9 +58,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     lines += ["", "## What leaving a part out changes, points", "", *left_out] if left_out else []
     draw_maps(sts, MAPS, folder)
     draw_grids(sts, [BEST], folder)
-    # With all dimensions a rotated model is what it was.
-    whole = sts[~sts["method"].isin([*ABLATIONS_BY_SIZE, *ROTATIONS])]
-    draw_depths(whole, folder)
+    draw_depths(sts[~sts["method"].isin(ABLATIONS_BY_SIZE)], folder)
     if len(truncated):
         draw_truncations(truncated, [CUT, "MRL", "Starbucks", BEST], folder)
     text = "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Train a method, and rotate what was trained."""
+"""Train a method, and align what was trained."""
 
 from __future__ import annotations
 
@@ -10,20 +10,12 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from transformers import set_seed
 
 from reproduction.budget import budget, nli, unlabelled
-from reproduction.methods import (
-    ABLATIONS,
-    METHODS,
-    PRETRAINED,
-    ROTATED_FIRST,
-    ROTATED_FOR_EACH,
-    ROTATED_FOR_LADDER,
-    SEPARATE,
-)
+from reproduction.methods import ABLATIONS, ALIGNED_FIRST, METHODS, PRETRAINED, SEPARATE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
-from st_matryoshka2d import Size, rotate, sizes_ladder, truncate
+from st_matryoshka2d import Size, align, sizes_ladder, truncate
 
-__all__ = ["rotated", "trained"]
+__all__ = ["aligned", "trained"]
 
 
 def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
@@ -44,31 +36,15 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     if method == PRETRAINED:
         return pretrained(seed, options)
     model = SentenceTransformer(options.model, device=options.device)
-    if method != ROTATED_FIRST:
+    if method != ALIGNED_FIRST:
         return model, 0.0
-    made, seconds = rotated(method, model, seed, options)
-    return made[WHOLE], seconds
+    return aligned(model, seed, options)
 
 
-def rotated(
-    method: str, model: SentenceTransformer, seed: int, options: argparse.Namespace
-) -> tuple[dict[str, SentenceTransformer], float]:
-    """A model after rotations learned from 10,000 of the texts, without their labels, and the seconds that they took.
-
-    Returns:
-        One model under `WHOLE`, or where it is rotated for each size, one for each size.
-    """
-    begin, texts, ladder = time.perf_counter(), unlabelled(seed, options), sizes_ladder(model)
-
-    def for_sizes(sizes: list[Size] | None) -> SentenceTransformer:
-        if sizes == ladder[-1:]:
-            return model  # no rotation changes the full size
-        return rotate(model, texts, sizes, batch_size=options.batch_size)
-
-    if method in ROTATED_FOR_EACH:
-        made = {str(size): cut(for_sizes([size]), size) for size in ladder}
-    else:
-        made = {WHOLE: for_sizes(ladder if method in ROTATED_FOR_LADDER else None)}
+def aligned(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
+    """A model aligned with 10,000 of the texts, without their labels, and the seconds that it took."""
+    begin = time.perf_counter()
+    made = align(model, unlabelled(seed, options), batch_size=options.batch_size)
     return made, time.perf_counter() - begin
 
 

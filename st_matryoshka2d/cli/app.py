@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from st_matryoshka2d import __version__
-from st_matryoshka2d.cli.command import Command
 from st_matryoshka2d.cli.align import align
+from st_matryoshka2d.cli.command import Command
 from st_matryoshka2d.cli.compare import compare
 from st_matryoshka2d.cli.grid import grid
 from st_matryoshka2d.cli.info import info

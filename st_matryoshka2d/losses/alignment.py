@@ -18,7 +18,7 @@ from st_matryoshka2d.losses.distributed import gather, rows_before
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["KLAlignment", "at_least_float32", "kl_divergence", "matrix_similarity", "score_logits"]
+__all__ = ["KLAlignment", "at_least_float32", "kl_divergence", "matrix_similarity", "score_logits", "scores_of_others"]
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
@@ -77,10 +77,27 @@ def score_logits(
         gathered: Whether the texts of all processes are candidates.
     """
     texts, *others = columns
-    candidates = [gather(column) if gathered else column for column in others or [texts]]
-    scores = at_least_float32(similarity(texts, torch.cat(candidates)))
-    if others:
-        return scores
+    if not others:
+        return scores_of_others(texts, texts, similarity, gathered)
+    candidates = [gather(column) if gathered else column for column in others]
+    return at_least_float32(similarity(texts, torch.cat(candidates)))
+
+
+def scores_of_others(
+    texts: Float[Tensor, "batch dim"],
+    candidates: Float[Tensor, "batch dim"],
+    similarity: Similarity,
+    gathered: bool = False,
+) -> Float[Tensor, "batch others"]:
+    """Similarities of each text to the candidates of all others: to every row but its own.
+
+    Args:
+        texts: Embeddings.
+        candidates: Of the same texts: the same embeddings, or those that another model has of them.
+        similarity: Matrix similarity.
+        gathered: Whether the texts of all processes are candidates.
+    """
+    scores = at_least_float32(similarity(texts, gather(candidates) if gathered else candidates))
     rows = torch.arange(len(texts), device=scores.device)
     is_other = torch.ones_like(scores, dtype=torch.bool)
     is_other[rows, rows + (rows_before(len(texts)) if gathered else 0)] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses.adaptive_layer import Tra
 from torch import Tensor, nn
 
 from st_matryoshka2d.layers import unwrap
-from st_matryoshka2d.sizes import positive_int
+from st_matryoshka2d.sizes import Size, positive_int
 
 __all__ = [
     "check_columns",
@@ -26,6 +27,7 @@ __all__ = [
     "inside",
     "one_of",
     "positive",
+    "warn_of_full_size",
 ]
 
 Choice = TypeVar("Choice", bound=str)
@@ -155,6 +157,21 @@ def check_finite(columns: Iterable[Tensor]) -> None:
                 f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}; "
                 "no gradient was taken from them. Check for empty texts, a high learning rate, or float16 weights."
             )
+
+
+def warn_of_full_size(loss: str, full: Size, callers: int) -> None:
+    """Warn that the whole model is not trained.
+
+    Args:
+        loss: How the class of the loss is called.
+        full: Size of the whole model.
+        callers: How many functions above the one that warns is the user.
+    """
+    warnings.warn(
+        f"{loss} does not train the full size, {full}: the whole model may get worse. Add it to the sizes, or ship only "
+        "cuts that are among them.",
+        stacklevel=2 + callers,
+    )
 
 
 def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> list[float]:

@@ -1,8 +1,7 @@
-"""Relational distillation: every size learns how a teacher relates the texts of a batch to each other."""
+"""Relational distillation: every size learns how a teacher relates the texts of a batch, to its own texts too."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
@@ -11,17 +10,18 @@ import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size, _minibatch_ranges
-from sentence_transformers.base.modules import Router
-from sentence_transformers.util import batch_to_device, cos_sim
+from sentence_transformers.util import batch_to_device, cos_sim, pairwise_cos_sim
 from torch import Tensor, nn
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.layers import route_taken
-from st_matryoshka2d.losses.alignment import kl_divergence, score_logits
+from st_matryoshka2d.losses.alignment import at_least_float32, kl_divergence, scores_of_others
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.step import Step, Term
+from st_matryoshka2d.losses.teacher import check_width, frozen_copy, labelled, readers, texts_read, vocabulary
+from st_matryoshka2d.sizes import full_size
 
-__all__ = ["NoTask", "RelationalDistill", "frozen_copy", "teacher_columns"]
+__all__ = ["NoTask", "RelationalDistill"]
 
 
 class NoTask(nn.Module):
@@ -40,16 +40,6 @@ class NoTask(nn.Module):
         return {}
 
 
-def frozen_copy(model: SentenceTransformer) -> SentenceTransformer:
-    """A copy of the model as it is now, which no training changes.
-
-    Args:
-        model: The model to copy; its model card is not copied along.
-    """
-    teacher = copy.deepcopy(model, {id(model.model_card_data): model.model_card_data})
-    return teacher.eval().requires_grad_(False)
-
-
 class RelationalDistill(Term):
     r"""Pull the similarities among a batch's texts, at every size, towards a teacher's.
 
@@ -61,6 +51,15 @@ class RelationalDistill(Term):
     same for the student cut to (n, d). A text is not compared with itself. Where the wrapped loss gathers the texts of all
     processes, so does this.
 
+    `across` adds a part that keeps all sizes in the teacher's space: each text at (n, d) is compared with the teacher's
+    embeddings of the other texts, cut to the same d, and drawn towards its own:
+
+    .. math::
+        \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 - \cos(v_i, z_i[:d])), \quad
+        a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau)
+
+    with v the student's embeddings at (n, d). The teacher's first d coordinates have to be good embeddings themselves.
+
     Args:
         teacher: None: the model that is trained, frozen as it is when the loss is built (a copy of its weights is kept
             while training, and never saved). A `SentenceTransformer` of any width and with any tokenizer, which is frozen
@@ -70,6 +69,12 @@ class RelationalDistill(Term):
         temperature: Of both softmaxes.
         mini_batch_size: Texts that the teacher embeds at once; None for a column at a time.
         mini_batch_num_tokens: Tokens that it embeds at once, instead of texts.
+        across: Of the part that compares students with the teacher's texts; multiplied by `weight` too. 0 for none. It
+            needs a teacher as wide as the student.
+
+    Raises:
+        ValueError: With `across`, a teacher of another width: when the loss is built, or at the first batch where it is the
+            label column.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -86,6 +91,7 @@ class RelationalDistill(Term):
         temperature: float = 0.05,
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
+        across: float = 0.0,
     ) -> None:
         super().__init__()
         if not (teacher is None or teacher == "labels" or isinstance(teacher, SentenceTransformer)):
@@ -97,6 +103,7 @@ class RelationalDistill(Term):
         check_mini_batches(mini_batch_size, mini_batch_num_tokens)
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
+        self.across = positive(across, "across", zero=True)
 
     def attach(self, model: SentenceTransformer) -> None:
         """Freeze the teacher, and see whether it reads the student's tokens."""
@@ -108,29 +115,51 @@ class RelationalDistill(Term):
         elif any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
             self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would move
         self.teacher.requires_grad_(False)
-        theirs = {name: _vocabulary(module) for name, module in _readers(self.teacher).items()}
-        ours = {name: _vocabulary(module) for name, module in _readers(model).items()}
+        width = self.teacher.get_embedding_dimension()
+        if self.across and width is not None:
+            check_width(width, full_size(model).dim)
+        theirs = {name: vocabulary(module) for name, module in readers(self.teacher).items()}
+        ours = {name: vocabulary(module) for name, module in readers(model).items()}
         self.read_alike = {name for name in ours if theirs.get(name, theirs.get("")) == ours[name]}
-        self.tokenizers = {name: module.tokenizer for name, module in _readers(model).items()}
+        self.tokenizers = {name: module.tokenizer for name, module in readers(model).items()}
         self.route_of = partial(route_taken, model)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Weighted divergence from the teacher, mean over the texts and the sizes: `distill`."""
+        """Weighted divergences from the teacher, means over the texts and the sizes: `distill`, `distill_across`."""
         with torch.no_grad():
-            target = score_logits([self._teacher_embeddings(step)], cos_sim, step.gather)
-        students = [score_logits([torch.cat(step.embeddings(size))], cos_sim, step.gather) for size in step.weights]
-        divergences = [kl_divergence(student, target, self.temperature) for student in students]
-        return {"distill": self.weight * torch.stack(divergences).mean()}
+            teacher = self._teacher_embeddings(step)
+            target = scores_of_others(teacher, teacher, cos_sim, step.gather)
+        students = [torch.cat(step.embeddings(size)) for size in step.weights]
+        scores = [scores_of_others(student, student, cos_sim, step.gather) for student in students]
+        divergences = [kl_divergence(student, target, self.temperature) for student in scores]
+        parts = {"distill": self.weight * torch.stack(divergences).mean()}
+        if self.across:
+            check_width(teacher.shape[1], step.full.dim)
+            distances = [self._across(student, teacher, target, step.gather) for student in students]
+            parts["distill_across"] = self.weight * self.across * torch.stack(distances).mean()
+        return parts
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
         teacher = "labels" if self.from_labels else type(self.teacher).__name__
-        return {"distill_teacher": teacher, "distill_weight": self.weight, "distill_temperature": self.temperature}
+        return {
+            "distill_teacher": teacher,
+            "distill_weight": self.weight,
+            "distill_temperature": self.temperature,
+            "distill_across": self.across,
+        }
+
+    def _across(self, student: Tensor, teacher: Tensor, target: Tensor, gathered: bool) -> Tensor:
+        """How far texts at one size are from the teacher's, cut to the same dim: from the others' and from their own."""
+        student = at_least_float32(student)
+        teacher = prefix(teacher, student.shape[1]).to(student)
+        scores = scores_of_others(student, teacher, cos_sim, gathered)
+        return kl_divergence(scores, target, self.temperature) + 2 * (1 - pairwise_cos_sim(student, teacher)).mean()
 
     def _teacher_embeddings(self, step: Step) -> Float[Tensor, "texts width"]:
         """All texts of the batch, column after column."""
         if self.teacher is None:
-            return _labelled(step.labels, len(step.inputs))
+            return labelled(step.labels, len(step.inputs))
         self.teacher.eval()
         embeddings = [self._embed(self.teacher, column) for column in step.inputs]
         return torch.cat(embeddings).to(next(iter(step.columns.values()))[0].device)
@@ -142,58 +171,6 @@ class RelationalDistill(Term):
         for start, end in _minibatch_ranges(batch, at_once, self.mini_batch_num_tokens):
             features: Any = _create_minibatch(batch, start, end)
             if route not in self.read_alike:
-                features = teacher.preprocess(_texts(features, self.tokenizers[route]), task=column.get("task"))
+                features = teacher.preprocess(texts_read(features, self.tokenizers[route]), task=column.get("task"))
             embeddings.append(teacher(batch_to_device(features, teacher.device))["sentence_embedding"])
         return torch.cat(embeddings)[:, : teacher.truncate_dim]
-
-
-def _readers(model: SentenceTransformer) -> dict[str, Any]:
-    """What makes tokens of texts, by route; under an empty name where there are none."""
-    first = next(model.children())
-    if isinstance(first, Router):
-        return {name: next(modules.children()) for name, modules in first.sub_modules.items()}
-    return {"": first}
-
-
-def _texts(features: dict[str, Any], tokenizer: Any) -> list[str]:
-    """What was tokenized, prompts included; one text after another, because a batch without padding is one long row."""
-    rows = [_create_minibatch(features, row, row + 1)["input_ids"].flatten() for row in range(_get_batch_size(features))]
-    texts: list[str] = tokenizer.batch_decode(rows, skip_special_tokens=True)
-    return texts
-
-
-def _vocabulary(module: Any) -> tuple[dict[str, int], int | None]:
-    return module.tokenizer.get_vocab(), getattr(module, "max_seq_length", None)
-
-
-def _labelled(labels: Tensor | None, columns: int) -> Tensor:
-    if labels is None or labels.ndim not in (2, 3) or not labels.is_floating_point():
-        found = None if labels is None else tuple(labels.shape)
-        raise ValueError(
-            f"Teacher embeddings are expected as labels, (batch, width) or (batch, columns, width), got {found}."
-        )
-    by_column = labels.unsqueeze(1) if labels.ndim == 2 else labels
-    if by_column.shape[1] != columns:
-        raise ValueError(f"Labels hold teacher embeddings of {by_column.shape[1]} text columns, the dataset has {columns}.")
-    return torch.cat(list(by_column.unbind(1)))
-
-
-def teacher_columns(labels: Tensor | None, count: int, dim: int, full_dim: int) -> list[Tensor]:
-    """Teacher embeddings come as labels, (batch, D) or (batch, columns, D): cut them like the student's.
-
-    Args:
-        labels: What the dataset's label column holds.
-        count: Text columns in the batch.
-        dim: Of the student.
-        full_dim: D.
-
-    Raises:
-        ValueError: Other shapes.
-    """
-    if labels is None or labels.ndim not in (2, 3) or labels.shape[-1] != full_dim:
-        found = None if labels is None else tuple(labels.shape)
-        raise ValueError(f"Teacher embeddings as wide as the model ({full_dim}) are needed as labels, got shape {found}.")
-    if labels.ndim == 3 and labels.shape[1] != count:
-        raise ValueError(f"Labels hold teacher embeddings for {labels.shape[1]} columns, the dataset has {count}.")
-    columns = [labels] * count if labels.ndim == 2 else list(labels.unbind(1))
-    return [prefix(column.detach(), dim) for column in columns]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import torch
 from jaxtyping import Float
 from sentence_transformers.util import all_gather_with_grad
 from torch import Tensor, distributed, nn
 
-__all__ = ["average_gradient", "gather", "is_distributed", "own_parameters", "rows_before", "start_alike"]
+from st_matryoshka2d.layers import routes_of, unwrap
+
+__all__ = ["average_gradient", "gather", "is_distributed", "reaching_heads", "rows_before", "start_alike"]
 
 
 def is_distributed() -> bool:
@@ -44,16 +49,48 @@ def start_alike(parameters: Iterable[nn.Parameter]) -> None:
         distributed.broadcast(parameter.data, src=0)
 
 
-def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
-    """What a loss trains besides the model, by name: projections that only training needs.
+@contextmanager
+def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Let `DistributedDataParallel` find what is trained after the Transformer, though a depth of the step may not use it.
+
+    It looks for parameters in the graph of what the model returns, at full depth. Other depths are computed from that later,
+    and what only they use would be reported twice; what only depths not in the step use would be awaited in vain.
 
     Args:
-        loss: A loss with the model it trains in its attribute `model`.
+        model: The model, in its wrappers; it is called within this context.
+
+    Yields:
+        What all that is made of the outputs has to pass, so that the backward pass comes by these parameters.
     """
-    model = getattr(loss, "model", None)
-    of_model = {id(parameter) for parameter in model.parameters()} if isinstance(model, nn.Module) else set()
-    return {
-        name: parameter
-        for name, parameter in loss.named_parameters()
-        if parameter.requires_grad and id(parameter) not in of_model
-    }
+    routes = routes_of(unwrap(model)).values() if is_distributed() else ()
+    trained = [p for route in routes for module in route.head.values() for p in module.parameters() if p.requires_grad]
+    if not trained:
+        yield lambda values: values
+        return
+
+    def reach(values: Tensor) -> Tensor:
+        reached: Tensor = _Reach.apply(values, *trained)  # type: ignore[no-untyped-call]
+        return reached
+
+    def reach_outputs(_: nn.Module, __: object, outputs: dict[str, Any]) -> dict[str, Any]:
+        return {**outputs, "sentence_embedding": reach(outputs["sentence_embedding"])}
+
+    handle = unwrap(model).register_forward_hook(reach_outputs)
+    try:
+        yield reach
+    finally:
+        handle.remove()
+
+
+class _Reach(torch.autograd.Function):
+    """The values as they are; backward, no gradient for the parameters: one of zeros would have an optimizer move them."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.parameters = len(parameters)
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return *gradients, *[None] * ctx.parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +13,6 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import find_backbone
-from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
@@ -26,16 +24,18 @@ from st_matryoshka2d.losses.checks import (
     check_not_inside,
     check_wrapped_loss,
     inside,
+    warn_of_full_size,
 )
-from st_matryoshka2d.losses.distillation import teacher_columns
-from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, own_parameters, start_alike
+from st_matryoshka2d.losses.declared import declare_trained
+from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, start_alike
+from st_matryoshka2d.losses.own import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.parts import Parts
 from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
+from st_matryoshka2d.losses.teacher import teacher_columns
 from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
-from st_matryoshka2d.trained import declare_training
 
 __all__ = ["MultiSizeLoss"]
 
@@ -146,11 +146,8 @@ class MultiSizeLoss(nn.Module):
         for name, route in routes.items():
             check_depths(route.transformer.model, self.backbones[name], depths)
         if self.full not in self.sampler.candidates:
-            warnings.warn(
-                f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
-                "the sizes, or ship only cuts that are among them.",
-                stacklevel=2 if type(self).__init__ is MultiSizeLoss.__init__ else 3,  # who called the recipe
-            )
+            is_recipe = type(self).__init__ is not MultiSizeLoss.__init__
+            warn_of_full_size(type(self).__name__, self.full, callers=2 if is_recipe else 1)
 
     @property
     def is_cached(self) -> bool:
@@ -182,7 +179,9 @@ class MultiSizeLoss(nn.Module):
         check_not_inside(self, self.model)
         check_columns(self.loss, len(columns), labels)
         if unwrap(self.model).training and torch.is_grad_enabled():
-            self._warn_of_unsaved()
+            if self.own and not self.state_is_saved:
+                self.state_is_saved = True  # said once
+                warn_of_unsaved(type(self).__name__, self.own)
             if is_distributed() and not self.started_alike:  # each process has drawn projections of its own
                 start_alike(self.own.values())
                 self.started_alike = True
@@ -195,7 +194,7 @@ class MultiSizeLoss(nn.Module):
             parts = Parts(CachedStep(self.model, *at_once, embed, score, self.own.values()).parts(columns, labels))
         else:
             parts = Parts(score(embed_alike(columns, embed), labels))
-        parts.when_trained(self._declare_training)
+        parts.when_trained(partial(declare_trained, unwrap(self.model), self.sampler.candidates, self.signature))
         return parts
 
     def get_config_dict(self) -> dict[str, object]:
@@ -250,22 +249,3 @@ class MultiSizeLoss(nn.Module):
         if isinstance(value, dict):
             return {f"{self.task_name}_{key}": part for key, part in value.items()}
         return {self.task_name: value}
-
-    def _declare_training(self) -> None:
-        pipeline, sizes = unwrap(self.model), self.sampler.candidates
-        if not any(parameter.requires_grad for parameter in pipeline.parameters()):
-            return  # the loss trains something of its own
-        for route in routes_of(pipeline).values():
-            config = route.transformer.model.config  # other losses may train other sizes of the same model
-            declare_dims(config, {*declared_dims(config), *(size.dim for size in sizes)})
-            declare_training(config, sizes, self.signature)
-
-    def _warn_of_unsaved(self) -> None:
-        if self.own and not self.state_is_saved:
-            self.state_is_saved = True  # said once
-            warnings.warn(
-                f"{type(self).__name__} trains {len(self.own)} tensors of its own (as {next(iter(self.own))}), which a "
-                "Trainer's checkpoint does not hold: a resumed training would start them anew. "
-                "Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
-                stacklevel=3,
-            )

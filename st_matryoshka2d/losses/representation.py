@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import Backbone
 from st_matryoshka2d.layers import layer_features, trailing_normalize, unwrap
+from st_matryoshka2d.losses.distributed import reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
 
 __all__ = ["Representation", "embed_alike"]
@@ -43,7 +44,8 @@ class Representation:
             backbones: For each of the `routes_of` the model.
         """
         mask = features.get("attention_mask")
-        by_layer = layer_features(model, features, self.layers, backbones, normalize=not self.raw)
+        with reaching_heads(model) as reach:
+            by_layer = layer_features(model, features, self.layers, backbones, normalize=not self.raw)
         values = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.layers]
         for term in self.observers:
             seen = term.observe({layer: _tokens(by_layer[layer], mask) for layer in term.layers_observed()})
@@ -53,7 +55,7 @@ class Representation:
                     f"got {tuple(seen.shape)}."
                 )
             values.append(seen)
-        return torch.cat(values, dim=1)
+        return reach(torch.cat(values, dim=1))
 
     def split(self, column: Column) -> tuple[dict[int, Column], dict[Term, Column]]:
         """The embedding at each layer, (texts, D), and what each term observed, (texts, term.observes)."""

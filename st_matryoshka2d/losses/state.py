@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from st_matryoshka2d.losses.distributed import is_distributed, own_parameters
+from st_matryoshka2d.losses.distributed import is_distributed
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
+from st_matryoshka2d.losses.own import own_parameters
 
 __all__ = ["LossStateCallback"]
 

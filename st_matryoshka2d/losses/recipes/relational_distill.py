@@ -40,13 +40,16 @@ class RelationalDistillLoss(MultiSizeLoss):
         gather_across_devices: Whether texts are compared with those of all processes; with a wrapped loss, that says so.
         loss: Trained at the full size, which has to be one of S; built on the same model. None for no labels.
         mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
+        across: Weight of a second part, which keeps all sizes in one space: texts at each size are compared with the
+            teacher's own (see `RelationalDistill`). 0 for none. It needs a teacher as wide as the model, whose first
+            coordinates are good embeddings already.
 
     Inputs:
         One or more text columns; no labels, but for `teacher="labels"`. With a wrapped loss what that takes.
 
     Raises:
         ValueError: A wrapped loss where the labels are the teacher's, without the full size among S, or with
-            `gather_across_devices=True`, which is to be said to it.
+            `gather_across_devices=True`, which is to be said to it. With `across`, a teacher of another width.
 
     Example:
         >>> from datasets import Dataset
@@ -68,6 +71,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         gather_across_devices: bool = False,
         loss: nn.Module | None = None,
         mini_batch_num_tokens: int | None = None,
+        across: float = 0.0,
     ) -> None:
         routes_of(model)
         full = full_size(model)
@@ -80,7 +84,7 @@ class RelationalDistillLoss(MultiSizeLoss):
             sizes=sizes,
             # The mean over the sizes is taken after weighting: the full one counts once.
             size_weights=None if loss is None else [float(len(sizes) * (size == full)) for size in sizes],
-            terms=[RelationalDistill(teacher, 1.0, temperature, mini_batch_size, mini_batch_num_tokens)],
+            terms=[RelationalDistill(teacher, 1.0, temperature, mini_batch_size, mini_batch_num_tokens, across)],
             mini_batch_size=mini_batch_size,
             mini_batch_num_tokens=mini_batch_num_tokens,
         )

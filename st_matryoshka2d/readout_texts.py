@@ -1,0 +1,121 @@
+"""Texts to what readouts are fitted on: sums over all of them, and the embeddings of some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.layers import routes_of, trailing_normalize
+from st_matryoshka2d.readout_fit import Sums
+from st_matryoshka2d.sizes import full_size
+from st_matryoshka2d.texts import check_text
+
+__all__ = ["Gathered", "gather"]
+
+_CHUNK = 1024  # texts embedded before the sums are brought up to date
+_HELD_OUT = 0.1  # of the texts, to choose the strength of the regression
+_SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, unless that takes more than
+_SAMPLE_BYTES = 2**30
+
+
+@dataclass
+class Gathered:
+    """What one route makes of the texts.
+
+    Args:
+        num_layers: N.
+        dim: D.
+
+    Attributes:
+        fitted: Sums over nine tenths of the texts, for each depth.
+        held_out: Over the others.
+        sample: Embeddings of some texts at all depths.
+        keys: What each of these was drawn by.
+    """
+
+    num_layers: int
+    dim: int
+    fitted: list[Sums] = field(init=False)
+    held_out: list[Sums] = field(init=False)
+    sample: Float[Tensor, "texts layers dim"] = field(init=False)
+    keys: Float[Tensor, " texts"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fitted, self.held_out = ([Sums(self.dim) for _ in range(self.num_layers)] for _ in range(2))
+        self.sample, self.keys = torch.empty(0, self.num_layers, self.dim), torch.empty(0)
+
+    def add(self, embeddings: Float[Tensor, "texts layers dim"], unit: bool, draw: torch.Generator) -> None:
+        """Count a chunk of texts in, and draw those that are kept."""
+        if not embeddings.isfinite().all():
+            raise ValueError("The model's embeddings of the texts are not all finite.")
+        whole = embeddings[:, -1]
+        whole = nn.functional.normalize(whole, dim=1) if unit else whole
+        held_out = torch.rand(len(embeddings), generator=draw) < _HELD_OUT
+        for layer in range(self.num_layers):
+            self.held_out[layer].add(embeddings[held_out, layer], whole[held_out])
+            self.fitted[layer].add(embeddings[~held_out, layer], whole[~held_out])
+        keys = torch.cat([self.keys, torch.rand(len(embeddings), generator=draw)])
+        room = max(1000, min(_SAMPLE, _SAMPLE_BYTES // (4 * self.num_layers * self.dim)))
+        kept = keys.argsort()[:room].sort().values
+        self.sample, self.keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
+
+
+def _different(texts: Iterable[str]) -> Iterator[str]:
+    """Each text once; anything but a text is refused where it comes."""
+    if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # a table would be read as its columns' names
+        raise TypeError(f"texts must be a list of texts, such as one column of a table; got a {type(texts).__name__}.")
+    seen: set[int] = set()
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts must be strings, but number {place} is {text!r} ({type(text).__name__}).")
+        check_text(text, f"texts[{place}]")
+        if (mark := hash(text)) not in seen:
+            seen.add(mark)
+            yield text
+
+
+def gather(
+    model: SentenceTransformer, texts: Iterable[str], batch_size: int, show_progress_bar: bool
+) -> dict[str, Gathered]:
+    """Put every text through the model once, by each of its routes.
+
+    Args:
+        model: The model to align.
+        texts: As for `align`.
+        batch_size: Texts in a batch of the model.
+        show_progress_bar: Show one.
+
+    Raises:
+        TypeError: Something is no text.
+        ValueError: There are fewer than three different texts, or embeddings that are not finite.
+    """
+    different = _different(texts)
+    full = full_size(model)
+    every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
+    unit = bool(trailing_normalize(model))
+    gathered = {name: Gathered(full.num_layers, full.dim) for name in routes_of(model)}
+    draws = {name: torch.Generator().manual_seed(0) for name in gathered}
+    count = 0
+    with tqdm(desc="Texts", unit=" texts", disable=not show_progress_bar) as bar:
+        while chunk := list(islice(different, _CHUNK)):
+            for name, route in gathered.items():
+                task: dict[str, Any] = {"task": name} if name else {}
+                embeddings = every.encode(
+                    chunk, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **task
+                )
+                # A copy, because what was made in inference mode cannot be differentiated.
+                route.add(embeddings.float().cpu().clone().unflatten(1, (full.num_layers, full.dim)), unit, draws[name])
+            count += len(chunk)
+            bar.update(len(chunk))
+    if count < 3:
+        raise ValueError(f"Alignment needs at least 3 different texts, better some thousand; got {count}.")
+    return gathered

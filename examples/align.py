@@ -54,7 +54,7 @@ print(comparison)
 comparison.plot(out / "gain.png", title="Aligned less as it was, points")
 
 # One index, made by all layers. Half of the layers embed the queries: here each text looks for itself among a thousand.
-half = max(1, model.config.num_hidden_layers // 2)
+half = max(1, after.sizes[-1].num_layers // 2)
 truncate(aligned, num_layers=half).save_pretrained(str(out / "half"))  # a plain checkpoint
 queries = SentenceTransformer(str(out / "half"))
 sample = list(dict.fromkeys(texts))[-1000:]

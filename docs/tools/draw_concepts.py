@@ -94,7 +94,8 @@ def draw_alignment() -> Figure:
     panels = figure.subplots(2, 3)
     for column, (layers, angle, width, error) in enumerate(depths):
         turned = [
-            (width * (x * math.cos(angle) - y * math.sin(angle)), x * math.sin(angle) + y * math.cos(angle)) for x, y in texts
+            (width * (x * math.cos(angle) - y * math.sin(angle)), x * math.sin(angle) + y * math.cos(angle))
+            for x, y in texts
         ]
         read = [(x + drawn.gauss(0, error), y + drawn.gauss(0, error)) for x, y in texts]
         for axes, points in zip(panels[:, column], (turned, read), strict=True):

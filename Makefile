@@ -9,7 +9,7 @@ READY := .venv/.ready
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*##/  make \1\t/'
 
-demo: $(READY)  ## Train and rotate a small model for all sizes, score it before and after, save a cut
+demo: $(READY)  ## Align and train a small model for all sizes, score it before and after, save a cut
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)  ## Run the tests and the examples in the docstrings, in less than a quarter of an hour

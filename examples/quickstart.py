@@ -1,4 +1,4 @@
-"""Train one sentence-embedding model for every size and rotate it, see what each size scores, and ship a small one.
+"""Align and train one sentence-embedding model for every size, see what each size scores, and ship a small one.
 
     python examples/quickstart.py
 
@@ -28,7 +28,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from st_matryoshka2d import benchmark_latency, evaluate, rotate, sizes_ladder, truncate
+from st_matryoshka2d import align, benchmark_latency, evaluate, sizes_ladder, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss
 
 model, triplets, task = demo_start.start(online, pairs=70 if smoke else 1000)
@@ -38,9 +38,9 @@ dims = [32, 64, 128, 384]
 before = evaluate(model, task, dims=dims)
 print(f"\nAs it is\n{before}")
 
-# Turn the embeddings so that the first coordinates are worth most. At the full width that changes nothing.
-texts, turns = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 400
-model = rotate(model, texts, steps=turns, show_progress_bar=True)
+# Give every depth a readout into the space of the whole model, from raw text. At the full size no similarity changes.
+texts, fit = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 50  # 300 steps, left to itself
+model = align(model, texts, steps=fit, show_progress_bar=True)
 
 # Train a ladder of sizes in every step: the model as it is teaches all, the labels the full size. There are other losses.
 print("\nTraining the sizes", *sizes_ladder(model))
@@ -58,11 +58,11 @@ arguments = SentenceTransformerTrainingArguments(
     dataloader_pin_memory=False,
 )
 SentenceTransformerTrainer(model=model, args=arguments, train_dataset=triplets, loss=loss).train()
-model = rotate(model, texts, steps=turns, show_progress_bar=True)  # training has moved what was turned
+model = align(model, texts, steps=fit, show_progress_bar=True)  # training has moved what the readouts were fitted to
 
 # What is each size worth now?
 after = evaluate(model, task, dims=dims)
-after.plot(out / "grid.png", title=f"{after.tasks[0]} after {steps} steps and rotations")
+after.plot(out / "grid.png", title=f"{after.tasks[0]} aligned, {steps} steps, aligned")
 print(f"\nAfter all that\n{after}\n\n{after.named('after').compare(before.named('before'))}")
 
 # Cut the size that is to be shipped: a plain checkpoint, which loads without this package.

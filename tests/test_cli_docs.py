@@ -59,10 +59,10 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             result = CliRunner().invoke(app, shlex.split(local)[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "aligned",
         "difference.png",
         "minilm.parquet",
         "minilm.png",
-        "rotated",
         "small",
         "small.parquet",
         "speedup.png",

@@ -101,14 +101,17 @@ def check_smae(_: str, printed: str, start: SentenceTransformer) -> None:
     assert model[1].pooling_mode == "cls"
 
 
-def check_rotation(_: str, printed: str, start: SentenceTransformer) -> None:
-    model = loaded("runs/rotated/model", 6, 384)
+def check_alignment(_: str, printed: str, start: SentenceTransformer) -> None:
+    model = loaded("runs/aligned/model", 6, 384)
+    loaded("runs/aligned/half", 3, 384)
     texts = ["a cat sat on the mat", "it rains", "a dog ran"]
     before, after = start.encode(texts), model.encode(texts)
     assert abs(after @ after.T - before @ before.T).max() < 1e-5
     assert abs(after - before).max() > 0.01
-    assert re.search(r"rotated.*as it was", printed)
-    drawn("runs/rotated/gain.png")
+    assert re.search(r"aligned.*as it was", printed)
+    aligned, plain = (float(share) for share in re.findall(r": 3 layers find (\d+\.\d)%", printed))
+    assert aligned > plain
+    drawn("runs/aligned/gain.png")
 
 
 def check_grid(_: str, printed: str, start: SentenceTransformer) -> None:
@@ -171,7 +174,7 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
     ("train_retrieval.py", check_retrieval, ""),
     ("train_mipic.py", check_mipic, ""),
     ("pretrain_smae.py", check_smae, ""),
-    ("rotate.py", check_rotation, ""),
+    ("align.py", check_alignment, ""),
     ("mteb_grid.py", check_grid, ""),
     ("random_truncation.py", check_truncation, ""),
     ("funnel.py", check_funnel, ""),

@@ -1,10 +1,11 @@
-"""Draw the figures of docs/concepts.md and docs/random_truncation.md into docs/images.
+"""Draw the figures of docs/alignment.md, docs/concepts.md and docs/random_truncation.md into docs/images.
 
 python docs/tools/draw_concepts.py
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -83,6 +84,34 @@ def draw_truncations() -> Figure:
     return figure
 
 
+def draw_alignment() -> Figure:
+    """Five texts at three depths, in the space of each depth and in the one that the readouts lead to."""
+    texts = [(0.0, 1.5), (0.4, 1.1), (1.3, -0.2), (-1.4, 0.2), (-0.7, -1.2)]
+    colours = ["#0072B2", "#56B4E9", "#E69F00", "#009E73", "#CC79A7"]
+    drawn = random.Random(1)
+    depths = [(1, 2.2, 0.55, 0.22), (3, -1.3, 0.75, 0.12), (6, 0.0, 1.0, 0.0)]  # layers, angle, width, error of a readout
+    figure = Figure(figsize=(8.4, 5.6), layout="constrained")
+    panels = figure.subplots(2, 3)
+    for column, (layers, angle, width, error) in enumerate(depths):
+        turned = [
+            (width * (x * math.cos(angle) - y * math.sin(angle)), x * math.sin(angle) + y * math.cos(angle))
+            for x, y in texts
+        ]
+        read = [(x + drawn.gauss(0, error), y + drawn.gauss(0, error)) for x, y in texts]
+        for axes, points in zip(panels[:, column], (turned, read), strict=True):
+            axes.set(xlim=(-2.1, 2.1), ylim=(-2.1, 2.1), xticks=[], yticks=[], aspect="equal")
+            axes.spines[:].set_color(GONE)
+            for (x, y), colour, name in zip(points, colours, "abcde", strict=True):
+                axes.scatter([x], [y], color=colour, s=130)
+                axes.text(x, y, name, ha="center", va="center_baseline", color="white", fontsize=8)
+        panels[0, column].set_title(f"{layers} layer{'s' if layers > 1 else ''}", fontsize=10)
+        name = "R" if layers == FULL.num_layers else f"M_{layers}"
+        panels[1, column].set_title(f"${name}$ ↓", fontsize=11, color=INK)
+    panels[0, 0].set_ylabel("cut: a space for each depth", fontsize=10, color=INK)
+    panels[1, 0].set_ylabel("aligned: one space", fontsize=10, color=INK)
+    return figure
+
+
 def _block(axes: Axes, row: int, text: str, colour: str) -> None:
     box = FancyBboxPatch(
         (0.4, row + 0.1), 11.1, 0.8, boxstyle="round,pad=0,rounding_size=0.2", facecolor=colour, edgecolor="none"
@@ -108,5 +137,6 @@ if __name__ == "__main__":
         ("cut", draw_cut()),
         ("sizes_of_a_step", draw_sizes_of_a_step()),
         ("truncations", draw_truncations()),
+        ("alignment", draw_alignment()),
     ):
         figure.savefig(IMAGES / f"{name}.png", dpi=130, metadata={"Software": None})

@@ -100,7 +100,10 @@ class Readout(Dense):
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the whole model's map as `Dense` does, and each of the others into its file."""
         self.plain().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        write_readouts(Path(output_path), self.linear, self.num_layers, {depth: self.at(depth) for depth in self.depths})
+        folder = Path(output_path)
+        for of_another in set(folder.glob(readout_file("*"))) - {folder / readout_file(depth) for depth in self.depths}:
+            of_another.unlink()
+        write_readouts(folder, self.linear, self.num_layers, {depth: self.at(depth) for depth in self.depths})
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]  # a Dense too

@@ -163,6 +163,14 @@ def test_saving_again_leaves_no_file_of_what_was_there(aligned: SentenceTransfor
     assert np.array_equal(load(folder, 2, device="cpu").encode(OTHERS), truncate(aligned, 2).encode(OTHERS))
 
 
+def test_a_shallower_model_saved_over_it_keeps_no_readout_of_its_depths(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    align(tiny, TEXTS, steps=1).save_pretrained(str(tmp_path))
+    shallow = align(truncate(tiny, num_layers=2), TEXTS, steps=1)
+    shallow.save_pretrained(str(tmp_path))
+    assert [path.name for path in tmp_path.rglob("readout-*")] == ["readout-1L.safetensors"]
+    assert readouts(load(tmp_path, device="cpu"))[0].depths == [1]
+
+
 def test_copies_and_pickles_keep_the_readouts(aligned: SentenceTransformer) -> None:
     for other in (copy.deepcopy(aligned), pickle.loads(pickle.dumps(aligned))):
         assert equal(other, aligned)

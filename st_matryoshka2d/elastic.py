@@ -86,14 +86,14 @@ class TruncatedTransformer(Transformer):
         depth = self._depth(num_layers)
         backbone = self._backbone
         if depth == backbone.num_layers:
-            shallow = self
-        else:
-            if not self.has_readouts:
-                require_readouts(self, self.model.config, [depth])
-            shallow = copy.copy(self)
-            shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
+            whole: dict[str, Any] = super().forward(features, **kwargs)
+            return whole
+        if not self.has_readouts:
+            require_readouts(self, self.model.config, [depth])
+        shallow = copy.copy(self)
+        shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
         outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
-        return outputs if depth == backbone.num_layers else {**outputs, AT_DEPTH: depth}
+        return {**outputs, AT_DEPTH: depth} if self.has_readouts else outputs
 
     def __repr__(self) -> str:
         return super().__repr__().replace("Transformer(", "TruncatedTransformer(", 1)

@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
-from st_matryoshka2d import alignment as module
+from st_matryoshka2d import readout_texts as module
 from tests.test_alignment import TEXTS
 
 
@@ -19,13 +19,13 @@ def test_texts_are_read_in_chunks(tiny: SentenceTransformer, monkeypatch: pytest
     monkeypatch.setattr(module, "_CHUNK", 7)
     asked: list[int] = []
     encoded: list[int] = []
-    add = module._Gathered.add
+    add = module.Gathered.add
 
     def counted(*given: Any) -> None:
         encoded.append(len(asked))
         add(*given)
 
-    monkeypatch.setattr(module._Gathered, "add", counted)
+    monkeypatch.setattr(module.Gathered, "add", counted)
 
     def stream() -> Iterator[str]:
         for number, text in enumerate(TEXTS):
@@ -40,7 +40,7 @@ def test_sums_do_not_depend_on_the_chunks() -> None:
     embeddings = torch.randn(100, 4, 32, generator=torch.Generator().manual_seed(0))
     found = []
     for size in (100, 9):
-        made = module._Gathered(4, 32)
+        made = module.Gathered(4, 32)
         draw = torch.Generator().manual_seed(0)
         for chunk in embeddings.split(size):
             made.add(chunk, True, draw)
@@ -52,7 +52,7 @@ def test_sums_do_not_depend_on_the_chunks() -> None:
 
 
 def test_of_more_texts_than_there_is_room_for_some_are_refined_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = module._Gathered(4, 32)
+    made = module.Gathered(4, 32)
     monkeypatch.setattr(module, "_SAMPLE", 1000)
     draw = torch.Generator().manual_seed(0)
     given = torch.randn(3000, 4, 32, generator=torch.Generator().manual_seed(1))

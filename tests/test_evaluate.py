@@ -64,6 +64,7 @@ def test_prompts_are_those_that_mteb_would_use(
     assert (plain.score("2L-8d") != grid.score("2L-8d")) == used
 
 
+@pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning")  # mteb would have others
 def test_pooling_that_leaves_the_prompt_out(tiny: SentenceTransformer) -> None:
     tiny.prompts = {"STS": "the old red "}
     with_prompt = quiet(tiny, LocalSTS(), sizes=[Size(2, 8)])

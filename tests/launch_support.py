@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def finished(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, **variables: str) -> str:
     """What a process printed; it has one thread and no GPU, and must end well."""
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
+    # The scripts fork, and a lock that another thread of the parent holds just then is never released in the child.
+    quiet["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     done = subprocess.run(
         command,
         cwd=cwd,

@@ -39,8 +39,9 @@ def align(
 
     .. math:: z^n = M_n h^n + b_n, \quad M_n = R A_n, \quad M_N = R
 
-    with h^n the embedding of a text after n of N layers, A_n and b_n the ridge regression from h^n to h^N, and R one
-    rotation for all depths. Then each M_n is refined for small dims (see `readout_fit`).
+    with h^n the embedding of a text after n of N layers, before a final `Normalize`; A_n and b_n the ridge regression from
+    h^n to h^N, of unit length if the model normalizes; and R one rotation for all depths. Then each M_n is refined for
+    small dims, and coordinates that its depth predicts badly are made smaller (see `readout_fit`).
 
     Afterwards any two sizes can be compared, up to the narrower one's dims: what 3 layers embed can search what
     the whole model has indexed. Sizes with few layers or few dims score far better than before. At the full size all

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import random
 import re
-import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size
 from st_matryoshka2d.evaluation.search import search
 from tests.cache_support import assert_identical, files, read_whole
+from tests.disk_support import full_disk
 from tests.sts_support import LocalSTS, quiet
 from tests.task_types_search import FewResults
 from tests.task_types_support import marks
@@ -44,17 +43,6 @@ def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: in
     hook.remove()
 
 
-@contextmanager
-def files_no_longer_than(number: int) -> Iterator[None]:
-    """As on a full disk, writing fails midway."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (number, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize(
     ("longest", "what"),
     [(1000, r"/texts-[^/]*/000000\.safetensors"), (3000, r"/STS13\.json"), (5000, r"/cells/1L-8d\.parquet")],
@@ -64,7 +52,7 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_no_half_of_one(
     tiny: SentenceTransformer, tmp_path: Path, longest: int, what: str
 ) -> None:
     expected = quiet(tiny, LocalSTS(), sizes=SIZES)
-    with pytest.raises(OSError, match=f"{re.escape(str(tmp_path))}.*{what}"), files_no_longer_than(longest):
+    with pytest.raises(OSError, match=f"{re.escape(str(tmp_path))}.*{what}"), full_disk(longest):
         quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
     for path in files(tmp_path):
         read_whole(path)

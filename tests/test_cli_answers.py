@@ -38,6 +38,19 @@ def test_grid_is_that_of_evaluate(pairs: str, tiny_folder: Path, files: Path) ->
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_grid_scores_documents_of_another_size(tiny_folder: Path, files: Path) -> None:
+    given = ["--sizes", "1L-8d", "--sizes", "3L-16d", "--documents", "4L-32d"]
+    result = run("grid", tiny_folder, "--pairs", files / "pairs.csv", *given, "--out", files / "g.json")
+    assert result.exit_code == 0, result.output
+    assert "documents at 4L-32d, pairs: cosine_spearman, percent" in result.stdout
+    model = SentenceTransformer(str(tiny_folder), device="cpu")
+    sizes = ["1L-8d", "3L-16d"]
+    expected = evaluate(
+        model, sts_task(PAIRS, name="pairs"), sizes=sizes, documents="4L-32d", show_progress_bar=False
+    ).to_frame()
+    pd.testing.assert_frame_equal(GridResult.load(files / "g.json").to_frame(), expected)
+
+
 def test_grid_takes_columns_by_name(tiny_folder: Path, files: Path) -> None:
     """The same scores as under the names that are asked for otherwise, texts read as texts."""
     given = ["--sizes", "1L-8d", "--sizes", "4L-32d"]

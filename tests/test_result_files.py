@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.grid.columns import ITEM_COLUMNS
+from st_matryoshka2d.evaluation.grid.columns import AXES, ITEM_COLUMNS
 from st_matryoshka2d.evaluation.grid.files import replace_file
 from st_matryoshka2d.evaluation.truncation.result import TruncationResult
 from tests.cache_support import assert_identical
@@ -44,7 +44,7 @@ def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task:
         if number % 3 < 2:
             gold = np.array([*ODD[1:], np.nan]) if number % 3 else None
             ids = ["q, 1", "ü", "", "[]", "1", "None", "nan"]
-            items.append({**cell, "truncation": "first", "ids": ids, "values": generator.permutation(ODD), "gold": gold})
+            items.append({**AXES, **cell, "ids": ids, "values": generator.permutation(ODD), "gold": gold})
     return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", None, "4f2a", "12L-768d")
 
 

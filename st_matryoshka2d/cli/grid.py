@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,6 +64,15 @@ def grid(
             metavar="SIZE",
         ),
     ] = None,
+    documents: Annotated[
+        list[Size] | None,
+        typer.Option(
+            help="Size of the documents that queries of every size search, such as 6L-384d; may be repeated.",
+            parser=options.read_size,
+            metavar="SIZE",
+            show_default="the query's own",
+        ),
+    ] = None,
     precisions: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,6 +123,7 @@ def grid(
         layers or None,
         dims or None,
         sizes or None,
+        documents=documents or None,
         precisions=precisions or "float32",
         cache=cache,
         n_jobs=n_jobs,
@@ -141,13 +152,14 @@ def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: s
 
 
 def _sections(result: GridResult) -> Iterator[str]:
-    """A title and a table for each precision and task, and where there are several tasks, for their mean."""
+    """A title and a table for each size of documents, precision and task, and for the mean of several tasks."""
     from st_matryoshka2d.evaluation.grid import pivots
 
-    for precision in result.precisions:
+    for side, precision in product(result.document_sizes, result.precisions):
         stored = f"{precision}, " if result.precisions != ["float32"] else ""
+        stored += f"documents at {side}, " if result.document_sizes != ["same size"] else ""
         for tasks in [*([task] for task in result.tasks), *([result.tasks] if len(result.tasks) > 1 else [])]:
-            grid = result.at(precision=precision, tasks=tasks)
+            grid = result.at(documents=side, precision=precision, tasks=tasks)
             yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame)}, percent\n{grid.to_markdown()}"
 
 

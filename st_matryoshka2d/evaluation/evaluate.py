@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mteb import ResultCache
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
+from mteb.abstasks.pair_classification import AbsTaskPairClassification
+from mteb.abstasks.sts import AbsTaskSTS
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.evaluation.grid.columns import AXES
 from st_matryoshka2d.evaluation.grid.result import GridResult
 from st_matryoshka2d.evaluation.scoring.scoring import score_views
-from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks
+from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.views.precision import check_precision
 from st_matryoshka2d.evaluation.views.views import View
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 __all__ = ["evaluate"]
+
+# Tasks with two sides: a query and a document, or the first and the second text of a pair.
+_COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
 
 
 def evaluate(
@@ -27,6 +33,7 @@ def evaluate(
     dims: int | Iterable[int] | None = None,
     sizes: Iterable[Size | str] | None = None,
     *,
+    documents: Size | str | Iterable[Size | str] | None = None,
     precisions: str | Iterable[str] = AXES["precision"],
     cache: ResultCache | str | os.PathLike[str] | None = None,
     n_jobs: int = 1,
@@ -48,6 +55,9 @@ def evaluate(
         num_layers: Depths, each 1..N; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
+        documents: One or several sizes of the documents, such as `"6L-384d"`: queries at every size search documents of this
+            one, as in an index that the whole model has filled. A query of fewer dims is compared with as many of the
+            document's. In tasks of pairs, the second texts are the documents. None: documents of the query's own size.
         precisions: What a coordinate is stored in after the cut, as mteb's `CompressionWrapper` makes it: one or several of
             `"float32"`, `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"` and `"binary"`. Integers are
             spread over the ranges of what is encoded together; in a corpus, over those of its first `corpus_chunk_size`
@@ -65,9 +75,9 @@ def evaluate(
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model; `sizes` is given as well as `num_layers` or `dims`; there is no task,
-            one is unknown, not of text alone, or given twice; a precision is unknown or given twice; `cache` is a file; an
-            embedding is not finite.
+        ValueError: A size is not within the model, or wider than `documents`; `sizes` is given as well as `num_layers` or
+            `dims`; there is no task, one is unknown, not of text alone, or given twice; with `documents`, a task that does
+            not compare texts; a precision is unknown or given twice; `cache` is a file; an embedding is not finite.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -75,22 +85,37 @@ def evaluate(
         3L-64d 3L-384d 6L-64d 6L-384d
         >>> grid.score("6L-384d") > grid.score("3L-64d")
         True
+
+        A small encoder for queries, the whole model for documents:
+
+        >>> across = evaluate(model, task, num_layers=3, dims=[64, 384], documents="6L-384d", show_progress_bar=False)
+        >>> across.document_sizes
+        ['6L-384d']
     """
     transformer_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(corpus_chunk_size, "corpus_chunk_size")
     if n_jobs != -1:
         positive_int(n_jobs, "n_jobs")
-    wanted = _wanted_sizes(full_size(model), num_layers, dims, sizes)
+    full = full_size(model)
+    wanted = _wanted_sizes(full, num_layers, dims, sizes)
     stored = [precisions] if isinstance(precisions, str) else list(precisions)
     if not stored or len(set(stored)) < len(stored):
         raise ValueError(f"Give each precision once, and at least one; got {stored}.")
     for precision in stored:
         check_precision(precision)
+    chosen = chosen_tasks(tasks)
+    sides = _document_sizes(documents, full, chosen, wanted, all_dims=sizes is None and dims is None)
     return score_views(
         model,
-        chosen_tasks(tasks),
-        [View(size, precision) for precision in stored for size in wanted],
+        chosen,
+        [
+            View(size, precision, documents=side)
+            for side in sides
+            for precision in stored
+            for size in wanted
+            if side is None or size.dim <= side.dim
+        ],
         cache=cache,
         n_jobs=n_jobs,
         batch_size=batch_size,
@@ -110,3 +135,31 @@ def _wanted_sizes(
     layers = range(1, full.num_layers + 1) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
     widths = [*mrl_dims(full.dim), full.dim] if dims is None else all_within(dims, full.dim, "dims")
     return sizes_product(layers, widths)
+
+
+def _document_sizes(
+    documents: Size | str | Iterable[Size | str] | None,
+    full: Size,
+    tasks: list[AbsTask],
+    sizes: list[Size],
+    *,
+    all_dims: bool,
+) -> Sequence[Size | None]:
+    """Sizes of the documents; None stands for that of the queries."""
+    if documents is None:
+        return [None]
+    found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full)
+    for part in (part for task in tasks for part in parts_of(task)):
+        if not isinstance(part, _COMPARING):
+            raise ValueError(
+                f"documents={', '.join(map(str, found))} needs tasks that compare two texts (retrieval, reranking, STS, "
+                f"pair classification); {part.metadata.name} is of the type {part.metadata.type}. Score it without."
+            )
+    fits = [(size, side) for side in found for size in sizes if size.dim <= side.dim]
+    asked = [] if all_dims else sizes  # of the default dims, those that are too wide are left out
+    if alone := [*(set(asked) - {size for size, _ in fits}), *(set(found) - {side for _, side in fits})]:
+        raise ValueError(
+            f"{min(alone)} is left without a partner: queries have at most as many dims as the documents. "
+            f"The queries are at {', '.join(map(str, sizes))}; the documents at {', '.join(map(str, found))}."
+        )
+    return found

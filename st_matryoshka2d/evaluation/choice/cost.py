@@ -81,7 +81,8 @@ def costs(grid: GridResult, task: str | None = None) -> pd.DataFrame:
         2           6  128      0.94    512
         3           6  384      1.00   1536
     """
-    rows = grid.at(truncation=pivots.the_one(grid.frame, "truncation"), tasks=task).frame.query("is_main")
+    one = {axis: pivots.the_one(grid.frame, axis) for axis in AXES if axis != "precision"}
+    rows = grid.narrowed({**one, "task": task}).frame.query("is_main")
     # As a NaN, a task without a score makes the mean over tasks one: a size must not look better for what it lacks.
     by_task = rows.groupby(["num_layers", "dim", "precision", "task"])["score"].agg(
         lambda scores: np.mean(scores.to_numpy())

@@ -85,7 +85,8 @@ class EncodeOnce:
         self._folder: Path | None = None
         self._memos: dict[PromptType | None, Memo] = {}
         self._found: dict[str, Found] = {}
-        pipeline = EveryLayer.of(model, (view.size.num_layers for view in self.views))
+        depths = {depth for view in self.views for depth in (view.size.num_layers, view.document_layers)}
+        pipeline = EveryLayer.of(model, depths)
         self._depths = list(pipeline.depths)
         with warnings.catch_warnings():
             # mteb asks for the model's width by a name that sentence-transformers has since changed
@@ -125,20 +126,28 @@ class EncodeOnce:
         self._found.clear()
 
     def embed(
-        self, texts: Sequence[str], view: View, *, task_metadata: TaskMetadata, prompt_type: PromptType | None, **kwargs: Any
+        self,
+        texts: Sequence[str],
+        view: View,
+        num_layers: int,
+        *,
+        task_metadata: TaskMetadata,
+        prompt_type: PromptType | None,
+        **kwargs: Any,
     ) -> Tensor:
         """Embeddings (texts, dim) under one view; only texts not seen before go through the model.
 
         Args:
             texts: Any texts.
             view: View wanted; its precision is left to others.
+            num_layers: Depth of the view's queries, or of its documents.
             task_metadata: The task, which with `prompt_type` decides the prompt.
             prompt_type: Query, document or neither.
             **kwargs: What else mteb passes to `encode`.
         """
-        depth = view.size.num_layers
         kwargs = {"task_metadata": task_metadata, **kwargs}
-        return view.truncation(self._by_layer(texts, [depth], prompt_type, **kwargs)[depth], depth)[:, : view.size.dim]
+        embeddings = self._by_layer(texts, [num_layers], prompt_type, **kwargs)[num_layers]
+        return view.truncation(embeddings, num_layers)[:, : view.size.dim]
 
     def encode_queries(self, texts: Sequence[str], **kwargs: Any) -> dict[int, Tensor]:
         """Embeddings (texts, full dim) by layer, of texts that are remembered.

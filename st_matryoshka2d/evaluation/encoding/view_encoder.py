@@ -49,12 +49,11 @@ class ViewEncoder:
         self.rankings: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
         self.pairs: dict[tuple[str, str], tuple[Array, Array]] = {}
         self._asked_for = ("", "")
+        self._calls = 0
         # mteb tells results apart by name, revision and these: two views that shared them would share one score.
         experiment: dict[str, Any] = {"num_layers": view.size.num_layers, "embed_dim": view.size.dim}
-        if view.precision != AXES["precision"]:
-            experiment["output_dtypes"] = view.precision
-        if view.truncation.name != AXES["truncation"]:
-            experiment["truncation"] = view.truncation.name
+        named = {"precision": "output_dtypes"}  # what mteb has a name for
+        experiment |= {named.get(axis, axis): value for axis, value in view.axes.items() if value != AXES[axis]}
         update = {"embed_dim": view.size.dim, "experiment_kwargs": experiment}
         self.mteb_model_meta = shared.meta.model_copy(update=update)
 
@@ -69,7 +68,10 @@ class ViewEncoder:
         """Embeddings (texts, dim), not normalised again."""
         self._asked_for = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
         texts = cast("Dataset", inputs.dataset)[:]["text"]  # at once: the loader would go row by row
-        kept = self._shared.embed(texts, self._view, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs)
+        # A task of pairs asks for all first texts, then for all second ones.
+        layers = self._view.document_layers if self._calls % 2 else self._view.size.num_layers
+        self._calls += 1
+        kept = self._shared.embed(texts, self._view, layers, task_metadata=task_metadata, prompt_type=prompt_type, **kwargs)
         return quantise(kept, self._view.precision).numpy()
 
     def index(self, corpus: CorpusDatasetType, **kwargs: Any) -> None:

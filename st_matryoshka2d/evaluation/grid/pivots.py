@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import AXES, told
 from st_matryoshka2d.sizes import Size
 
 __all__ = [
@@ -88,8 +88,9 @@ def to_be_told(frame: pd.DataFrame) -> list[str]:
     Args:
         frame: As for `pivot`.
     """
-    hidden = hidden_axes(frame)
-    return [one for axis, one in shown(frame).items() if one != AXES[axis] or axis in hidden]
+    one, hidden = shown(frame), hidden_axes(frame)
+    plain = {axis: value for axis, value in one.items() if value == AXES[axis] and axis in hidden}
+    return [*told(one), *("documents at the same size" if axis == "documents" else value for axis, value in plain.items())]
 
 
 def the_one(frame: pd.DataFrame, axis: str) -> str:

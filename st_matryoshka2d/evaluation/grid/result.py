@@ -28,13 +28,14 @@ class GridResult(Scores):
 
     Scores are in mteb's units (0..1 for most metrics); percent appears only where something is printed or drawn.
 
-    Where a grid was made with several precisions or truncations, the views below are of plain float32 prefixes; `at` gives
-    the grid of another one. They are of the only precision where there is one, and ask for one where there are several but
-    not float32. What is printed or drawn says which it is, where that is not float32.
+    Where a grid was made with several precisions, truncations or sizes of documents, the views below are of plain float32
+    prefixes, and of documents at the query's own size; `at` gives the grid of another one. They are of the only precision
+    where there is one, and ask for one where there are several but not float32. What is printed or drawn says which it is,
+    where that is not float32.
 
     Args:
         frame: One row for each task, split, subset, size and metric; columns `COLUMNS`, and where the grid has them
-            `precision` and `truncation`. `is_main` marks the metric that the task is judged by.
+            `precision`, `truncation` and `documents`. `is_main` marks the metric that the task is judged by.
         items: What the main scores are made of, for tests of significance; columns `ITEM_COLUMNS`, one row for each task,
             split, subset and size that has them. `ids` and `values` are a list of names and an array of numbers: the main
             metric of each query, or, where `gold` is an array too, the similarity of each pair, whose correlation with
@@ -225,8 +226,7 @@ class GridResult(Scores):
         return plot_pareto(self, path, title, cost, task)
 
     def __str__(self) -> str:
-        shown = pivots.shown(self.frame)
-        one = self.at(precision=shown["precision"], truncation=shown["truncation"])
+        one = self.narrowed(pivots.shown(self.frame))
         return "\n\n".join([f"{self._title()}\n{one.to_markdown()}", *self._also()])
 
     __repr__ = __str__

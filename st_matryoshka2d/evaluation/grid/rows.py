@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation.grid.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.evaluation.grid.columns import AXES, CELL, COLUMNS, ITEM_COLUMNS, told
 from st_matryoshka2d.sizes import Size
 
 __all__ = ["checked", "common_latency", "joined", "narrowed"]
@@ -101,6 +101,5 @@ def common_latency(latencies: Sequence[pd.DataFrame | None]) -> pd.DataFrame | N
 
 
 def _place(row: Any) -> str:
-    axes = [str(row[axis]) for axis, plain in AXES.items() if row[axis] != plain]
     size = Size(int(row["num_layers"]), int(row["dim"]))
-    return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *axes])
+    return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *told(row)])

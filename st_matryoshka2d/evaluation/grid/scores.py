@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import pandas as pd
 
@@ -65,11 +65,17 @@ class Scores:
         """Names of the ways in which embeddings were narrowed, in the order scored."""
         return list(self.frame["truncation"].unique())
 
+    @property
+    def document_sizes(self) -> list[str]:
+        """Sizes that documents had, in the order scored; `"same size"` where they had that of the queries."""
+        return list(self.frame["documents"].unique())
+
     def at(
         self,
         *,
         precision: str | None = None,
         truncation: str | None = None,
+        documents: Size | str | None = None,
         tasks: str | Sequence[str] | None = None,
         num_layers: int | Sequence[int] | None = None,
         dims: int | Sequence[int] | None = None,
@@ -79,18 +85,35 @@ class Scores:
         Args:
             precision: One of `precisions`.
             truncation: One of `truncations`.
+            documents: One of `document_sizes`.
             tasks: One or several names of tasks.
             num_layers: One or several depths.
             dims: One or several widths.
 
         Raises:
-            ValueError: The grid has no such precision, truncation, task, depth or width, or no score with all of them.
+            ValueError: The grid has no such precision, truncation, size of documents, task, depth or width, or no score with
+                all of them.
         """
+        wanted = {
+            "precision": precision,
+            "truncation": truncation,
+            "documents": None if documents is None else str(documents),
+            "task": tasks,
+            "num_layers": num_layers,
+            "dim": dims,
+        }
+        return self.narrowed(wanted)
+
+    def narrowed(self, wanted: Mapping[str, Any]) -> Self:
+        """The rows that have one of some values in each of some columns; None stands for all values."""
         frame, items = self.frame, self.items
-        wanted = {"precision": precision, "truncation": truncation, "task": tasks, "num_layers": num_layers, "dim": dims}
         for column, values in wanted.items():
             frame, items = rows.narrowed(frame, items, column, values)
         return replace(self, frame=frame, items=items)
+
+    def plain(self) -> Self:
+        """The part with one value of each axis, the plain one where there are several; an error where none of them is."""
+        return self.narrowed({axis: pivots.the_one(self.frame, axis) for axis in AXES})
 
     def named(self, name: str) -> Self:
         """The grid under another name, to tell two of one model apart where they are compared.
@@ -187,8 +210,7 @@ class Scores:
         wanted = Size.parse(size) if isinstance(size, str) else size
         if not isinstance(wanted, Size):
             raise TypeError(f"size must be a Size or text such as '6L-128d', got {size!r}.")
-        precision, truncation = (pivots.the_one(self.frame, axis) for axis in AXES)
-        plain = self.at(precision=precision, truncation=truncation)
+        plain = self.plain()
         if wanted not in plain.sizes:
             told = "".join(f" in {one}" for one in pivots.to_be_told(self.frame))
             raise ValueError(f"{wanted} was not scored{told}; there are {', '.join(map(str, plain.sizes))}.")

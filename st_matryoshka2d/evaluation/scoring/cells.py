@@ -48,8 +48,7 @@ def cell(task: AbsTask, view: View, result: TaskResult, items: Items, model: str
     of_view = {
         "num_layers": view.size.num_layers,
         "dim": view.size.dim,
-        "precision": view.precision,
-        "truncation": view.truncation.name,
+        **view.axes,
     }
     rows = [{**row, **of_view} for row in _rows(task, result)]
     parts = [

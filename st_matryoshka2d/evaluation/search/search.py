@@ -75,27 +75,31 @@ def search(
 class _Group:
     """Views that differ in dim alone: one product serves them."""
 
-    num_layers: int
+    query_layers: int
+    document_layers: int
     truncation: Truncation
     precision: str
     dims: list[int]
     places: list[int]
 
-    def coordinates(self, by_layer: Mapping[int, Tensor], ranges: Tensor | None = None) -> Tensor:
+    def queries(self, by_layer: Mapping[int, Tensor]) -> Tensor:
+        return quantise(self.truncation(by_layer[self.query_layers], self.query_layers), self.precision)
+
+    def documents(self, by_layer: Mapping[int, Tensor], ranges: Tensor) -> Tensor:
         return quantise(self.kept(by_layer), self.precision, ranges)
 
     def kept(self, by_layer: Mapping[int, Tensor]) -> Tensor:
-        return self.truncation(by_layer[self.num_layers], self.num_layers)
+        return self.truncation(by_layer[self.document_layers], self.document_layers)
 
 
 def _groups(views: Sequence[View]) -> list[_Group]:
-    places: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    places: dict[tuple[int, int, str, str], list[int]] = defaultdict(list)
     for place in sorted(range(len(views)), key=lambda place: views[place].size.dim):
         view = views[place]
-        places[view.size.num_layers, view.truncation.name, view.precision].append(place)
+        places[view.size.num_layers, view.document_layers, view.truncation.name, view.precision].append(place)
     return [
-        _Group(layer, views[of_key[0]].truncation, precision, [views[place].size.dim for place in of_key], of_key)
-        for (layer, _, precision), of_key in places.items()
+        _Group(queries, documents, views[here[0]].truncation, precision, [views[place].size.dim for place in here], here)
+        for (queries, documents, _, precision), here in places.items()
     ]
 
 
@@ -117,7 +121,7 @@ class _Reader:
         self._turn = shared.corpus_chunk_size * shared.processes.count
         self.turns = -(-len(corpus) // self._turn)
         by_layer = shared.encode_queries(self._texts, **encode_kwargs)
-        self._queries = [group.coordinates(by_layer) for group in self._groups]
+        self._queries = [group.queries(by_layer) for group in self._groups]
 
     @cached_property
     def made_for(self) -> str:
@@ -177,7 +181,7 @@ class _Reader:
         """Similarities (views, queries of the block, documents)."""
         scores: list[Tensor] = [torch.empty(0)] * len(self._shared.views)
         for group, queries, of_group in zip(self._groups, self._queries, ranges, strict=True):
-            coordinates = group.coordinates(documents, of_group)
+            coordinates = group.documents(documents, of_group)
             of_block = queries[block.start : block.stop]
             by_dim = prefix_similarities(of_block, coordinates, group.dims, self._shared.similarity)
             for place, of_view in zip(group.places, by_dim, strict=True):

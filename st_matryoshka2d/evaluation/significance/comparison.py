@@ -190,7 +190,7 @@ def compare(
         raise ValueError(f"correction is 'holm' or None, got {correction!r}.")
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is between 0 and 1, got {alpha!r}.")
-    first, second = matching.plain(grid), matching.plain(other)
+    first, second = grid.plain(), other.plain()
     facing = matching.at_the_size_of(first, second)
     frame = matching.joined(first, facing)
     ours, theirs = matching.items_by_cell(first), matching.items_by_cell(facing)

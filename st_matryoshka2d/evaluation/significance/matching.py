@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation.grid import pivots
-from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import told
 from st_matryoshka2d.evaluation.significance.which_test import Items
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.grid.result import GridResult
 
-__all__ = ["Cell", "at_the_size_of", "cell_of", "items_by_cell", "joined", "names", "plain"]
+__all__ = ["Cell", "at_the_size_of", "cell_of", "items_by_cell", "joined", "names"]
 
 _PART = ["task", "split", "subset"]
 _CELL = [*_PART, "num_layers", "dim"]
@@ -42,19 +42,6 @@ def cell_of(row: Mapping[Hashable, Any]) -> Cell:
         row: The row by column.
     """
     return Cell(row["task"], row["split"], row["subset"], Size(int(row["num_layers"]), int(row["dim"])))
-
-
-def plain(grid: GridResult) -> GridResult:
-    """The grid of one precision and one truncation: the plain one where there are several.
-
-    Args:
-        grid: Any grid.
-
-    Raises:
-        ValueError: There are several, and none of them is plain.
-    """
-    precision, truncation = (pivots.the_one(grid.frame, axis) for axis in AXES)
-    return grid.at(precision=precision, truncation=truncation)
 
 
 def at_the_size_of(grid: GridResult, other: GridResult) -> GridResult:
@@ -123,8 +110,7 @@ def _single_sizes(grid: GridResult, other: GridResult) -> bool:
 
 
 def _name(grid: GridResult) -> str:
-    axes = zip((*grid.precisions, *grid.truncations), AXES.values(), strict=True)
-    return " ".join([grid.model.rsplit("/", 1)[-1], *(axis for axis, usual in axes if axis != usual)]).strip()
+    return " ".join([grid.model.rsplit("/", 1)[-1], *told(pivots.shown(grid.frame))]).strip()
 
 
 def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: str = "") -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.grid.columns import AXES
+from st_matryoshka2d.evaluation.grid.columns import AXES, told
 from st_matryoshka2d.sizes import Size
 
 __all__ = ["FIRST", "First", "Truncation", "View"]
@@ -56,14 +56,25 @@ class View:
         size: Which layer, and how many coordinates.
         precision: `"float32"`, or what mteb's `CompressionWrapper` makes of the coordinates: `"int8"`, `"binary"`, ...
         truncation: Which coordinates.
+        documents: Size of the documents, or of the second texts of pairs, where it is another than that of the queries; as
+            many of their coordinates are compared as the queries have. None: the same size.
     """
 
     size: Size
     precision: str = AXES["precision"]
     truncation: Truncation = field(default=FIRST)
+    documents: Size | None = None
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """What a grid calls the view, beside its size."""
+        documents = AXES["documents"] if self.documents is None else str(self.documents)
+        return {"precision": self.precision, "truncation": self.truncation.name, "documents": documents}
+
+    @property
+    def document_layers(self) -> int:
+        """Depth of the documents."""
+        return (self.documents or self.size).num_layers
 
     def __str__(self) -> str:
-        told = [str(self.size)]
-        told += [self.truncation.name] if self.truncation.name != AXES["truncation"] else []
-        told += [self.precision] if self.precision != AXES["precision"] else []
-        return " ".join(told)
+        return " ".join([str(self.size), *told(self.axes)])

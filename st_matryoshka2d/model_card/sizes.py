@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model_card.section import called, card_of, write_section
-from st_matryoshka2d.pieces.checkpoint import Checkpoint
 from st_matryoshka2d.sizes import Size
 from st_matryoshka2d.trained import ALIGN, layers_by_dims, trained_sizes
 

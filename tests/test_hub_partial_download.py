@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,6 +138,19 @@ def test_no_more_than_the_needed_bytes_come_and_they_come_once(
     assert np.array_equal(alone.encode(SENTENCES), expected)
     assert alone[0].model.config.num_hidden_layers == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_the_config_of_a_piece_is_that_of_the_repository_but_for_the_depth(hub: Hub, loader: Loader) -> None:
+    folder = hub.root / "org" / "noted"
+    family("distilbert")(folder)
+    config = json.loads((folder / "config.json").read_text()) | {"transformers_version": "4.30.0", "note": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    hub.reset()
+    assert loader.load("org/noted", num_layers=2)["layers"] == 2
+    [piece] = loader.home.glob("hub/models--org--noted/st_matryoshka2d/*/2-layers/config.json")
+    found = json.loads(piece.read_text())
+    assert found["n_layers"] == 2
+    assert {name: value for name, value in found.items() if config.get(name) != value} == {"n_layers": 2}
 
 
 def test_another_commit_is_another_piece(hub: Hub, loader: Loader) -> None:

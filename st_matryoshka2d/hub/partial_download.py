@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.utils import WeakFileLock, tqdm  # type: ignore[attr-defined]  # exported on first use, not seen by mypy
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, piece_folder
@@ -78,7 +79,7 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
         if unfinished is not None:
             _copy_small_files(checkpoint, allow_bin, unfinished)
             home = unfinished / checkpoint.transformer
-            (home / "config.json").write_text(cut_config(config, num_layers).to_json_string(), encoding="utf-8")
+            (home / "config.json").write_text(_config_of_piece(config_path, config, num_layers), encoding="utf-8")
             _fetch_tensors(plan, home / WEIGHTS)
     return folder
 
@@ -172,6 +173,16 @@ def _fetch_tensors(plan: Plan, path: Path) -> None:
         out.write(written_header(plan.tensors, plan.metadata))
         for file, start, stop in plan.ranges():
             file.copy(start, stop, lambda part: bar.update(out.write(part)))
+
+
+def _config_of_piece(path: Path, config: PreTrainedConfig, num_layers: int) -> str:
+    """The repository's own config.json with another depth: its `transformers_version` changes how a tokenizer is read."""
+    cut = cut_config(config, num_layers)
+    changed = {name: value for name, value in vars(cut).items() if vars(config).get(name) != value}
+    other_names = {name: own for name, own in config.attribute_map.items() if own in changed}
+    written = json.loads(path.read_text(encoding="utf-8"))
+    changed |= {name: changed[own] for name, own in other_names.items() if name in written}
+    return json.dumps(written | changed, indent=2)
 
 
 def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> None:

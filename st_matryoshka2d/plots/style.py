@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 __all__ = ["BLUE", "ORANGE", "add_note", "apart", "new_figure", "plain", "shades"]
 
@@ -36,7 +35,7 @@ def add_note(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=7.5, color="0.3")
 
 
-def shades(values: Sequence[Value]) -> dict[Value, NDArray[np.floating]]:
+def shades(values: Sequence[Value]) -> dict[Value, Any]:
     """A colour for each value, the last darkest; the palest tenth of the map is left out, hard to see on white."""
     return dict(zip(values, colormaps["viridis_r"](np.linspace(0.1, 1, len(values))), strict=True))
 

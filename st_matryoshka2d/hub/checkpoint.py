@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from posixpath import join
 from typing import Any
 
 from huggingface_hub import HfApi, constants, hf_hub_download, resolve_revision
@@ -128,7 +129,7 @@ class Checkpoint:
 
     def within_transformer(self, file: str) -> str:
         """Path of a file of the Transformer."""
-        return PurePosixPath(self.transformer, file).as_posix()
+        return join(self.transformer, file)
 
     def files_below(self, folder: str) -> set[str]:
         """Paths of the files in a folder and its folders, relative to it."""
@@ -159,20 +160,24 @@ def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tupl
         raise FileNotFoundError(f"There is no folder {name}.")
     if not is_here and "/" not in name and name not in ORIGINAL_TRANSFORMER_MODELS:
         name = f"sentence-transformers/{name}"
-    files = {key: kwargs[key] for key in ("token", "local_files_only") if kwargs.get(key) is not None}
-    # sentence-transformers keeps its files there too
-    if cache_folder := kwargs.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME"):
-        files["cache_folder"] = os.fspath(cache_folder)
+    # sentence-transformers keeps its files in that folder too
+    cache_folder = kwargs.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    checkpoint = Checkpoint(
+        name,
+        token=kwargs.get("token"),
+        cache_folder=os.fspath(cache_folder) if cache_folder else None,
+        local_files_only=bool(kwargs.get("local_files_only")),
+    )
     if is_here:
-        return Checkpoint(name, **files), kwargs
+        return checkpoint, kwargs
     revision = resolve_revision(
         name,
         revision=kwargs.get("revision"),
-        cache_dir=files.get("cache_folder"),
-        token=files.get("token"),
-        local_files_only=files.get("local_files_only", False),
+        cache_dir=checkpoint.cache_folder,
+        token=checkpoint.token,
+        local_files_only=checkpoint.local_files_only,
     )
-    return Checkpoint(name, commit=revision.resolved, **files), {**kwargs, "revision": revision}
+    return replace(checkpoint, commit=revision.resolved), {**kwargs, "revision": revision}
 
 
 def within_reach(

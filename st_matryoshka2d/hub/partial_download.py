@@ -132,7 +132,7 @@ def made_once(folder: Path) -> Iterator[Path | None]:
             yield None
             return
         unfinished = folder.with_name(f".{folder.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # somebody was killed in here
+        shutil.rmtree(unfinished, ignore_errors=True)  # a process was killed in here
         unfinished.mkdir()
         try:
             yield unfinished

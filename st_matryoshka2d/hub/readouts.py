@@ -45,7 +45,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
     if not all(dense):
         raise ValueError(
             f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module, in whose "
-            "folder the readouts would be. Save the aligned model anew; or, for its Transformer alone, remove "
+            "folder the readouts would be. Save the aligned model again; or, for its Transformer alone, remove "
             "matryoshka_readouts."
         )
     return dict(each[-1] for each in dense)

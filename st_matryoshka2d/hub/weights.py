@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path, PurePosixPath
+from posixpath import join
 
 from st_matryoshka2d.hub.checkpoint import INDEX, SUFFIXES, WEIGHTS, Checkpoint
 from st_matryoshka2d.hub.header import header_of, parse_index
@@ -71,12 +72,12 @@ def transformer_folders(checkpoint: Checkpoint) -> list[str]:
         configs = [PurePosixPath(path) for path in checkpoint.files if PurePosixPath(path).name == "config.json"]
         folders = ["" if path.parent.name == "" else path.parent.as_posix() for path in configs]
         folders = [folder for folder in folders if _is_transformer(checkpoint, folder)]
-    return [folder for folder in folders if _path(folder, "adapter_config.json") not in checkpoint.files]
+    return [folder for folder in folders if join(folder, "adapter_config.json") not in checkpoint.files]
 
 
 def weights_in(checkpoint: Checkpoint, folder: str) -> str | None:
     """The file of weights that is read, or the index of several; None where there is none under a usual name."""
-    paths = [_path(folder, file) for file in (WEIGHTS, INDEX, _BIN, _BIN_INDEX)]
+    paths = [join(folder, file) for file in (WEIGHTS, INDEX, _BIN, _BIN_INDEX)]
     return next((path for path in paths if path in checkpoint.files), None)
 
 
@@ -89,7 +90,7 @@ def stored_shapes(checkpoint: Checkpoint, folder: str) -> dict[str, tuple[int, .
     if first.endswith(".json"):
         ending = ".safetensors" if first.endswith(INDEX) else ".bin"
         shards = parse_index(checkpoint.fetch(first).read_bytes(), first, checkpoint.files_below(folder), ending)
-        paths = {_path(folder, shard) for shard in shards.values()}
+        paths = {join(folder, shard) for shard in shards.values()}
     shapes: dict[str, tuple[int, ...]] = {}
     for path in sorted(paths):
         file = checkpoint.fetch(path)
@@ -103,8 +104,8 @@ def stored_shapes(checkpoint: Checkpoint, folder: str) -> dict[str, tuple[int, .
 def check_pickles(checkpoint: Checkpoint) -> None:
     """Refuse a `pytorch_model.bin` of a module after the Transformer that is broken or more than tensors."""
     for _, folder in checkpoint.modules[1:]:
-        if weights_in(checkpoint, folder) == _path(folder, _BIN):
-            pickled_shapes(checkpoint.fetch(_path(folder, _BIN)))
+        if weights_in(checkpoint, folder) == join(folder, _BIN):
+            pickled_shapes(checkpoint.fetch(join(folder, _BIN)))
 
 
 def check_broken(root: Path) -> None:
@@ -117,10 +118,6 @@ def check_broken(root: Path) -> None:
                 json.loads(path.read_text(encoding="utf-8"))
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
-
-
-def _path(folder: str, file: str) -> str:
-    return PurePosixPath(folder, file).as_posix()
 
 
 def _is_in(path: str, folder: str) -> bool:
@@ -136,7 +133,7 @@ def _is_transformer(checkpoint: Checkpoint, folder: str) -> bool:
     if weights_in(checkpoint, folder) is None:
         return False
     try:
-        config = json.loads(checkpoint.fetch(_path(folder, "config.json")).read_text(encoding="utf-8"))
+        config = json.loads(checkpoint.fetch(join(folder, "config.json")).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         return False  # whoever reads it says what is wrong with it
     return isinstance(config, dict) and "model_type" in config

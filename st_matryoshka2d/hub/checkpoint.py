@@ -90,7 +90,7 @@ class Checkpoint:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """Paths of all files; of a repository those in the cache, where it has the weights or nobody may be asked."""
+        """Paths of all files; of a repository those in the cache, if the weights are there or the Hub may not be asked."""
         if self.commit is not None and not self.is_offline and not self.is_cached:
             return self.files_on_hub
         folders = [path for _, path in self.modules if path]
@@ -194,7 +194,7 @@ def within_reach(
             raise LocalEntryNotFoundError(_not_here(checkpoint, num_layers, " while offline"))
         return checkpoint, kwargs
     try:
-        checkpoint.files_on_hub  # noqa: B018  # kept for whoever needs them
+        checkpoint.files_on_hub  # noqa: B018  # cached for later
     except (httpx.TransportError, HfHubHTTPError) as error:
         if isinstance(error, HfHubHTTPError) and error.response.status_code < 500:
             raise

@@ -135,5 +135,5 @@ def _is_transformer(checkpoint: Checkpoint, folder: str) -> bool:
     try:
         config = json.loads(checkpoint.fetch(join(folder, "config.json")).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        return False  # whoever reads it says what is wrong with it
+        return False  # reported when it is read as a config
     return isinstance(config, dict) and "model_type" in config

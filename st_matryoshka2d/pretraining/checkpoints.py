@@ -38,7 +38,7 @@ def _tokenizer(name_or_path: str | os.PathLike[str], **hub: Any) -> PreTrainedTo
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name_or_path, **hub)
     except (OSError, ValueError):
-        return None  # whoever has the tokenizer makes the collator with it
+        return None  # then the user makes the collator with a tokenizer of their own
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         return None  # what transformers makes up where there is none, of the family's special tokens
     if tokenizer.mask_token is None:

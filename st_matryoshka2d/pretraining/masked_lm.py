@@ -1,7 +1,7 @@
 """The parts of a masked language model, whatever its family: found by structure, proved by running a few tokens.
 
 `embedding layer -> blocks -> head -> vocabulary`: pre-training needs what the first block is given, and the head apart from
-its last product. Views made here are containers around the model's own modules, made anew for each use: no tensor is copied
+its last product. Views made here are containers around the model's own modules, made for each use: no tensor is copied
 and no module changed.
 """
 

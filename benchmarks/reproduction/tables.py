@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_1samp
 
-__all__ = ["ablations", "comparison", "differences"]
+__all__ = ["ablations", "comparison", "differences", "markdown"]
 
 
 def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> list[str]:

@@ -19,6 +19,7 @@ from st_matryoshka2d.losses.alignment import at_least_float32, kl_divergence, sc
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.losses.teacher import check_width, frozen_copy, labelled, readers, texts_read, vocabulary
+from st_matryoshka2d.readout import Readout
 from st_matryoshka2d.sizes import full_size
 
 __all__ = ["NoTask", "RelationalDistill"]
@@ -70,7 +71,7 @@ class RelationalDistill(Term):
         mini_batch_size: Texts that the teacher embeds at once; None for a column at a time.
         mini_batch_num_tokens: Tokens that it embeds at once, instead of texts.
         across: Of the part that compares students with the teacher's texts; multiplied by `weight` too. 0 for none. It
-            needs a teacher as wide as the student.
+            needs a teacher as wide as the student. None: 1 where an aligned model is its own teacher, else 0.
 
     Raises:
         ValueError: With `across`, a teacher of another width: when the loss is built, or at the first batch where it is the
@@ -91,7 +92,7 @@ class RelationalDistill(Term):
         temperature: float = 0.05,
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
-        across: float = 0.0,
+        across: float | None = None,
     ) -> None:
         super().__init__()
         if not (teacher is None or teacher == "labels" or isinstance(teacher, SentenceTransformer)):
@@ -103,7 +104,8 @@ class RelationalDistill(Term):
         check_mini_batches(mini_batch_size, mini_batch_num_tokens)
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
-        self.across = positive(across, "across", zero=True)
+        self.asked_across = None if across is None else positive(across, "across", zero=True)
+        self.across = self.asked_across or 0.0
 
     def attach(self, model: SentenceTransformer) -> None:
         """Freeze the teacher, and see whether it reads the student's tokens."""
@@ -112,6 +114,8 @@ class RelationalDistill(Term):
         trained = {parameter.data_ptr() for parameter in model.parameters()}
         if self.teacher is None:
             self.teacher = frozen_copy(model)
+            if self.asked_across is None and any(isinstance(module, Readout) for module in model.modules()):
+                self.across = 1.0
         elif any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
             self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would move
         self.teacher.requires_grad_(False)

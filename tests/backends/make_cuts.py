@@ -5,6 +5,7 @@ python tests/backends/make_cuts.py FOLDER
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from transformers import AutoTokenizer
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from st_matryoshka2d import Size, truncate
+from st_matryoshka2d import Size, align, truncate
 from tests import families
 
 MINILM = ["1L-384d", "3L-64d", "3L-384d", "6L-64d"]
+ALIGNED = ["3L-64d", "6L-384d"]  # each with its readout as a Dense
 TINY = {"bert": "2L-8d", "roberta": "3L-24d"}  # with a Dense that narrows 32 to 24, and three kinds of pooling
 
 
@@ -25,7 +27,9 @@ def main(folder: Path) -> None:
     """Save every cut under its model's name and its size."""
     # transformers 4 cannot read the tokenizer of words that `families` makes
     tokenizer = AutoTokenizer.from_pretrained(get_model_path(), model_max_length=48)
-    models = {"minilm": (SentenceTransformer(str(get_model_path()), device="cpu"), MINILM)}
+    minilm = SentenceTransformer(str(get_model_path()), device="cpu")
+    texts = [" ".join(words) for words in itertools.product(families.WORDS[:8], repeat=3)]
+    models = {"minilm": (minilm, MINILM), "aligned": (align(minilm, texts, steps=5), ALIGNED)}
     for name, size in TINY.items():
         config = families.CONFIGS[name]()
         config.vocab_size = len(tokenizer)

@@ -17,7 +17,7 @@ FULL_PRECISION: dict[str, dict[str, Any]] = {
     "openvino": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}},  # else bfloat16, on processors that have it
 }
 CUTS = {"minilm-1L-384d": 384, "minilm-3L-64d": 64, "minilm-3L-384d": 384, "minilm-6L-64d": 64}
-CUTS |= {"bert-2L-8d": 8, "roberta-3L-24d": 24}
+CUTS |= {"aligned-3L-64d": 64, "aligned-6L-384d": 384, "bert-2L-8d": 8, "roberta-3L-24d": 24}
 QUANTIZED = "minilm-3L-64d"
 TEXTS = [  # of different lengths, so that padding counts
     "how to descale a kettle",

@@ -42,7 +42,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
         across: Weight of a second part, which keeps all sizes in one space: texts at each size are compared with the
             teacher's own (see `RelationalDistill`). 0 for none. It needs a teacher as wide as the model, whose first
-            coordinates are good embeddings already.
+            coordinates are good embeddings already. None: 1 where an aligned model is its own teacher, else 0.
 
     Inputs:
         One or more text columns; no labels, but for `teacher="labels"`. With a wrapped loss what that takes.
@@ -71,7 +71,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         gather_across_devices: bool = False,
         loss: nn.Module | None = None,
         mini_batch_num_tokens: int | None = None,
-        across: float = 0.0,
+        across: float | None = None,
     ) -> None:
         routes_of(model)
         full = full_size(model)

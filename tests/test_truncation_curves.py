@@ -14,8 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.truncation.removed import truncation_dims
-from st_matryoshka2d.evaluation.truncation.result import TruncationResult
+from st_matryoshka2d.evaluation.truncation import TruncationResult, truncation_dims
 
 # By truncation and dim: the main scores of task A and of task B.
 SCORES = {

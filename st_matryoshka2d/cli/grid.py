@@ -114,7 +114,7 @@ def grid(
     require_model(model, revision, token)
 
     from st_matryoshka2d import evaluate
-    from st_matryoshka2d.evaluation.scoring.tasks import chosen_tasks
+    from st_matryoshka2d.evaluation.tasks import chosen_tasks
 
     chosen = chosen_tasks([*(tasks or []), *(_task_of_pairs(file, table, *names) for file, table in tables)])
     result = evaluate(
@@ -153,7 +153,7 @@ def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: s
 
 def _sections(result: GridResult) -> Iterator[str]:
     """A title and a table for each size of documents, precision and task, and for the mean of several tasks."""
-    from st_matryoshka2d.evaluation.grid import pivots
+    from st_matryoshka2d.evaluation import pivots
 
     for side, precision in product(result.document_sizes, result.precisions):
         stored = f"{precision}, " if result.precisions != ["float32"] else ""
@@ -164,7 +164,7 @@ def _sections(result: GridResult) -> Iterator[str]:
 
 
 def _write(result: GridResult, path: Path) -> None:
-    from st_matryoshka2d.evaluation.grid.files import replace_file
+    from st_matryoshka2d.files import replace_file
 
     match path.suffix.lower():
         case ".csv":

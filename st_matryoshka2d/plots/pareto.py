@@ -14,15 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from st_matryoshka2d.evaluation.choice.cost import costs, name_of, vector_bytes
-from st_matryoshka2d.evaluation.choice.pareto import checked_costs, on_front, time_column
-from st_matryoshka2d.evaluation.grid import pivots
+from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.evaluation.choose import checked_costs, on_front, time_column
+from st_matryoshka2d.evaluation.pivots import costs, name_of, vector_bytes
 from st_matryoshka2d.plots.labels import label_points
 from st_matryoshka2d.plots.saving import check_ending, save_figure
 from st_matryoshka2d.plots.ticks import apart
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.grid.result import GridResult
+    from st_matryoshka2d.evaluation.scores import Scores
 
 __all__ = ["pareto_plot", "plot_pareto"]
 
@@ -40,7 +40,7 @@ _TICKS_APART = 0.07  # of the width of the axes; four digits have room
 
 
 def plot_pareto(
-    grid: GridResult, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
+    grid: Scores, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
 ) -> Figure:
     """Draw as `GridResult.plot_pareto` says.
 
@@ -56,7 +56,7 @@ def plot_pareto(
     """
     check_ending(path)
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
-    table = costs(grid, task).dropna(subset="score")
+    table = costs(grid.frame, grid.latency, task).dropna(subset="score")
     if table.empty:
         raise ValueError("No size of this grid has a score, so there is nothing to draw.")
     figure = pareto_plot(

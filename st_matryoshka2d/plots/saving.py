@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
-from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.files import replace_file
 
 __all__ = ["check_ending", "save_figure"]
 

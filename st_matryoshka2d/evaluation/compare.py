@@ -70,7 +70,7 @@ class GridComparison:
         Args:
             task: As for `pivot`.
         """
-        return pivots.markdown(self._texts(task, " ({})"))
+        return pivots.aligned(*pivots.head_and_body(self._texts(task)))
 
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
@@ -104,7 +104,8 @@ class GridComparison:
         return figure
 
     def __str__(self) -> str:
-        return f"{self._subject()}: {self._minus()}, points\n{self.to_markdown()}\n{self._note()}"
+        title, _, note = shown(self)
+        return f"{title}\n{self.to_markdown()}\n{note}"
 
     __repr__ = __str__
 
@@ -118,7 +119,7 @@ class GridComparison:
         metrics = self._rows(task)["metric"].unique()
         return f"{metrics[0] if len(metrics) == 1 else 'main score'}, {' minus '.join(self.names)}"
 
-    def _texts(self, task: str | None, counts: str) -> pd.DataFrame:
+    def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
         deltas = self.pivot(task) * 100
         texts = pd.DataFrame("", index=deltas.index, columns=deltas.columns)
         layers, dims = deltas.index.tolist(), deltas.columns.tolist()
@@ -174,6 +175,12 @@ def compare(
     adjusted = holm(frame["p_value"]) if correction else frame["p_value"].to_numpy()
     frame = frame.assign(p_adjusted=adjusted, significant=adjusted < alpha)
     return GridComparison(frame, _names(first, second), alpha, correction)
+
+
+def shown(comparison: GridComparison) -> tuple[str, pd.DataFrame, str]:
+    """What a comparison prints: a title, texts by layers and dims, and what the marks mean."""
+    title = f"{comparison._subject()}: {comparison._minus()}, points"
+    return title, comparison._texts(None), comparison._note()
 
 
 def _reason(test: str) -> str:

@@ -96,8 +96,7 @@ class GridResult(Scores):
             task: As for `pivot`.
             metric: As for `pivot`.
         """
-        table = pivots.markdown(pivots.percent(self.frame, task, metric))
-        return "\n\n".join([table, *self._notes(task, metric)])
+        return pivots.markdown(self.frame, task, metric)
 
     def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
         """The pivot as a LaTeX table (package booktabs), in percent; sizes that were not scored on all the tasks are empty.
@@ -108,8 +107,7 @@ class GridResult(Scores):
             task: As for `pivot`.
             metric: As for `pivot`.
         """
-        notes = "".join(f"% {note}\n" for note in self._notes(task, metric))
-        return notes + pivots.latex(pivots.percent(self.frame, task, metric), self._title(task, metric))
+        return pivots.latex(self.frame, task, metric)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """The tidy table as CSV.
@@ -150,7 +148,7 @@ class GridResult(Scores):
             self.pivot(task, metric) * 100,
             pivots.percent(self.frame, task, metric),
             title=title if title is not None else pivots.subject([task] if task else self.tasks),
-            label=f"{self._metric(task, metric)} (%)",
+            label=f"{pivots.label(self.frame, task, metric)} (%)",
         )
         save_figure(figure, path)
         return figure
@@ -225,23 +223,6 @@ class GridResult(Scores):
 
     def __str__(self) -> str:
         one = self.narrowed(pivots.shown(self.frame))
-        return "\n\n".join([f"{self._title()}\n{one.to_markdown()}", *self._also()])
+        return "\n\n".join([f"{pivots.title(self.frame)}\n{one.to_markdown()}", *pivots.beside(self.frame)])
 
     __repr__ = __str__
-
-    def _title(self, task: str | None = None, metric: str | None = None) -> str:
-        subject = pivots.subject(self.tasks if task is None else [task])
-        return f"{subject}: {self._metric(task, metric)}, percent"
-
-    def _metric(self, task: str | None, metric: str | None) -> str:
-        return ", ".join([pivots.metric_name(self.frame, task, metric), *pivots.to_be_told(self.frame)])
-
-    def _also(self) -> list[str]:
-        return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in pivots.hidden_axes(self.frame).items()]
-
-    def _notes(self, task: str | None, metric: str | None) -> list[str]:
-        notes = []
-        for name, sizes in pivots.without_mean(self.frame, task, metric).items():
-            more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
-            notes.append(f"No mean where a task was not scored: {name} lacks {', '.join(map(str, sizes[:3]))}{more}.")
-        return [*notes, *self._also()]

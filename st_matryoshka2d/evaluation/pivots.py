@@ -71,6 +71,31 @@ def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = N
     return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
 
 
+def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:
+    """What a table of percents does not show: which task lacks sizes, and what else the grid has."""
+    lines = []
+    for name, sizes in without_mean(frame, task, metric).items():
+        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+        lines.append(f"No mean where a task was not scored: {name} lacks {', '.join(map(str, sizes[:3]))}{more}.")
+    return [*lines, *beside(frame)]
+
+
+def beside(frame: pd.DataFrame) -> list[str]:
+    """What else a grid has than what is shown."""
+    return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in hidden_axes(frame).items()]
+
+
+def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """What a table of percents is of."""
+    tasks = list(frame["task"].unique()) if task is None else [task]
+    return f"{subject(tasks)}: {label(frame, task, metric)}, percent"
+
+
+def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """What the numbers of a pivot are: the metric, and what of the axes does not go without saying."""
+    return ", ".join([metric_name(frame, task, metric), *to_be_told(frame)])
+
+
 def subject(tasks: Sequence[str]) -> str:
     """What a table of these tasks is about."""
     return tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
@@ -112,17 +137,14 @@ def _mean(scores: pd.Series[float]) -> float:
     return float(scores.to_numpy().mean())
 
 
-_CORNER = "layers / dim"
-
 # What has a meaning of its own in LaTeX, and may be in the name of a task or a metric.
 _LATEX = str.maketrans({mark: f"\\{mark}" for mark in "&%$#_{}"} | {"\\": r"\textbackslash{}", "\n": " "})
 
 
-def markdown(cells: pd.DataFrame) -> str:
-    """A Markdown table of layers and dims."""
-    head = [_CORNER, *map(str, cells.columns)]
-    body = [[str(layers), *row] for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
-    return aligned(head, body)
+def head_and_body(cells: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """A table of layers (rows) and dims (columns) as rows of text."""
+    head = ["layers / dim", *map(str, cells.columns)]
+    return head, [[str(layers), *row] for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
 
 
 def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -133,16 +155,24 @@ def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def latex(cells: pd.DataFrame, caption: str) -> str:
-    """A LaTeX table, for the package booktabs."""
-    head = " & ".join([_CORNER, *map(str, cells.columns)])
-    body = [" & ".join([str(layers), *row]) for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
-    rows = "".join(f"{row} \\\\\n" for row in body)
-    return (
-        f"\\begin{{table}}\n\\centering\n\\caption{{{caption.translate(_LATEX)}}}\n"
-        f"\\begin{{tabular}}{{r{'r' * len(cells.columns)}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
-        f"{rows}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
-    )
+def markdown(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """Percents as a Markdown table, and what it does not show."""
+    table = aligned(*head_and_body(percent(frame, task, metric)))
+    return "\n\n".join([table, *notes(frame, task, metric)])
+
+
+def latex(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """Percents as a LaTeX table, for the package booktabs; what it does not show is a comment."""
+    head, *body = [" & ".join(row) + r" \\" for row in _rows_of_text(percent(frame, task, metric))]
+    lines = [f"% {note}" for note in notes(frame, task, metric)]
+    lines += [r"\begin{table}", r"\centering", rf"\caption{{{title(frame, task, metric).translate(_LATEX)}}}"]
+    lines += [rf"\begin{{tabular}}{{{'r' * (head.count(' & ') + 1)}}}", r"\toprule", head, r"\midrule", *body]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def _rows_of_text(cells: pd.DataFrame) -> list[list[str]]:
+    head, body = head_and_body(cells)
+    return [head, *body]
 
 
 HOW_TO_TIME = "grid.with_latency(benchmark_latency(model))"

@@ -15,11 +15,14 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.table_files import TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["CoordinateSpread", "coordinate_spread"]
+
+_FILE = TableFile("CoordinateSpread", {"coordinate": int, "std": float})
 
 # A share of the median: what varies less is as good as constant, up to the rounding of float32.
 _CONSTANT = 1e-3
@@ -43,6 +46,34 @@ that of the others; 1 constant.
     values: NDArray[np.float64]
     num_layers: int
     num_texts: int
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which is never left half written.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        _FILE.write(path, self.to_frame(), {"num_layers": self.num_layers, "num_texts": self.num_texts})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CoordinateSpread:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: Another ending, or the file is not a saved spread.
+        """
+        frame, about = _FILE.read(path)
+        try:
+            return cls(frame["std"].to_numpy(), **about)
+        except TypeError as error:
+            raise ValueError(f"{os.fspath(path)} holds no spread that this version can read: {error}") from error
 
     def to_frame(self) -> pd.DataFrame:
         """Columns `coordinate`, counted from 1, and `std`."""
@@ -92,12 +123,9 @@ that of the others; 1 constant.
     @staticmethod
     def _drawn(spreads: dict[str, CoordinateSpread], path: str | os.PathLike[str] | None) -> Figure:
         from st_matryoshka2d.plots.coordinate_spread import spread_panels
-        from st_matryoshka2d.plots.saving import check_ending, save_figure
+        from st_matryoshka2d.plots.saving import saved
 
-        check_ending(path)
-        figure = spread_panels({title: spread.values for title, spread in spreads.items()})
-        save_figure(figure, path)
-        return figure
+        return saved(path, lambda: spread_panels({title: spread.values for title, spread in spreads.items()}))
 
 
 def coordinate_spread(

@@ -20,7 +20,8 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import FunnelResult, Size, evaluate_funnel, truncate
 from st_matryoshka2d.evaluation import search
 from st_matryoshka2d.evaluation.funnel import funnel_scores
-from st_matryoshka2d.evaluation.rankings import Candidates, Found, Rankings
+from st_matryoshka2d.evaluation.rankings import Found
+from st_matryoshka2d.topk import Candidates, Rankings
 from tests.sts_support import LocalSTS, quiet, read_along
 from tests.task_types_labels import aggregate
 from tests.task_types_search import (

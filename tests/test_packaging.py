@@ -9,6 +9,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,22 @@ def test_every_module_imports_and_keeps_its_promises() -> None:
         module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
         missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]
         assert not missing, f"{module.__name__}.__all__ names {missing}"
+
+
+def test_arrows_within_evaluation_go_one_way() -> None:
+    """Imports in functions and for types count too."""
+    graph = {
+        path.stem: {
+            found
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("st_matryoshka2d.evaluation")
+            for found in [(node.module or "").rpartition(".")[2], *(name.name for name in node.names)]
+        }
+        for path in (PACKAGE / "evaluation").glob("*.py")
+    }
+    order = list(TopologicalSorter(graph).static_order())
+    assert order.index("embeddings") < order.index("search") < order.index("run") < order.index("evaluate")
+    assert order.index("scores") < order.index("compare") < order.index("grid")
 
 
 def test_what_is_imported_is_declared() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.rankings import Candidates, Rankings, SearchState
+from st_matryoshka2d.evaluation.rankings import SearchState
+from st_matryoshka2d.topk import Candidates, Rankings
 
 BLOCKS, VIEWS, TOP, SHORTLIST, DOCUMENTS = [3, 2], 4, 5, 2, 40
 

@@ -69,14 +69,9 @@ class Recommendation:
     def __str__(self) -> str:
         chosen = self.frame.iloc[0]
         timed = math.isfinite(chosen["milliseconds_per_text"])
-        told = [
-            f"{chosen['relative'] * 100:.1f} % of {self.share_of}",
-            self._instead("milliseconds_per_text", ".3g", "ms a text")
-            if timed
-            else self._instead("num_layers", "d", "layers"),
-            self._instead("bytes", "d", "bytes a vector"),
-        ]
-        return f"{name_of(chosen)}: {', '.join(told)}"
+        time = ("milliseconds_per_text", ".3g", "ms a text") if timed else ("num_layers", "d", "layers")
+        cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes a vector')}"
+        return f"{name_of(chosen)}: {chosen['relative'] * 100:.1f} % of {self.share_of}, {cost}"
 
     __repr__ = __str__
 
@@ -180,22 +175,17 @@ def _positive(value: object, name: str, example: str) -> float:
 
 
 def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
-    full = full_row(table)
+    full, compared = full_row(table), "Scores are compared with that of the largest size, and"
     if full is None:
         missing = Size(int(table["num_layers"].max()), int(table["dim"].max()))
-        raise ValueError(
-            f"Scores are compared with that of the largest size, and {missing} was not scored; score it as well."
-        )
+        raise ValueError(f"{compared} {missing} was not scored; score it as well.")
     if math.isnan(full["score"]):
         raise ValueError(
-            f"Scores are compared with that of the largest size, and {name_of(full)} has none: a task was not scored there. "
-            "Choose by one task with `task=`, or score the others at that size too and merge."
+            f"{compared} {name_of(full)} has none: a task was not scored there. Choose by one task with `task=`, "
+            "or score the others at that size too and merge."
         )
     if not full["score"] > 0:
-        raise ValueError(
-            f"Scores are compared with that of the largest size, and {name_of(full)} scores {full['score']:g}; there is no "
-            "sensible share of that."
-        )
+        raise ValueError(f"{compared} {name_of(full)} scores {full['score']:g}; there is no sensible share of that.")
     return full
 
 

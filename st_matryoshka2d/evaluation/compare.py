@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -89,19 +89,11 @@ class GridComparison:
         """
         # Here, because reading differences must not cost the import of matplotlib.
         from st_matryoshka2d.plots.delta_map import delta_map
-        from st_matryoshka2d.plots.saving import check_ending, save_figure
+        from st_matryoshka2d.plots.saving import saved
 
-        check_ending(path)
-        figure = delta_map(
-            self.pivot(task) * 100,
-            self._texts(task, "\n{}"),
-            title=title if title is not None else self._subject(task),
-            label="points",
-            names=self.names,
-            note=f"{self._minus(task)}. {self._note(task)}",
-        )
-        save_figure(figure, path)
-        return figure
+        title = title if title is not None else self._subject(task)
+        words = {"title": title, "label": "points", "note": f"{self._minus(task)}. {self._note(task)}"}
+        return saved(path, lambda: delta_map(self.pivot(task) * 100, self._texts(task, "\n{}"), names=self.names, **words))
 
     def __str__(self) -> str:
         title, _, note = shown(self)
@@ -135,7 +127,8 @@ class GridComparison:
         """What the marks mean."""
         rows = self._rows(task)
         tested, untested = rows[rows["p_value"].notna()], rows[rows["p_value"].isna()]
-        why = ", ".join(_reason(test) for test in untested["test"].unique())
+        reasons = untested["test"].unique()
+        why = ", ".join(one.removeprefix("none: ") if one.startswith("none: ") else f"{one} gives no p" for one in reasons)
         if tested.empty:
             return f"? Not tested ({why})."
         mark = f"* p < {self.alpha:g}"
@@ -166,11 +159,9 @@ def compare(
     ours, theirs = _items(first), _items(facing)
     tests = []
     for row in frame.to_dict("records"):
-        place = _place_of(row)
-        scores = (row["score"], row["other_score"])
-        tests.append(
-            item_test(row["metric"], scores, ours.get(place), theirs.get(place), fisher=test == "fisher", where=place)
-        )
+        place, scores = _place_of(row), (row["score"], row["other_score"])
+        items = ours.get(place), theirs.get(place)
+        tests.append(item_test(row["metric"], scores, *items, fisher=test == "fisher", where=place))
     frame = pd.concat([frame.assign(delta=frame["score"] - frame["other_score"]), pd.DataFrame(tests)], axis=1)
     adjusted = holm(frame["p_value"]) if correction else frame["p_value"].to_numpy()
     frame = frame.assign(p_adjusted=adjusted, significant=adjusted < alpha)
@@ -181,10 +172,6 @@ def shown(comparison: GridComparison) -> tuple[str, pd.DataFrame, str]:
     """What a comparison prints: a title, texts by layers and dims, and what the marks mean."""
     title = f"{comparison._subject()}: {comparison._minus()}, points"
     return title, comparison._texts(None), comparison._note()
-
-
-def _reason(test: str) -> str:
-    return test.removeprefix("none: ") if test.startswith("none: ") else f"{test} gives no p"
 
 
 def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
@@ -202,21 +189,9 @@ _PART = ["task", "split", "subset"]
 _PLACE_COLUMNS = [*_PART, "num_layers", "dim"]
 
 
-class _Place(NamedTuple):
-    """What a score of a plain grid belongs to."""
-
-    task: str
-    split: str
-    subset: str
-    size: Size
-
-    def __str__(self) -> str:
-        return f"{self.task} ({self.split}, {self.subset}) at {self.size}"
-
-
-def _place_of(row: Mapping[Hashable, Any]) -> _Place:
-    """The place of a row of a grid's frame or items."""
-    return _Place(row["task"], row["split"], row["subset"], Size(int(row["num_layers"]), int(row["dim"])))
+def _place_of(row: Mapping[Hashable, Any]) -> str:
+    """What a row of a plain grid's frame or items belongs to, in words that no other has."""
+    return f"{row['task']} ({row['split']}, {row['subset']}) at {Size(int(row['num_layers']), int(row['dim']))}"
 
 
 def _at_the_size_of(grid: Scores, other: Scores) -> Scores:
@@ -239,7 +214,7 @@ def _joined(grid: Scores, other: Scores) -> pd.DataFrame:
     return table
 
 
-def _items(grid: Scores) -> dict[_Place, Items]:
+def _items(grid: Scores) -> dict[str, Items]:
     """What the main scores are made of."""
     found = {}
     for row in grid.items.to_dict("records"):

@@ -18,6 +18,7 @@ from st_matryoshka2d.evaluation.custom_tables import (
     Table,
     check_columns,
     check_kind,
+    check_named,
     column_names,
     first_of,
     identifier,
@@ -67,11 +68,7 @@ def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[
     columns = {column: column for column in wanted if column in there or column != "title"}
     if "id" not in there and "_id" in there:
         columns["id"] = "_id"
-    if missing := [column for column in columns.values() if column not in there]:
-        raise ValueError(
-            f"{what} needs the columns id and text; {' and '.join(missing)} is not among "
-            f"{', '.join(map(repr, there)) or 'none'}. Rename the columns."
-        )
+    check_named(table, what, columns.values(), "id and text")
     check_columns(table, what, columns)
     return table, columns
 
@@ -147,12 +144,9 @@ def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
 def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, Any, Any]]:
     there = column_names(table)
     # The Hub's data sets write them with a hyphen.
-    query, document = (column if column in there else column.replace("_", "-") for column in ("query_id", "corpus_id"))
-    if missing := [column.replace("-", "_") for column in (query, document, "score") if column not in there]:
-        raise ValueError(
-            f"qrels needs the columns query_id, corpus_id and score; {' and '.join(missing)} is not among "
-            f"{', '.join(map(repr, there)) or 'none'}. Rename the columns."
-        )
+    hyphened = {"query_id": "query-id", "corpus_id": "corpus-id"}
+    query, document = (other if other in there and name not in there else name for name, other in hyphened.items())
+    check_named(table, "qrels", (query, document, "score"), "query_id, corpus_id and score")
     check_columns(table, "qrels", {"query_id": query, "corpus_id": document, "score": "score"})
     for row, cells in enumerate(rows(table, [query, document, "score"])):
         yield f"qrels, row {row}", *cells

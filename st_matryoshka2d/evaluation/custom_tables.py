@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,6 +32,14 @@ def check_kind(given: object, what: str) -> None:
             f"{what} must be a datasets.Dataset, a pandas.DataFrame or a dict, got {type(given).__name__}. "
             "pandas.DataFrame(rows) makes a table of a list of rows."
         )
+
+
+def check_named(table: Table, what: str, columns: Iterable[str], needed: str) -> None:
+    """Refuse a table without columns that have one name only."""
+    there = column_names(table)
+    if missing := [column for column in columns if column not in there]:
+        among = f"{' and '.join(missing)} is not among {', '.join(map(repr, there)) or 'none'}"
+        raise ValueError(f"{what} needs the columns {needed}; {among}. Rename the columns.")
 
 
 def check_columns(table: Table, what: str, columns: Mapping[str, str]) -> None:
@@ -66,7 +74,8 @@ def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for batch in table.select_columns(list(columns)).with_format(None).iter(_BATCH):
             yield from zip(*(batch[column] for column in columns), strict=True)
     else:
-        yield from zip(*(_values(table[column]) for column in columns), strict=True)
+        cells = (table[column] for column in columns)
+        yield from zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True)
 
 
 def _length(table: Table, what: str, column: str) -> int:
@@ -76,10 +85,6 @@ def _length(table: Table, what: str, column: str) -> int:
     if isinstance(values, (str, Mapping)) or not hasattr(values, "__len__"):
         raise TypeError(f"Column {column!r} of {what} must be a list, got {type(values).__name__}.")
     return len(values)
-
-
-def _values(column: Any) -> list[Any]:
-    return list(column.tolist() if hasattr(column, "tolist") else column)
 
 
 def is_missing(value: object) -> bool:

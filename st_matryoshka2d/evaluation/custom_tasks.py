@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
@@ -91,19 +92,12 @@ def sts_task(
         raise ValueError("pairs has one row; a correlation needs at least two, with different scores.")
     if len(set(scores)) == 1:
         raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
-    if conflicts := _conflicts(ones, others, scores):
+    cells = {"sentence1": ones, "sentence2": others, "score": scores}
+    values = pd.DataFrame(cells).groupby(["sentence1", "sentence2"])["score"].nunique()
+    if conflicts := int((values > 1).sum()):
         warnings.warn(f"Pairs that are there several times with different scores: {conflicts}; all are kept.", stacklevel=2)
-
-    data = Dataset.from_dict({"sentence1": ones, "sentence2": others, "score": scores})
+    data = Dataset.from_dict(cells)
     return OwnSTS(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
-
-
-def _conflicts(ones: list[str], others: list[str], scores: list[float]) -> int:
-    """How many distinct pairs have more than one score."""
-    seen: dict[tuple[str, str], set[float]] = {}
-    for one, other, score in zip(ones, others, scores, strict=True):
-        seen.setdefault((one, other), set()).add(score)
-    return sum(len(found) > 1 for found in seen.values())
 
 
 class OwnRetrieval(OwnData, AbsTaskRetrieval):
@@ -118,9 +112,8 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     The main score is nDCG@10, as in BEIR. Ids are texts; integers become texts. The task works in `evaluate` and in mteb
     itself, and needs no network. A corpus that is a `Dataset` on disk stays on disk.
 
-    mteb (2.26) looks for a prompt of the model by the type and the side: `"Retrieval-query"`, `"Retrieval"`, `"query"`, and
-    the same for `document`; a prompt under the name of a task that is not its own is dropped with a warning. Its cache of
-    results goes by the name alone: with other data, give `mteb.evaluate` another name or `cache=None`.
+    Of mteb's prompts and cache `sts_task` tells; here the types are `"Retrieval-query"`, `"Retrieval"`, `"query"`, and the
+    same for `document`.
 
     Args:
         corpus: Id to text, or id to `{"title": ..., "text": ...}`, or a `Dataset` or `DataFrame` with the columns id (or
@@ -163,11 +156,9 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     if not kept:
         raise ValueError("No query has a relevant document in qrels: every relevance is 0.")
     if left_out := len(questions) - len(kept):
-        warnings.warn(
-            f"Queries without a relevant document: {left_out} of {len(questions)}; they are left out.", stacklevel=2
-        )
+        remark = f"Queries without a relevant document: {left_out} of {len(questions)}; they are left out."
+        warnings.warn(remark, stacklevel=2)
         questions = questions.select(kept)
-
     split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
     description = f"{len(questions)} queries and {len(documents)} documents."
     return OwnRetrieval(name, {"default": {"test": split}}, description=description)
@@ -221,9 +212,7 @@ def classification_task(
     text and a `test` of more than 3000 texts is cut to as many. The task works in `evaluate` and in mteb itself, and needs
     no network.
 
-    mteb (2.26) looks for a prompt of the model by the type, here `"Classification"` or `"MultilabelClassification"`; a
-    prompt under the name of a task that is not its own is dropped with a warning. Its cache of results goes by the name
-    alone: with other data, give `mteb.evaluate` another name or `cache=None`.
+    Of mteb's prompts and cache `sts_task` tells; here the type is `"Classification"` or `"MultilabelClassification"`.
 
     Args:
         train: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
@@ -266,13 +255,10 @@ def classification_task(
         warnings.warn(remark, stacklevel=2)
 
     own = OwnMultilabelClassification if learnt.several else OwnClassification
-    return own(
-        name,
-        DatasetDict({"train": _dataset(learnt, labels), "test": _dataset(asked, labels)}),
-        description=f"{len(learnt.texts)} texts to learn from, {len(asked.texts)} to classify, {len(labels)} labels.",
-        samples_per_label=samples_per_label,
-        n_experiments=n_experiments,
-    )
+    data = DatasetDict({"train": _dataset(learnt, labels), "test": _dataset(asked, labels)})
+    description = f"{len(learnt.texts)} texts to learn from, {len(asked.texts)} to classify, {len(labels)} labels."
+    settings = {"samples_per_label": samples_per_label, "n_experiments": n_experiments}
+    return own(name, data, description=description, **settings)
 
 
 def _remarks(train: Labelled, test: Labelled, samples_per_label: int) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
@@ -15,8 +16,9 @@ from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.truncation import TruncationResult, truncation_dims
-from st_matryoshka2d.evaluation.variants import FIRST, PCA, RandomSubset, Truncation, Variant, Window, precisions_of
+from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, precisions_of
 from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
 __all__ = ["evaluate", "evaluate_truncations"]
@@ -101,16 +103,15 @@ def evaluate(
     stored = precisions_of(precisions)
     chosen = chosen_tasks(tasks)
     sides = _document_sizes(documents, full, chosen, wanted, all_dims=sizes is None and dims is None)
+    variants = [
+        Variant(size, precision, documents=side)
+        for side, precision, size in product(sides, stored, wanted)
+        if side is None or size.dim <= side.dim
+    ]
     return score_variants(
         model,
         chosen,
-        [
-            Variant(size, precision, documents=side)
-            for side in sides
-            for precision in stored
-            for size in wanted
-            if side is None or size.dim <= side.dim
-        ],
+        variants,
         cache=cache,
         n_jobs=n_jobs,
         batch_size=batch_size,
@@ -126,7 +127,6 @@ def _wanted_sizes(
         if num_layers is not None or dims is not None:
             raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
         return validate_sizes(sizes, full)
-
     layers = range(1, full.num_layers + 1) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
     widths = [*mrl_dims(full.dim), full.dim] if dims is None else all_within(dims, full.dim, "dims")
     return sizes_product(layers, widths)

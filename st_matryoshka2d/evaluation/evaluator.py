@@ -26,9 +26,6 @@ __all__ = ["GridEvaluator"]
 
 logger = logging.getLogger(__name__)
 
-# Where there are several tasks: what stands for their mean in the names of metrics.
-_ALL = "all"
-
 
 class GridEvaluator(BaseEvaluator):
     """Scores of many sizes on mteb tasks for sentence-transformers' Trainer, each text through the model once.
@@ -149,7 +146,8 @@ class GridEvaluator(BaseEvaluator):
         """What the model card keeps the scores of one task, or the means over all, under."""
         column = copy.copy(self)
         column.tasks, column.history = [], []
-        column.name = "_".join(filter(None, [self.name, _ALL if task is None else _plain(task)]))
+        # Letters, digits and underscores are what Weights & Biases can sort and filter by.
+        column.name = "_".join(filter(None, [self.name, "all" if task is None else re.sub(r"\W", "_", task)]))
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"
         return column
 
@@ -181,11 +179,6 @@ def _scores(grid: GridResult, task: str | None) -> dict[str, float]:
 def _padded(size: Size) -> str:
     """So that the order of the alphabet is that of the sizes, and two models' metrics share their names."""
     return f"{size.num_layers:02d}L_{size.dim:04d}d"
-
-
-def _plain(name: str) -> str:
-    """Letters, digits and underscores: what Weights & Biases can sort and filter by."""
-    return re.sub(r"\W", "_", name)
 
 
 def _append(path: Path, row: dict[str, float]) -> None:

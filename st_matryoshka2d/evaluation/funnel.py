@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from itertools import permutations
+from itertools import groupby, permutations
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import pandas as pd
 import pytrec_eval
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.types import EncodeKwargs
-from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.evaluation.funnel_result import FunnelResult
@@ -33,6 +31,9 @@ from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 __all__ = ["evaluate_funnel"]
+
+Funnel = tuple[int, int, int]  # which variant makes a shortlist, which puts it in order, length of the shortlist
+Relevance = Mapping[str, Mapping[str, int]]
 
 
 def evaluate_funnel(
@@ -104,7 +105,8 @@ def evaluate_funnel(
             _check_search(part)
     lengths = _lengths(shortlists, positive_int(k, "k"))
     variants = _variants(full_size(model), sizes, precisions)
-    plan = Plan(variants, pairs_of(variants), lengths, k)
+    funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
+    told = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
     with running(
         model,
         chosen,
@@ -116,12 +118,18 @@ def evaluate_funnel(
         corpus_chunk_size=corpus_chunk_size,
         show_progress_bar=show_progress_bar,
     ) as run:
-        job = Job(plan.name(corpus_chunk_size), FunnelResult, partial(_score, plan))
+        name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
+        job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
         parts = [(task, part, run.results(part, [job])[0].result.frame) for task in chosen for part in parts_of(task)]
-        name = str(run.embeddings.meta.name)
-    frame = pd.concat([_as_part(task, part, rows) for task, part, rows in parts], ignore_index=True)
+        model_name = str(run.embeddings.meta.name)
+    # The tasks that an aggregate is made of are its subsets.
+    frames = [
+        rows if part is task else rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
+        for task, part, rows in parts
+    ]
+    frame = pd.concat(frames, ignore_index=True)
     _warn_of_short_corpora(frame)
-    return FunnelResult(frame, name)
+    return FunnelResult(frame, model_name)
 
 
 def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
@@ -149,13 +157,6 @@ def _variants(full: Size, sizes: Iterable[Size | str] | None, precisions: str | 
     return variants
 
 
-def _as_part(task: AbsTask, part: AbsTask, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a task; those of the tasks that an aggregate is made of are its subsets."""
-    if part is task:
-        return rows
-    return rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
-
-
 def _warn_of_short_corpora(frame: pd.DataFrame) -> None:
     for task, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
         lengths = ", ".join(map(str, sorted(of_task["k1"].unique())))
@@ -174,125 +175,65 @@ def _check_search(task: AbsTask) -> None:
         raise ValueError(f"{name} leaves out the first result of every query, so a shortlist of it has no fixed length.")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Which funnels are scored: who makes shortlists for whom, how long these are, and how many documents come out."""
-
-    variants: Sequence[Variant]
-    pairs: Sequence[tuple[int, int]]
-    lengths: Sequence[int]
-    k: int
-
-    @property
-    def funnels(self) -> list[tuple[int, int, int]]:
-        """First variant, second variant, length of the shortlist."""
-        return [(first, second, k1) for first, second in self.pairs for k1 in self.lengths]
-
-    def name(self, corpus_chunk_size: int) -> str:
-        """Differs where the scores of a task may."""
-        told = [[str(variant) for variant in self.variants], list(self.lengths), self.k, corpus_chunk_size]
-        return f"funnels-{blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()}"
-
-
 def _score(
-    plan: Plan, search: CorpusSearch, task: AbsTask, encode_kwargs: EncodeKwargs, *, quiet: bool = False
+    variants: Sequence[Variant],
+    funnels: Sequence[Funnel],
+    k: int,
+    search: CorpusSearch,
+    task: AbsTask,
+    encode_kwargs: EncodeKwargs,
 ) -> Kept[FunnelResult]:
     """The rows of a task that is no aggregate; mteb decides what is searched for."""
-    model = VariantModel(search, plan.variants[-1])
+    model = VariantModel(search, variants[-1])
     again: Any = fresh(task)
     result_of(model, again, encode_kwargs)
-    rows = [
-        {"task": task.metadata.name, "split": split, "subset": subset, **row}
-        for (split, subset), found in model.found.items()
-        for row in _rows(plan, found, again.dataset[subset][split]["relevant_docs"], again.ignore_identical_ids)
-    ]
+    longest = max(k1 for _, _, k1 in funnels)
+    # Alone, a variant ranks its own longest shortlist.
+    alone = {second: (second, second, longest) for _, second, _ in funnels}
+    rows = []
+    for (split, subset), found in model.found.items():
+        relevance, asked = again.dataset[subset][split]["relevant_docs"], [*funnels, *alone.values()]
+        scores = funnel_scores(found, relevance, asked, k, ignore_identical_ids=again.ignore_identical_ids)
+        of = dict(zip(asked, scores, strict=True))
+        place: dict[str, Any] = {"task": task.metadata.name, "split": split, "subset": subset}
+        place |= {"k": k, "queries": len(found.query_ids), "documents": found.documents}
+        for first, second, k1 in funnels:
+            funnel = {"first": str(variants[first]), "second": str(variants[second]), "k1": k1}
+            whole = {f"{name}_alone": of[alone[second]][name] for name in ("ndcg", "recall")}
+            costs = stage_costs(variants[first], variants[second], k1, found.documents)
+            rows.append({**place, **funnel, **of[first, second, k1], **whole, **costs})
     return Kept(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name)))
 
 
-def _rows(plan: Plan, found: Found, relevance: Mapping[str, Mapping[str, int]], without_own: bool) -> list[dict[str, Any]]:
-    # Alone, a variant ranks its own longest shortlist.
-    seconds = sorted({second for _, second in plan.pairs})
-    alone = [(second, second, plan.lengths[-1]) for second in seconds]
-    asked = [*plan.funnels, *alone]
-    measures = dict(
-        zip(asked, funnel_scores(found, relevance, asked, plan.k, ignore_identical_ids=without_own), strict=True)
-    )
-    of_alone = dict(zip(seconds, (measures[one] for one in alone), strict=True))
-    return [
-        {
-            "first": str(plan.variants[first]),
-            "second": str(plan.variants[second]),
-            "k1": k1,
-            "k": plan.k,
-            "queries": len(found.query_ids),
-            "documents": found.documents,
-            **measures[first, second, k1],
-            "ndcg_alone": of_alone[second]["ndcg"],
-            "recall_alone": of_alone[second]["recall"],
-            **stage_costs(plan.variants[first], plan.variants[second], k1, found.documents),
-        }
-        for first, second, k1 in plan.funnels
-    ]
-
-
 def funnel_scores(
-    found: Found,
-    relevance: Mapping[str, Mapping[str, int]],
-    funnels: Sequence[tuple[int, int, int]],
-    k: int,
-    *,
-    ignore_identical_ids: bool,
+    found: Found, relevance: Relevance, funnels: Sequence[Funnel], k: int, *, ignore_identical_ids: bool
 ) -> list[dict[str, float]]:
     """Of each funnel the mean recall in the shortlist, and the mean nDCG and recall of the first k that come out."""
-    lengths = sorted({k1 for _, _, k1 in funnels})
-    measures = {f"ndcg_cut.{k}", f"recall.{','.join(map(str, sorted({k, *lengths})))}"}
+    lengths = sorted({k, *(k1 for _, _, k1 in funnels)})
     grades = {query: {doc: max(grade, 0) for doc, grade in relevance[query].items()} for query in found.query_ids}
-    judge = pytrec_eval.RelevanceEvaluator(grades, measures)
-    totals: NDArray[np.float64] = np.zeros((len(funnels), 3))
-    start = 0
-    for number in range(len(found.rankings)):
-        queries = found.query_ids[start : start + found.rankings[number].rows.shape[1]]
-        start += len(queries)
-        left_out = queries if ignore_identical_ids else [None] * len(queries)
-        shortlists = _shortlists(found, number, left_out)
-        for second in {second for _, second, _ in funnels}:
-            scores = _scores(found, number, second)
-            for place, (first, _, k1) in enumerate(funnels):
-                if funnels[place][1] == second:
-                    listed = zip(queries, shortlists[first], scores, strict=True)
-                    out = {query: {doc: of_query[doc] for doc in docs[:k1]} for query, docs, of_query in listed}
-                    for judged in judge.evaluate(out).values():
-                        totals[place] += judged[f"recall_{k1}"], judged[f"ndcg_cut_{k}"], judged[f"recall_{k}"]
+    judge = pytrec_eval.RelevanceEvaluator(grades, {f"ndcg_cut.{k}", f"recall.{','.join(map(str, lengths))}"})
+    totals = np.zeros((len(funnels), 3))
+    for block in found.blocks():
+        # Not from the scores: of documents that a variant cannot tell apart, the candidates have those that others like.
+        listed = [
+            {query: [doc for doc in docs if doc != query or not ignore_identical_ids] for query, docs in of_first.items()}
+            for of_first in map(block.results, range(1 + max(first for first, _, _ in funnels)))
+        ]
+        by_second = sorted(range(len(funnels)), key=lambda place: funnels[place][1])
+        for second, places in groupby(by_second, key=lambda place: funnels[place][1]):
+            scores = block.candidate_scores(second)
+            for place in places:
+                first, _, k1 = funnels[place]
+                out = {query: {doc: scores[query][doc] for doc in docs[:k1]} for query, docs in listed[first].items()}
+                for judged in judge.evaluate(out).values():
+                    totals[place] += judged[f"recall_{k1}"], judged[f"ndcg_cut_{k}"], judged[f"recall_{k}"]
     means = totals / len(found.query_ids)
     return [dict(zip(("recall_at_k1", "ndcg", "recall"), row, strict=True)) for row in means.tolist()]
 
 
-def _shortlists(found: Found, number: int, left_out: Sequence[str | None]) -> list[list[list[str]]]:
-    """By variant and query of a block the documents, best first."""
-    # Not from the scores: of documents that a variant cannot tell apart, the candidates have those that others like.
-    return [
-        [
-            [found.ids[row] for row in rows if row >= 0 and found.ids[row] != own]
-            for rows, own in zip(of_variant, left_out, strict=True)
-        ]
-        for of_variant in found.rankings[number].rows.tolist()
-    ]
-
-
-def _scores(found: Found, number: int, variant: int) -> list[dict[str, float]]:
-    """By query of a block the similarities of all its candidates under a variant."""
-    rows, scores = found.candidates[number].rows.tolist(), found.candidates[number].scores[variant].tolist()
-    return [
-        {found.ids[row]: score for row, score in zip(*of_query, strict=True) if row >= 0}
-        for of_query in zip(rows, scores, strict=True)
-    ]
-
-
 def ascending(variants: Sequence[Variant]) -> list[Variant]:
     """Smallest vectors first; of vectors that are as large, fewest layers first."""
-    return sorted(
-        variants, key=lambda variant: (vector_bytes(variant.size.dim, variant.precision), variant.size, variant.precision)
-    )
+    return sorted(variants, key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
 
 
 def pairs_of(variants: Sequence[Variant]) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid_io import Form
+from st_matryoshka2d.table_files import TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,9 +29,8 @@ _MEASURED = [
 _KEYS = ["task", "split", "subset", "first", "second", "k1"]
 _COLUMNS = [*_KEYS, "k", "first_bytes", "second_bytes", "queries", "documents", *_MEASURED]
 
-_TEXTS = ("task", "split", "subset", "first", "second")
-_FLOATS = ("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone")
-_FORM = Form("FunnelResult", {name: str if name in _TEXTS else float if name in _FLOATS else int for name in _COLUMNS})
+_KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_MEASURED[:5], float)}
+_FILE = TableFile("FunnelResult", _KINDS)
 
 # What a table or a figure can show.
 _SHOWN = {
@@ -202,17 +201,12 @@ class FunnelResult:
             task: As for `by_shortlist`.
         """
         from st_matryoshka2d.plots.funnel_curves import funnel_curves
-        from st_matryoshka2d.plots.saving import check_ending, save_figure
+        from st_matryoshka2d.plots.saving import saved
 
-        check_ending(path)
-        figure = funnel_curves(
-            self.by_shortlist(second, value, task) * 100,
-            self._bytes(),
-            title=title if title is not None else pivots.subject([task] if task else self.tasks),
-            label=f"{self._in_words(second, value)} (%)",
-        )
-        save_figure(figure, path)
-        return figure
+        shares = self.by_shortlist(second, value, task) * 100
+        title = title if title is not None else pivots.subject([task] if task else self.tasks)
+        words = {"title": title, "label": f"{self._in_words(second, value)} (%)"}
+        return saved(path, lambda: funnel_curves(shares, self._bytes(), **words))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file, which is never left half written.
@@ -223,7 +217,7 @@ class FunnelResult:
         Raises:
             ValueError: Another ending.
         """
-        _FORM.write(path, self.frame, {"model": self.model})
+        _FILE.write(path, self.frame, {"model": self.model})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FunnelResult:
@@ -236,7 +230,7 @@ class FunnelResult:
             FileNotFoundError: There is no such file.
             ValueError: Another ending, or the file is not a saved result.
         """
-        frame, about = _FORM.read(path)
+        frame, about = _FILE.read(path)
         try:
             return cls(frame, **about)
         except (TypeError, ValueError) as error:

@@ -141,17 +141,12 @@ class GridResult(Scores):
         """
         # Here, because reading scores must not cost the import of matplotlib.
         from st_matryoshka2d.plots.heat_map import heat_map
-        from st_matryoshka2d.plots.saving import check_ending, save_figure
+        from st_matryoshka2d.plots.saving import saved
 
-        check_ending(path)
-        figure = heat_map(
-            self.pivot(task, metric) * 100,
-            pivots.percent(self.frame, task, metric),
-            title=title if title is not None else pivots.subject([task] if task else self.tasks),
-            label=f"{pivots.label(self.frame, task, metric)} (%)",
-        )
-        save_figure(figure, path)
-        return figure
+        title = title if title is not None else pivots.subject([task] if task else self.tasks)
+        words = {"title": title, "label": f"{pivots.label(self.frame, task, metric)} (%)"}
+        scores, texts = self.pivot(task, metric) * 100, pivots.percent(self.frame, task, metric)
+        return saved(path, lambda: heat_map(scores, texts, **words))
 
     def recommend(
         self,

@@ -151,19 +151,11 @@ def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Pla
 
 
 def _rows(task: AbsTask, result: TaskResult) -> Iterator[dict[str, Any]]:
-    for split, subsets in result.scores.items():
-        for scores in subsets:
-            for metric, score in scores.items():
-                if metric in _NOT_METRICS or isinstance(score, bool) or not isinstance(score, (int, float)):
-                    continue
-                yield {
-                    "task": task.metadata.name,
-                    "split": split,
-                    "subset": scores["hf_subset"],
-                    "metric": metric,
-                    "score": float(score),
-                    "is_main": metric == task.metadata.main_score,
-                }
+    for split, scores in ((split, scores) for split, subsets in result.scores.items() for scores in subsets):
+        place = {"task": task.metadata.name, "split": split, "subset": scores["hf_subset"]}
+        for metric, score in scores.items():
+            if metric not in _NOT_METRICS and isinstance(score, (int, float)) and not isinstance(score, bool):
+                yield {**place, "metric": metric, "score": float(score), "is_main": metric == task.metadata.main_score}
 
 
 def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:

@@ -163,39 +163,25 @@ def markdown(frame: pd.DataFrame, task: str | None = None, metric: str | None = 
 
 def latex(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
     """Percents as a LaTeX table, for the package booktabs; what it does not show is a comment."""
-    head, *body = [" & ".join(row) + r" \\" for row in _rows_of_text(percent(frame, task, metric))]
+    table = head_and_body(percent(frame, task, metric))
+    head, *body = [" & ".join(row) + r" \\" for row in (table[0], *table[1])]
     lines = [f"% {note}" for note in notes(frame, task, metric)]
     lines += [r"\begin{table}", r"\centering", rf"\caption{{{title(frame, task, metric).translate(_LATEX)}}}"]
     lines += [rf"\begin{{tabular}}{{{'r' * (head.count(' & ') + 1)}}}", r"\toprule", head, r"\midrule", *body]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def _rows_of_text(cells: pd.DataFrame) -> list[list[str]]:
-    head, body = head_and_body(cells)
-    return [head, *body]
-
-
 HOW_TO_TIME = "grid.with_latency(benchmark_latency(model))"
 
 # Bits of one coordinate, under mteb's names and sentence-transformers' `ubinary`.
-_BITS = {
-    "float32": 32,
-    "float16": 16,
-    "bfloat16": 16,
-    "int8": 8,
-    "uint8": 8,
-    "int4": 4,
-    "uint4": 4,
-    "binary": 1,
-    "ubinary": 1,
-}
+BITS = dict(float32=32, float16=16, bfloat16=16, int8=8, uint8=8, int4=4, uint4=4, binary=1, ubinary=1)
 
 
 def vector_bytes(dim: int, precision: str = "float32") -> int:
     """Bytes of one vector in an index, packed, without what the index itself adds."""
-    bits = _BITS.get(precision)
+    bits = BITS.get(precision)
     if bits is None:
-        raise ValueError(f"How many bits {precision!r} has is not known; there are {', '.join(_BITS)}.")
+        raise ValueError(f"How many bits {precision!r} has is not known; there are {', '.join(BITS)}.")
     return -(-positive_int(dim, "dim") * bits // 8)
 
 

@@ -1,87 +1,22 @@
-"""The best documents of each query, as a corpus goes by: in memory, and in a file that a killed run goes on from."""
+"""What is searched for and what was found: in memory, and in a file that a killed run goes on from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from st_matryoshka2d.files import replace_file
+from st_matryoshka2d.topk import Candidates, Rankings
 
 if TYPE_CHECKING:
     from mteb.types import QueryDatasetType
-
-
-_NONE = -1
-
-
-@dataclass(frozen=True)
-class Rankings:
-    """For some queries, the top k documents under each variant."""
-
-    rows: Int[Tensor, "variants queries top"]
-    scores: Float[Tensor, "variants queries top"]
-
-    @classmethod
-    def none(cls, variants: int, queries: int) -> Rankings:
-        """Before any document was seen."""
-        return cls(torch.empty(variants, queries, 0, dtype=torch.int32), torch.empty(variants, queries, 0))
-
-    def with_documents(
-        self, rows: Int[Tensor, "#variants queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
-    ) -> Rankings:
-        """The top k of these and more."""
-        all_scores = torch.cat([self.scores, scores], dim=2)
-        all_rows = torch.cat([self.rows, rows.expand(*scores.shape).to(torch.int32)], dim=2)
-        best = _order(all_scores, all_rows).topk(min(top_k, all_scores.shape[2]), dim=2).indices
-        kept = all_scores.gather(2, best)
-        return Rankings(all_rows.gather(2, best).masked_fill(kept == -torch.inf, _NONE), kept)
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """For some queries, the documents that are among the top k under any variant, with their scores under every variant."""
-
-    rows: Int[Tensor, "queries kept"]
-    scores: Float[Tensor, "variants queries kept"]
-
-    @classmethod
-    def none(cls, variants: int, queries: int) -> Candidates:
-        """Before any document was seen."""
-        return cls(torch.empty(queries, 0, dtype=torch.int32), torch.empty(variants, queries, 0))
-
-    def with_documents(
-        self, rows: Int[Tensor, "queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
-    ) -> Candidates:
-        """These and more, as far as they are among the top k of a variant."""
-        all_rows = torch.cat([self.rows, rows], dim=1)
-        all_scores = torch.cat([self.scores, scores], dim=2)
-        kept = torch.zeros_like(all_rows, dtype=torch.bool)
-        for of_variant in all_scores:
-            best = _order(of_variant, all_rows).topk(min(top_k, of_variant.shape[1]), dim=1, sorted=False)
-            kept.scatter_(1, best.indices, True)
-        kept &= (all_rows != _NONE) & (all_scores[0] > -torch.inf)
-        # Queries keep different numbers of documents: the kept ones go to the left, and the table is as wide as the longest.
-        order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : int(kept.sum(1).max())]
-        kept = kept.gather(1, order)
-        return Candidates(
-            all_rows.gather(1, order).masked_fill(~kept, _NONE),
-            all_scores.gather(2, order.expand(len(all_scores), -1, -1)).masked_fill(~kept, -torch.inf),
-        )
-
-
-def _order(scores: Tensor, rows: Tensor) -> Tensor:
-    """Integers in the order of scores, no two alike: of equal scores the lower row has the larger."""
-    bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
-    # As integers, the bits of floats above 0 are in the order of the floats, those of floats below 0 the other way round.
-    return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows
 
 
 @dataclass
@@ -162,10 +97,25 @@ class Found:
     ids: dict[int, str] = field(repr=False)  # of documents, by their row in the corpus
     documents: int = 0  # in the corpus
 
+    def blocks(self) -> Iterator[Found]:
+        """The blocks of queries, each by itself."""
+        names = iter(self.query_ids)
+        for rankings, candidates in zip(self.rankings, self.candidates, strict=True):
+            ids = list(islice(names, len(candidates.rows)))
+            yield replace(self, query_ids=ids, rankings=[rankings], candidates=[candidates])
+
+    def candidate_scores(self, variant: int) -> dict[str, dict[str, float]]:
+        """Similarities by query and document, of all candidates, in no order."""
+        of_blocks = [(block.rows.tolist(), block.scores[variant].tolist()) for block in self.candidates]
+        return self._by_id([row for rows, _ in of_blocks for row in rows], [row for _, rows in of_blocks for row in rows])
+
     def results(self, variant: int) -> dict[str, dict[str, float]]:
         """Similarities by query and document, best first, as mteb wants them."""
         rows = [row for block in self.rankings for row in block.rows[variant].tolist()]
         scores = [row for block in self.rankings for row in block.scores[variant].tolist()]
+        return self._by_id(rows, scores)
+
+    def _by_id(self, rows: list[list[int]], scores: list[list[float]]) -> dict[str, dict[str, float]]:
         return {
             query: {self.ids[row]: score for row, score in zip(*of_query, strict=True) if row >= 0}
             for query, *of_query in zip(self.query_ids, rows, scores, strict=True)

@@ -83,9 +83,8 @@ def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
     if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
         hint = (
             " If they have trained it, each did so by itself: on CPUs the Trainer shares the work with `use_cpu=True` alone."
-            if _MODEL in differing
-            else ""
         )
+        hint = hint if _MODEL in differing else ""
         raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.{hint}")
 
 
@@ -109,7 +108,8 @@ class Run:
         processes = self.embeddings.processes
         self.bar.set_description(task.metadata.name)
         # The first process decides for all, so that they meet wherever they wait for each other.
-        loaded = {} if processes.rank else {number: self._load(task, job) for number, job in enumerate(jobs)}
+        store = None if processes.rank else self.store
+        loaded = {} if store is None else {number: store.load(task, job) for number, job in enumerate(jobs)}
         found = processes.everyones({number: kept for number, kept in loaded.items() if kept})[0]
         self.bar.update(len(found))
         if pending := [number for number in range(len(jobs)) if number not in found]:
@@ -117,25 +117,21 @@ class Run:
                 self.search.begin(self.store.folder(task) if self.store is not None else None)
                 # The first job has every text encoded, by all processes together; the others only look up.
                 first = jobs[pending[0]].score(self.search, task, self.encode_kwargs)
-                kept = self.kept(task, jobs[pending[0]], first) if processes.rank == 0 else None
+                kept = self._kept(task, jobs[pending[0]], first) if processes.rank == 0 else None
                 found[pending[0]] = processes.everyones(kept)[0]
                 self.bar.update()
                 found |= self._rest(task, jobs, pending[1:])
                 self.search.begin(None)
-        # Also where the run before was killed when it had just finished.
-        if self.store is not None and processes.rank == 0:
-            self.store.clear(task)
+        if store is not None:
+            store.clear(task)  # also where the run before was killed when it had just finished
         return [found[number] for number in range(len(jobs))]
 
-    def kept(self, task: AbsTask, job: Job[T], found: Kept[T]) -> Kept[T]:
+    def _kept(self, task: AbsTask, job: Job[T], found: Kept[T]) -> Kept[T]:
         """The result as it is read back, so that it is the same whether this run wrote it or the one before."""
         if self.store is None:
             return found
         self.store.save(task, job, found)
         return self.store.load(task, job) or found
-
-    def _load(self, task: AbsTask, job: Job[T]) -> Kept[T] | None:
-        return None if self.store is None else self.store.load(task, job)
 
     def _rest(self, task: AbsTask, jobs: Sequence[Job[T]], pending: Sequence[int]) -> dict[int, Kept[T]]:
         """Each process does its share, several jobs at a time where that is asked for."""
@@ -146,7 +142,7 @@ class Run:
         calls = (joblib.delayed(jobs[number].score)(search, task, self.encode_kwargs, quiet=True) for number in own)
         found: dict[int, Kept[T]] = {}
         for number, one in zip(own, joblib.Parallel(n_jobs, return_as="generator")(calls), strict=True):
-            found[number] = self.kept(task, jobs[number], one)
+            found[number] = self._kept(task, jobs[number], one)
             self.bar.update()
         self.bar.update(len(pending) - len(own))
         return {number: one for of_process in processes.everyones(found) for number, one in of_process.items()}

@@ -82,15 +82,8 @@ class Scores:
             ValueError: The grid has no such precision, truncation, size of documents, task, depth or width, or no score with
                 all of them.
         """
-        wanted = {
-            "precision": precision,
-            "truncation": truncation,
-            "documents": None if documents is None else str(documents),
-            "task": tasks,
-            "num_layers": num_layers,
-            "dim": dims,
-        }
-        return self.narrowed(wanted)
+        wanted = {"precision": precision, "truncation": truncation, "documents": documents and str(documents)}
+        return self.narrowed({**wanted, "task": tasks, "num_layers": num_layers, "dim": dims})
 
     def narrowed(self, wanted: Mapping[str, Any]) -> Self:
         """The rows that have one of some values in each of some columns; None stands for all values."""

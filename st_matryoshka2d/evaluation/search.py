@@ -6,7 +6,7 @@ import copy
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
 from mteb.types import PromptType
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -22,6 +21,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.rankings import Found, SearchState, Wanted
 from st_matryoshka2d.evaluation.variants import Truncation, Variant, quantise, ranges_of
+from st_matryoshka2d.topk import prefix_similarities
 
 if TYPE_CHECKING:
     from mteb.types import CorpusDatasetType
@@ -32,9 +32,6 @@ _BLOCK = 8_000_000
 
 # Seconds between two writes of what was found, which may take gigabytes.
 _BETWEEN_SAVES = 10.0
-
-# sentence-transformers divides by norms no smaller than this
-_EPSILON = 1e-12
 
 
 class CorpusSearch:
@@ -215,33 +212,6 @@ class _Reader:
         top_ranked = self._wanted.top_ranked or {}
         wanted = [set(top_ranked.get(query, ())) for query in self._wanted.queries["id"][block.start : block.stop]]
         return torch.tensor([[document in of_query for document in ids] for of_query in wanted])
-
-
-def prefix_similarities(
-    queries: Float[Tensor, "queries full"], documents: Float[Tensor, "documents full"], dims: Sequence[int], similarity: str
-) -> Iterator[Float[Tensor, "queries documents"]]:
-    """Similarity of every query to every document at ascending dims: each adds its coordinates to the dim before it."""
-    # Dot products, squared norms and Manhattan distances are sums over coordinates: all dims cost one product.
-    total = queries.new_zeros(len(queries), len(documents))
-    query_squares, document_squares = queries.new_zeros(len(queries), 1), documents.new_zeros(1, len(documents))
-    start = 0
-    for dim in dims:
-        query, document = queries[:, start:dim], documents[:, start:dim]
-        start = dim
-        if similarity == "manhattan":
-            total = total - torch.cdist(query, document, p=1.0)
-            yield total
-            continue
-        total = torch.addmm(total, query, document.T)
-        if similarity == "dot":
-            yield total
-            continue
-        query_squares = query_squares + query.square().sum(1, keepdim=True)
-        document_squares = document_squares + document.square().sum(1)
-        if similarity == "euclidean":
-            yield -(query_squares + document_squares - 2 * total).clamp_min(0).sqrt()
-        else:
-            yield total / query_squares.sqrt().clamp_min(_EPSILON) / document_squares.sqrt().clamp_min(_EPSILON)
 
 
 def _query_texts(queries: Any) -> list[str]:

@@ -186,15 +186,11 @@ class TruncationResult:
         Raises:
             ValueError: The full size does not score above 0, so nothing can be relative to it.
         """
-        from st_matryoshka2d.plots.saving import check_ending, save_figure
+        from st_matryoshka2d.plots.saving import saved
         from st_matryoshka2d.plots.truncation_curves import truncation_curves
 
-        check_ending(path)
-        figure = truncation_curves(
-            self._curves(task), self.full.dim, title=title or self._subject(task), model=self.grid.model
-        )
-        save_figure(figure, path)
-        return figure
+        words = {"title": title or self._subject(task), "model": self.grid.model}
+        return saved(path, lambda: truncation_curves(self._curves(task), self.full.dim, **words))
 
     def plot_against(
         self,
@@ -217,19 +213,17 @@ class TruncationResult:
         Raises:
             ValueError: The two are of different tasks, have no two names, or a full size does not score above 0.
         """
-        from st_matryoshka2d.plots.saving import check_ending, save_figure
+        from st_matryoshka2d.plots.saving import saved
         from st_matryoshka2d.plots.truncation_curves import compared_curves
 
-        check_ending(path)
         names = labels or (self.grid.model, other.grid.model)
         if not all(names) or names[0] == names[1]:
             raise ValueError(f"The two models are called {names[0]!r} and {names[1]!r}; give labels=('one', 'the other').")
         if task is None and set(self.grid.tasks) != set(other.grid.tasks):
             raise ValueError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
-        curves = {name: (one._curves(task), one.full.dim) for name, one in zip(names, (self, other), strict=True)}
-        figure = compared_curves(curves, title=self._subject(task))
-        save_figure(figure, path)
-        return figure
+        models = dict(zip(names, (self, other), strict=True))
+        curves = {name: (one._curves(task), one.full.dim) for name, one in models.items()}
+        return saved(path, lambda: compared_curves(curves, title=self._subject(task)))
 
     def __str__(self) -> str:
         full_dim = self.full.dim

@@ -97,21 +97,13 @@ class _Limit:
             return f"{value * 100:.4g} %"
         return f"{value:.4g} ms" if self.column == "milliseconds_per_text" else f"{value:.10g} bytes"
 
-    def __str__(self) -> str:
-        return f"{self.name} {self.wanted}"
-
     @property
     def wanted(self) -> str:
         return f"{'at least' if self.at_least else 'at most'} {self.told(self.bound)}"
 
 
 def recommend(
-    grid: Scores,
-    min_score: float | None = 0.97,
-    max_ms: float | None = None,
-    max_bytes: float | None = None,
-    task: str | None = None,
-    reference: Scores | None = None,
+    grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None, task: str | None, reference: object
 ) -> Recommendation:
     """Choose as `GridResult.recommend` says."""
     limits = _limits(grid, min_score, max_ms, max_bytes)
@@ -119,14 +111,14 @@ def recommend(
     full = _required_full(table)
     share_of = f"the score of {called(full, grid.full_size)}"
     if reference is not None:
-        full_of_reference = _full_of_reference(reference, grid, task)
+        full_of_reference, full_size = _full_of_reference(reference, grid, task)
         table["relative"] = table["score"] / full_of_reference["score"]
-        share_of = f"the reference's score at {called(full_of_reference, reference.full_size)}"
+        share_of = f"the reference's score at {called(full_of_reference, full_size)}"
     scored = table["score"].notna()
     fits = scored & pd.concat([limit.met(table[limit.column]) for limit in limits], axis=1).all(axis=1)
     if not fits.any():
-        wanted, there_is = ", ".join(map(str, limits)), _what_there_is(table[scored], limits)
-        raise ValueError(f"No size of {len(table)} meets every limit: {wanted}. {there_is}")
+        wanted = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
+        raise ValueError(f"No size of {len(table)} meets every limit: {wanted}. {_what_there_is(table[scored], limits)}")
     refused = pd.Series([_refusal(row, limits) for _, row in table.iterrows()], table.index)
     cheap = [time_column(grid), "bytes"]
     order = [*cheap, "score"] if min_score is not None else ["score", *cheap]
@@ -136,7 +128,7 @@ def recommend(
     return Recommendation(ranked.drop(columns="_fits"), full, share_of)
 
 
-def _full_of_reference(reference: Scores, grid: Scores, task: str | None) -> pd.Series[Any]:
+def _full_of_reference(reference: object, grid: Scores, task: str | None) -> tuple[pd.Series[Any], str]:
     if not isinstance(reference, Scores):
         raise TypeError(f"reference must be a grid of the model that is compared with, got a {type(reference).__name__}.")
     if task is None and set(reference.tasks) != set(grid.tasks):
@@ -144,7 +136,7 @@ def _full_of_reference(reference: Scores, grid: Scores, task: str | None) -> pd.
             f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}: the means of "
             "other tasks cannot be compared. Choose by one task with `task=`, or score both on the same."
         )
-    return _required_full(costs(reference.frame, reference.latency, task))
+    return _required_full(costs(reference.frame, reference.latency, task)), reference.full_size
 
 
 def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:

@@ -94,10 +94,6 @@ def evaluate(
         ['6L-384d']
     """
     transformer_of(model)
-    positive_int(batch_size, "batch_size")
-    positive_int(corpus_chunk_size, "corpus_chunk_size")
-    if n_jobs != -1:
-        positive_int(n_jobs, "n_jobs")
     full = full_size(model)
     wanted = _wanted_sizes(full, num_layers, dims, sizes)
     stored = precisions_of(precisions)
@@ -133,12 +129,7 @@ def _wanted_sizes(
 
 
 def _document_sizes(
-    documents: Size | str | Iterable[Size | str] | None,
-    full: Size,
-    tasks: list[AbsTask],
-    sizes: list[Size],
-    *,
-    all_dims: bool,
+    documents: Size | str | Iterable[Size | str] | None, full: Size, tasks: list[AbsTask], sizes: list[Size], all_dims: bool
 ) -> Sequence[Size | None]:
     """Sizes of the documents; None stands for that of the queries."""
     if documents is None:

@@ -97,8 +97,6 @@ def evaluate_funnel(
         1  6L-4d  6L-384d   4           1.0   1.0         1.0
     """
     transformer_of(model)
-    positive_int(batch_size, "batch_size")
-    positive_int(corpus_chunk_size, "corpus_chunk_size")
     chosen = chosen_tasks(tasks)
     for task in chosen:
         for part in parts_of(task):
@@ -176,12 +174,7 @@ def _check_search(task: AbsTask) -> None:
 
 
 def _score(
-    variants: Sequence[Variant],
-    funnels: Sequence[Funnel],
-    k: int,
-    search: CorpusSearch,
-    task: AbsTask,
-    encode_kwargs: EncodeKwargs,
+    variants: list[Variant], funnels: list[Funnel], k: int, search: CorpusSearch, task: AbsTask, encode_kwargs: EncodeKwargs
 ) -> Kept[FunnelResult]:
     """The rows of a task that is no aggregate; mteb decides what is searched for."""
     model = VariantModel(search, variants[-1])

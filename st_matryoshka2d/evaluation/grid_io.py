@@ -36,8 +36,8 @@ ITEM_COLUMNS = [*PLACE, *Items._fields]
 
 def told(axes: Mapping[str, str]) -> list[str]:
     """What of these axes does not go without saying, in words."""
-    words = {"documents": "documents at {}"}
-    return [words.get(axis, "{}").format(axes[axis]) for axis, plain in AXES.items() if axes[axis] != plain]
+    words = {**axes, "documents": f"documents at {axes['documents']}"}
+    return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain]
 
 
 _GRID = TableFile(

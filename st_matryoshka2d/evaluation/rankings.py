@@ -53,13 +53,11 @@ class SearchState:
         """Write everything, whole or not at all."""
         if file is None:
             return
-        tensors: dict[str, Tensor] = {}
+        tensors = {f"ranges.{number}": ranges.contiguous() for number, ranges in enumerate(self.ranges)}
         parts: dict[str, Sequence[Rankings | Candidates]] = {"rankings": self.rankings, "candidates": self.candidates}
-        for name, kept in parts.items():
-            for number, block in enumerate(kept):
-                tensors[f"{name}.rows.{number}"] = block.rows.contiguous()
-                tensors[f"{name}.scores.{number}"] = block.scores.contiguous()
-        tensors |= {f"ranges.{number}": ranges.contiguous() for number, ranges in enumerate(self.ranges)}
+        for name, number, block in ((name, *entry) for name, kept in parts.items() for entry in enumerate(kept)):
+            tensors[f"{name}.rows.{number}"] = block.rows.contiguous()
+            tensors[f"{name}.scores.{number}"] = block.scores.contiguous()
         told = {"made_for": made_for, "turns_done": str(self.turns_done), "ranges": str(len(self.ranges))}
         replace_file(file, lambda part: save_file(tensors, part, told))
 

@@ -23,7 +23,7 @@ from st_matryoshka2d.evaluation.store import Cache, Job, Kept, Store, T
 from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, quiet_mteb, random_states_kept
 from st_matryoshka2d.evaluation.variants import RANGED, Variant
 from st_matryoshka2d.processes import Processes
-from st_matryoshka2d.sizes import full_size
+from st_matryoshka2d.sizes import full_size, positive_int
 from st_matryoshka2d.texts import naming_a_broken_text
 
 _MODEL = "weights or settings of the model"
@@ -54,6 +54,9 @@ def running(
     show_progress_bar: bool = True,
 ) -> Iterator[Run]:
     """What an evaluation needs, shared by the processes of a launch; the bar is called `what`, of so many steps a task."""
+    numbers = {"batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size, "n_jobs": 1 if n_jobs == -1 else n_jobs}
+    for name, value in numbers.items():
+        positive_int(value, name)
     processes = Processes.that_share(model)
     show_progress_bar = show_progress_bar and processes.rank == 0
     total = sum(len(parts_of(task)) for task in tasks) * steps

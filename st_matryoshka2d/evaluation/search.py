@@ -217,17 +217,17 @@ class _Reader:
 def _query_texts(queries: Any) -> list[str]:
     """Each query as one text, as mteb (2.26) makes it: an instruction follows a query, and stands before a conversation."""
     texts = list(queries["text"])
-    instructions = queries["instruction"] if "instruction" in queries.column_names else [None] * len(texts)
-    if not texts or isinstance(texts[0], str):
-        return [text if more is None else f"{text} {more}" for text, more in zip(texts, instructions, strict=True)]
-    joined = ["; ".join(map(_turn_text, turns)) for turns in texts]
-    if "instruction" in queries.column_names:
-        return [f"{more} {text}" for text, more in zip(joined, instructions, strict=True)]
-    return joined
+    instructions = queries["instruction"] if "instruction" in queries.column_names else None
+    if texts and not isinstance(texts[0], str):
+        texts = ["; ".join(map(_turn, turns)) for turns in texts]
+        return texts if instructions is None else [f"{more} {text}" for more, text in zip(instructions, texts, strict=True)]
+    if instructions is None:
+        return texts
+    return [text if more is None else f"{text} {more}" for text, more in zip(texts, instructions, strict=True)]
 
 
-def _turn_text(turn: str | Mapping[str, str]) -> str:
-    return turn if isinstance(turn, str) else f"{turn['role']}: {turn['content']}"
+def _turn(said: str | Mapping[str, str]) -> str:
+    return said if isinstance(said, str) else f"{said['role']}: {said['content']}"
 
 
 def _document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:

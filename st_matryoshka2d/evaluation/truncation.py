@@ -119,8 +119,7 @@ class TruncationResult:
             method, _, variant = name.partition("-")
             scores = self.grid.at(truncation=name).pivot(task)
             for dim in sorted(map(int, scores.columns), reverse=True):
-                score = scores[dim][full.num_layers]
-                rows.append((method, variant, dim, percent_removed(dim, full.dim), score))
+                rows.append((method, variant, dim, percent_removed(dim, full.dim), scores[dim][full.num_layers]))
         frame = pd.DataFrame(rows, columns=["method", "variant", "dim", "removed", "score"])
         full_score = self.grid.at(truncation=_FIRST).score(full, task)
         return frame.assign(relative=frame["score"] / (full_score if full_score > 0 else np.nan))

@@ -23,7 +23,7 @@ __all__ = ["PCA", "RandomSubset", "Window"]
 
 @dataclass(frozen=True)
 class RandomSubset:
-    """Random coordinates: those of a small dim are among those of every larger one."""
+    """Random coordinates, which cost little (Takeshita et al., 2025): those of a small dim are among those of a larger one."""
 
     seed: int
 
@@ -37,7 +37,7 @@ class RandomSubset:
 
     def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
         """The coordinates shuffled, in the same way at every layer."""
-        generator = random.Random(self.seed)
+        generator = random.Random(self.seed)  # whose numbers Python keeps the same on all machines, in all versions
         draws = [generator.random() for _ in range(embeddings.shape[-1])]
         return embeddings[..., sorted(range(len(draws)), key=draws.__getitem__)]
 

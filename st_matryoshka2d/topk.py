@@ -75,6 +75,7 @@ class Candidates:
 
 def _order(scores: Tensor, rows: Tensor) -> Tensor:
     """Integers in the order of scores, no two alike: of equal scores the lower row has the larger."""
+    # Few bits make many scores equal: which documents are kept must not depend on chunks, processes or other variants.
     bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
     # As integers, the bits of floats above 0 are in the order of the floats, those of floats below 0 the other way round.
     return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows

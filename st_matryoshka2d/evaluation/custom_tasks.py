@@ -189,7 +189,7 @@ class OwnMultilabelClassification(OwnData, AbsTaskMultilabelClassification):
     kind, category, main_score = "MultilabelClassification", "t2c", "accuracy"
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, Mapping[str, Any]]:
-        """Score a model on the same draws of training texts each time."""
+        """Score a model on the same draws each time: mteb's own class goes on drawing where the last call stopped."""
         self.np_rng = np.random.default_rng(self.seed)
         return super().evaluate(*args, **kwargs)
 

@@ -107,7 +107,7 @@ class GridEvaluator(BaseEvaluator):
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Score the model as it is now."""
+        """Score the model as it is now: returns the metrics, and writes its files to `output_path` unless that is None."""
         pipeline = unwrap(model)
         self.grid = self._evaluate(pipeline)
         logger.info("Epoch %s, step %s. %s", epoch, steps, self.grid)
@@ -145,7 +145,7 @@ class GridEvaluator(BaseEvaluator):
     def _column(self, task: str | None) -> GridEvaluator:
         """What the model card keeps the scores of one task, or the means over all, under."""
         column = copy.copy(self)
-        column.tasks, column.history = [], []
+        column.tasks, column.history = [], []  # the card keeps it as long as the model lives, and copies it with it
         # Letters, digits and underscores are what Weights & Biases can sort and filter by.
         column.name = "_".join(filter(None, [self.name, "all" if task is None else re.sub(r"\W", "_", task)]))
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"

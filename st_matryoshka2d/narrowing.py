@@ -23,7 +23,7 @@ __all__ = ["PCA", "RandomSubset", "Window"]
 
 @dataclass(frozen=True)
 class RandomSubset:
-    """Random coordinates, which cost little (Takeshita et al., 2025): those of a small dim are among those of a larger one."""
+    """Random coordinates, which cost little (Takeshita et al., 2025): those of a small dim are among a larger one's."""
 
     seed: int
 

@@ -153,6 +153,7 @@ def test_scores_of_several_tasks_are_their_mean(tiny: SentenceTransformer) -> No
         ({"windows": [4, 4]}, ValueError, "windows: 4 is given more than once"),
         ({"pca_texts": TEXTS[:8]}, ValueError, "need at least 33 different texts, got 8"),
         ({"tasks": []}, ValueError, "tasks is empty"),
+        ({"batch_size": 0}, ValueError, "batch_size must be 1 or more"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_before_any_work(

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import pytrec_eval
 import torch
+from mteb import ResultCache
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
@@ -299,7 +300,7 @@ def test_texts_go_through_the_model_once_and_not_again_with_a_cache(tiny: Senten
     asked: dict[str, Any] = {"sizes": SIZES, "shortlists": [10, 20], "cache": tmp_path}
     first = funnel(tiny, LocalRetrieval(), **asked)
     assert {seen[text] for text in queries.union(documents)} == {1}
-    again = funnel(tiny, LocalRetrieval(), **asked)
+    again = funnel(tiny, LocalRetrieval(), **{**asked, "cache": ResultCache(tmp_path)})
     assert {seen[text] for text in queries.union(documents)} == {1}
     pd.testing.assert_frame_equal(again.to_frame(), first.to_frame(), check_exact=True)
     other = funnel(tiny, LocalRetrieval(), **{**asked, "shortlists": [12]})

@@ -131,7 +131,7 @@ def _fitted(
         unit = nn.functional.normalize(whole, dim=1) if trailing_normalize(model) else whole
         start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
         small = refined(start, states, whole, dims if steps else {}, steps, device, show_progress_bar)
-        spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).centred()[0] for depth in small}
+        spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).covariance for depth in small}
         small = {depth: damped(readout, spreads[depth], unit.var(0)) for depth, readout in small.items()}
         length = whole.norm(dim=1).mean()  # a prediction is shorter than what it predicts
         scaled = {
@@ -148,7 +148,7 @@ def _regressed(route: Gathered) -> tuple[dict[int, Affine], Tensor]:
     readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}
     slopes = {n: readout.weight.double() for n, readout in readouts.items()}
     slopes = slopes or {1: torch.eye(route.dim, dtype=torch.float64)}
-    return readouts, torch.stack([slope @ sums[n - 1].centred()[0] @ slope.T for n, slope in slopes.items()]).sum(0)
+    return readouts, torch.stack([slope @ sums[n - 1].covariance @ slope.T for n, slope in slopes.items()]).sum(0)
 
 
 def _check_modules(model: SentenceTransformer) -> None:

@@ -12,9 +12,9 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.complete import check_complete
-from st_matryoshka2d.pieces.checkpoint import Checkpoint
-from st_matryoshka2d.pieces.shapes import check_depth, check_shapes
-from st_matryoshka2d.pieces.whole_files import check_broken, check_pickles, stored_shapes, transformer_folders, weights_in
+from st_matryoshka2d.hub.checkpoint import Checkpoint
+from st_matryoshka2d.hub.shapes import check_depth, check_shapes
+from st_matryoshka2d.hub.weights import check_broken, check_pickles, stored_shapes, transformer_folders, weights_in
 
 __all__ = ["assembled", "check_weights", "read_config"]
 

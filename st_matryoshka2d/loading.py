@@ -15,18 +15,15 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.assembly import assembled, check_weights, read_config
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.exactness import check_loaded
+from st_matryoshka2d.hub.checkpoint import PLAIN_TRANSFORMERS, Checkpoint, opened, piece_folder, within_reach
+from st_matryoshka2d.hub.partial_download import NamesUnknownError, fetch_piece
+from st_matryoshka2d.hub.readouts import add_readouts, replace_module
+from st_matryoshka2d.hub.remote_file import RangesRefusedError
+from st_matryoshka2d.hub.shapes import depth_of
+from st_matryoshka2d.hub.weights import require_safetensors, transformer_folders
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, transformer_of
 from st_matryoshka2d.model_card.inherited import replace_card
-from st_matryoshka2d.pieces.checkpoint import PLAIN_TRANSFORMERS, Checkpoint
-from st_matryoshka2d.pieces.fetch import fetch_piece, piece_folder
-from st_matryoshka2d.pieces.opening import opened, within_reach
-from st_matryoshka2d.pieces.plan import NamesUnknownError
-from st_matryoshka2d.pieces.readouts import add_readouts, replace_module
-from st_matryoshka2d.pieces.remote import RangesRefusedError
-from st_matryoshka2d.pieces.safe_files import require_safetensors
-from st_matryoshka2d.pieces.shapes import depth_of
-from st_matryoshka2d.pieces.whole_files import transformer_folders
 from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, positive_int, within
 from st_matryoshka2d.submodel import cut_to, narrow

@@ -64,7 +64,6 @@ class Sums:
         self.count = 0
         self.x, self.z = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
         self.xx, self.xz = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim, dim, dtype=torch.float64)
-        self.zz = 0.0
 
     def add(self, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> None:
         """Count some pairs in."""
@@ -74,7 +73,6 @@ class Sums:
         self.z += z.sum(0, dtype=torch.float64)
         self.xx += (x.T @ x).double()
         self.xz += (x.T @ z).double()
-        self.zz += float(z.square().sum(dtype=torch.float64))
 
     def __add__(self, other: Sums) -> Sums:
         both = Sums(len(self.x))
@@ -82,16 +80,22 @@ class Sums:
             setattr(both, name, getattr(self, name) + getattr(other, name))
         return both
 
-    def centred(self) -> tuple[Tensor, Tensor]:
-        """Covariance of x, and of x with z."""
-        x, z = self.x / self.count, self.z / self.count
-        return self.xx / self.count - torch.outer(x, x), self.xz / self.count - torch.outer(x, z)
+    @property
+    def means(self) -> tuple[Tensor, Tensor]:
+        """Of x and of z."""
+        return self.x / self.count, self.z / self.count
 
-    def error(self, slope: Tensor, bias: Tensor) -> float:
-        """Mean squared distance of x slope + bias from z."""
-        predicted = (slope * (self.xx @ slope)).sum() + 2 * self.x @ slope @ bias + self.count * bias @ bias
-        both = (slope * self.xz).sum() + bias @ self.z
-        return float(predicted - 2 * both + self.zz) / self.count
+    @property
+    def covariance(self) -> Tensor:
+        """Of x."""
+        return self.about(self.means)[0]
+
+    def about(self, centre: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean products of x with x, and of x with z, as deviations from a centre of both."""
+        (x, z), (mean_x, mean_z) = centre, self.means
+        xx = self.xx / self.count - torch.outer(x, mean_x) - torch.outer(mean_x - x, x)
+        xz = self.xz / self.count - torch.outer(x, mean_z) - torch.outer(mean_x - x, z)
+        return xx, xz
 
 
 def fit_readout(fitted: Sums, held_out: Sums) -> Affine:
@@ -103,23 +107,33 @@ def fit_readout(fitted: Sums, held_out: Sums) -> Affine:
         fitted: Sums of the texts that the strengths are tried on.
         held_out: Of those that judge them. The result is fitted on both.
     """
-    errors: dict[float, float] = {}
-    if held_out.count and fitted.count > 1:
-        tried = zip(_STRENGTHS, _ridge(fitted, _STRENGTHS), strict=True)
-        errors = {strength: held_out.error(slope, bias) for strength, (slope, bias) in tried}
-    best = min(errors, key=errors.__getitem__, default=_STRENGTHS[-2])
-    slope, bias = _ridge(fitted + held_out, [best])[0]
-    return Affine(slope.T.float().contiguous(), bias.float())
+    strength = _best_strength(fitted, held_out) if held_out.count and fitted.count > 1 else _STRENGTHS[-2]
+    both = fitted + held_out
+    covariance, with_z = both.about(both.means)
+    values, basis = torch.linalg.eigh(covariance)
+    slope = basis @ ((basis.T @ with_z) * _factors(values, strength).unsqueeze(1))
+    x, z = both.means
+    return Affine(slope.T.float().contiguous(), (z - x @ slope).float())
 
 
-def _ridge(sums: Sums, strengths: Sequence[float]) -> list[tuple[Tensor, Tensor]]:
-    """Slope, for rows from the left, and bias at each strength, from one decomposition."""
-    covariance, with_z = sums.centred()
-    values, vectors = torch.linalg.eigh(covariance)
-    unit = float(values.clamp(min=0).mean()) or 1.0
-    turned = vectors.T @ with_z
-    slopes = [vectors @ (turned / (values.clamp(min=0) + strength * unit).unsqueeze(1)) for strength in strengths]
-    return [(slope, (sums.z - sums.x @ slope) / sums.count) for slope in slopes]
+def _best_strength(fitted: Sums, held_out: Sums) -> float:
+    """The strength whose map errs least on held-out texts; one decomposition serves all of them."""
+    covariance, with_z = fitted.about(fitted.means)
+    values, basis = torch.linalg.eigh(covariance)
+    turned = basis.T @ with_z
+    unseen, unseen_with_z = held_out.about(fitted.means)
+    # With slopes basis @ diag(f) @ turned, the error is a constant + f Q f - 2 q f.
+    square = (basis.T @ unseen @ basis) * (turned @ turned.T)
+    line = (turned * (basis.T @ unseen_with_z)).sum(1)
+    factors = {strength: _factors(values, strength) for strength in _STRENGTHS}
+    errors = {strength: float(f @ square @ f - 2 * line @ f) for strength, f in factors.items()}
+    return min(errors, key=errors.__getitem__)
+
+
+def _factors(variances: Tensor, strength: float) -> Tensor:
+    """By what a ridge divides along each direction; rounding may have made a variance of 0 negative."""
+    variances = variances.clamp(min=0)
+    return 1 / (variances + strength * (float(variances.mean()) or 1.0))
 
 
 def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:

@@ -57,8 +57,8 @@ def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
     """
     from sentence_transformers import SentenceTransformer
 
+    from st_matryoshka2d.hub.checkpoint import opened, within_reach
     from st_matryoshka2d.loading import read_readouts
-    from st_matryoshka2d.pieces.opening import opened, within_reach
 
     with fetching(name, kwargs.get("revision")):
         checkpoint, kwargs = within_reach(*opened(name, kwargs), None)

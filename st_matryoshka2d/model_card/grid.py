@@ -8,7 +8,7 @@ from pathlib import Path
 
 from st_matryoshka2d.evaluation import pivots
 from st_matryoshka2d.evaluation.grid import GridResult
-from st_matryoshka2d.model_card.section import called, card_of, has_section, write_section
+from st_matryoshka2d.model_card.section import called, card_of, has_section, usage, write_section
 
 __all__ = ["add_grid_to_model_card"]
 
@@ -22,15 +22,6 @@ Scores in percent ({metric}, {subject}):
 {table}
 
 ![Scores by layers and dimensions]({figure})"""
-
-_USAGE = """
-
-```python
-from st_matryoshka2d import load  # pip install st_matryoshka2d
-
-small = load("{name}", num_layers={size.num_layers}, dim={size.dim})
-small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
-```"""
 
 
 def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> None:
@@ -63,8 +54,10 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     readme = card_of(folder)
     _check_depth(readme.with_name("config.json"), grid)
     grid.plot(readme.with_name(FIGURE))
-    usage = "" if has_section(readme, "trained sizes") else _USAGE
-    write_section(readme, "sizes", _section(grid, usage, called(readme)))
+    section = _section(grid)
+    if not has_section(readme, "trained sizes"):
+        section += f"\n\n{usage(called(readme), grid.sizes[len(grid.sizes) // 2])}"
+    write_section(readme, "sizes", section)
 
 
 def _check_depth(config: Path, grid: GridResult) -> None:
@@ -76,13 +69,7 @@ def _check_depth(config: Path, grid: GridResult) -> None:
         )
 
 
-def _section(grid: GridResult, usage: str, name: str) -> str:
+def _section(grid: GridResult) -> str:
     subject = grid.tasks[0] if len(grid.tasks) == 1 else f"mean of {', '.join(grid.tasks[:-1])} and {grid.tasks[-1]}"
-    return f"{_SECTION}{usage}".format(
-        subject=subject,
-        metric=", ".join([pivots.metric_name(grid.frame), *pivots.to_be_told(grid.frame)]),
-        table=grid.to_markdown(),
-        figure=FIGURE,
-        name=name,
-        size=grid.sizes[len(grid.sizes) // 2],
-    )
+    metric = ", ".join([pivots.metric_name(grid.frame), *pivots.to_be_told(grid.frame)])
+    return _SECTION.format(subject=subject, metric=metric, table=grid.to_markdown(), figure=FIGURE)

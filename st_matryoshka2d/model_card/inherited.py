@@ -19,23 +19,14 @@ _INHERITED = (
 
 
 def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
-    """Give a model the card of the one it was made of: its license, data, settings of training and papers; not its scores.
-
-    Args:
-        made: A cut or an aligned model, in memory.
-        model: What it was made of.
-    """
+    """Give a model the card of the one it was made of: license, data, training and papers, but not its scores."""
     for name in _INHERITED:
         setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
     _take_origin(made, model._model_card_text)
 
 
 def replace_card(model: SentenceTransformer) -> None:
-    """Let a new card be written for a cut that was loaded with the card of the whole, with what that said of its origin.
-
-    Args:
-        model: The cut; a base model that it has by then stays.
-    """
+    """Let a new card be written for a cut that was loaded with the card of the whole, with what that said of its origin."""
     _take_origin(model, model._model_card_text)
     model._model_card_text = None
 

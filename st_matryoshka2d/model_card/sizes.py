@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from st_matryoshka2d.model_card.section import called, card_of, write_section
-from st_matryoshka2d.pieces.checkpoint import Checkpoint
+from st_matryoshka2d.hub.checkpoint import Checkpoint
+from st_matryoshka2d.model_card.section import called, card_of, usage, write_section
 from st_matryoshka2d.sizes import Size
 from st_matryoshka2d.trained import ALIGN, layers_by_dims, trained_sizes
 
@@ -20,21 +20,11 @@ _PAPERS = {
     "EspressoLoss": "https://arxiv.org/abs/2402.14776",
 }
 
-_USAGE = """```python
-from st_matryoshka2d import load  # pip install st_matryoshka2d
-
-small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads those layers only
-small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
-```
-
-Without that package, sentence-transformers cuts the width alone, at all layers: {width}."""
-
+_WIDTH = "Without that package, sentence-transformers cuts the width alone, at all layers: {}."
 _NOT_NORMALISED = (
     "Embeddings of fewer dimensions are the first coordinates of the longer ones, not normalised again. Cosine similarity "
     "does not notice; for dot products pass `normalize_embeddings=True` to `encode`."
 )
-
-
 _ONE_SPACE = (
     "Embeddings of any two of its sizes can be compared, up to the dimensions of the narrower: what a few layers embed can "
     "search what the whole model has indexed."
@@ -100,7 +90,7 @@ def _section(config: dict[str, Any], name: str) -> str:
         parts.append(_WITH_THE_WHOLE if cut else _ONE_SPACE)
     if len(sizes) > 1:
         whole = Size.parse(cut["size"]) if cut else sizes[-1]
-        parts.append(_USAGE.format(name=name, size=_middle(sizes, whole), width=_width(sizes, whole, name)))
+        parts += [usage(name, _middle(sizes, whole)), _WIDTH.format(_width(sizes, whole, name))]
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
 

@@ -10,6 +10,7 @@ from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 
 from st_matryoshka2d.plots.heat_map import coloured_cells
+from st_matryoshka2d.plots.style import add_note
 
 __all__ = ["delta_map"]
 
@@ -19,20 +20,7 @@ _LEAST_RANGE = 2.0  # what the darkest colours stand for at least: a few tenths 
 def delta_map(
     deltas: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str, names: tuple[str, str], note: str
 ) -> Figure:
-    """Draw differences between two models: blue where the first is better, red where the other is, white where none is.
-
-    The colours reach to the largest difference, and to two units at least.
-
-    The maps of Starbucks' Figures 3 to 9 (arXiv:2410.13230), in colours that the colour-blind can tell apart.
-
-    Args:
-        deltas: First minus other, by layers (rows) and dims (columns); NaN is left grey.
-        texts: What is written in each cell, same shape.
-        title: Above the map.
-        label: Unit of the differences.
-        names: The first and the other; they stand at the ends of the bar of colours.
-        note: Small, below: what was subtracted, and what the marks in the cells mean.
-    """
+    """Blue where the first of two models is better, red where the other is (Starbucks, Figures 3 to 9); NaN is grey."""
     values = deltas.to_numpy(dtype=float)
     known = np.abs(values[np.isfinite(values)])
     norm = CenteredNorm(halfrange=max([_LEAST_RANGE, *known]))
@@ -55,5 +43,5 @@ def delta_map(
     # 9 points away, because the number at the very end of the bar is half as high.
     bar.ax.annotate(ends[0], (0, 1), (0, 9), "axes fraction", "offset points", va="bottom", fontsize=8.5)
     bar.ax.annotate(ends[1], (0, 0), (0, -9), "axes fraction", "offset points", va="top", fontsize=8.5)
-    figure.supxlabel(note, fontsize=7.5, color="0.3")
+    add_note(figure, note)
     return figure

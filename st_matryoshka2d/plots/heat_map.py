@@ -9,18 +9,13 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from st_matryoshka2d.plots.style import new_figure
+
 __all__ = ["coloured_cells", "heat_map"]
 
 
 def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str) -> Figure:
-    """Draw a table as coloured cells.
-
-    Args:
-        scores: Values by layers (rows) and dims (columns); NaN is left grey.
-        texts: What is written in each cell, same shape.
-        title: Above the map.
-        label: What the colours mean.
-    """
+    """Scores by layers (rows) and dims (columns) as coloured cells, each with its text; NaN is grey."""
     values = scores.to_numpy(dtype=float)
     known = values[np.isfinite(values)]
     norm = Normalize(known.min(), known.max()) if known.size else Normalize(0, 1)
@@ -31,17 +26,10 @@ def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: st
 
 
 def coloured_cells(table: pd.DataFrame, texts: pd.DataFrame, *, colours: str, norm: Normalize) -> tuple[Figure, Colorbar]:
-    """The cells, what is written in them, and a bar of the colours, without words.
-
-    Args:
-        table: As the scores of `heat_map`.
-        texts: As for `heat_map`.
-        colours: Name of matplotlib's colour map.
-        norm: From values to 0..1.
-    """
+    """The cells, the texts in them, and a bar of the colours, without words."""
     values = table.to_numpy(dtype=float)
     rows, columns = values.shape
-    figure = Figure(figsize=(2.2 + 0.68 * columns, 1.3 + 0.46 * rows), layout="constrained")
+    figure = new_figure(2.2 + 0.68 * columns, 1.3 + 0.46 * rows)
     axes = figure.add_subplot(facecolor="0.95")
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, norm=norm, origin="lower", aspect="auto")
     for (row, column), value in np.ndenumerate(values):

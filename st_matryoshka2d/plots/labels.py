@@ -24,20 +24,9 @@ _GAP = 5.0  # typographic points between the middle of a point and a label that 
 def label_points(
     figure: Figure, axes: Axes, points: NDArray[np.floating], texts: Sequence[str], avoid: NDArray[np.floating]
 ) -> None:
-    """Write a name beside each point of a line, with a thin stroke to it where it lies further away.
-
-    Labels are placed one after the other, each where it covers no label placed before it, stays within the axes, and
-    covers as little else as it can. The figure must be complete but for them: what moves points or resizes the axes
-    afterwards makes them overlap.
-
-    Args:
-        figure: The figure; its canvas becomes one of Agg, which knows how large letters are.
-        axes: Where the points are.
-        points: The points of the line, in its order, (names, 2), in the units of the axes.
-        texts: Their names.
-        avoid: Other points that labels should leave free, (points, 2).
-    """
-    FigureCanvasAgg(figure)
+    """Write a name beside each point of a line, over no other name, with a stroke to it where it lies further away."""
+    # The figure must be complete but for names: what moves points or resizes the axes afterwards makes them overlap.
+    FigureCanvasAgg(figure)  # knows how large letters are
     figure.draw_without_rendering()
     pixels = figure.dpi / 72
     places, points_of_others = axes.transData.transform(points), axes.transData.transform(avoid)

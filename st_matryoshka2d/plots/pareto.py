@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,12 +18,12 @@ from st_matryoshka2d.evaluation.choose import checked_costs, on_front, time_colu
 from st_matryoshka2d.evaluation.pivots import costs, name_of, vector_bytes
 from st_matryoshka2d.plots.labels import label_points
 from st_matryoshka2d.plots.saving import check_ending, save_figure
-from st_matryoshka2d.plots.ticks import apart
+from st_matryoshka2d.plots.style import add_note, apart, new_figure, plain, shades
 
 if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.scores import Scores
 
-__all__ = ["pareto_plot", "plot_pareto"]
+__all__ = ["plot_pareto"]
 
 _AXES = {
     "milliseconds_per_text": "milliseconds a text",
@@ -42,65 +41,33 @@ _TICKS_APART = 0.07  # of the width of the axes; four digits have room
 def plot_pareto(
     grid: Scores, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
 ) -> Figure:
-    """Draw as `GridResult.plot_pareto` says.
+    """Every size as a point, and a line through those that nothing of the same cost or less outscores.
 
-    Args:
-        grid: The scores.
-        path: Where to save the figure; None saves nothing.
-        title: None for the name of the task.
-        cost: The horizontal axis; None for the time.
-        task: Name of one task; None for the mean over tasks.
-
-    Raises:
-        ValueError: There is no such cost or task, or no size has a score.
+    Colours are dimensions, or layers where the cost is of dimensions; sizes off the line are pale.
     """
     check_ending(path)
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
     table = costs(grid.frame, grid.latency, task).dropna(subset="score")
     if table.empty:
         raise ValueError("No size of this grid has a score, so there is nothing to draw.")
-    figure = pareto_plot(
-        table,
-        column,
-        title=title if title is not None else pivots.subject([task] if task else grid.tasks),
-        label=f"{pivots.metric_name(grid.frame, task)} (%)",
-        model=grid.model,
-    )
-    save_figure(figure, path)
-    return figure
-
-
-def pareto_plot(table: pd.DataFrame, cost: str, *, title: str, label: str, model: str = "") -> Figure:
-    """Draw every size as a point, and a line through those that nothing of the same cost or less outscores.
-
-    Colours are dimensions, or layers where the cost is of dimensions. Points off the line are pale: another size is at least
-    as good in both of what the axes show, and better in one.
-
-    Args:
-        table: What `costs` makes, without sizes that have no score.
-        cost: Which column is the horizontal axis.
-        title: Above the figure.
-        label: What the scores are.
-        model: Its name, in small letters below; nothing if empty.
-    """
-    table = table.assign(x=table[cost].astype(float) / (1e6 if cost == "parameters" else 1), y=table["score"] * 100)
-    figure = Figure(figsize=(8.0, 5.2), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set(xlabel=_AXES[cost], ylabel=label, title=title)
-    axes.grid(color="0.93")
+    table = table.assign(x=table[column].astype(float) / (1e6 if column == "parameters" else 1), y=table["score"] * 100)
+    figure = new_figure(8.0, 5.2)
+    axes = plain(figure.add_subplot(), "both")
     axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel(model, fontsize=7.5, color="0.3")
-    front = on_front(table, [cost])
+    title = pivots.subject([task] if task else grid.tasks) if title is None else title
+    axes.set(xlabel=_AXES[column], ylabel=f"{pivots.metric_name(grid.frame, task)} (%)", title=title)
+    add_note(figure, grid.model)
+    front = on_front(table, [column])
     line = table[front].sort_values(["x", "y", "bytes"])
     axes.plot(line["x"], line["y"], color="0.35", linewidth=1.4, zorder=2)
-    _points(figure, axes, table, "num_layers" if cost in ("bytes", "dim") else "dim", front)
+    _points(figure, axes, table, "num_layers" if column in ("bytes", "dim") else "dim", front)
     axes.margins(x=_MARGIN, y=0.17)  # room for labels
-    if cost in ("bytes", "dim", "num_layers"):
-        _ticks(axes, sorted(table["x"].unique()), log=cost != "num_layers")
+    if column in ("bytes", "dim", "num_layers"):
+        _ticks(axes, sorted(table["x"].unique()), log=column != "num_layers")
     places = line.groupby(["x", "y"], sort=False)
     names = [_names([name_of(row) for row in rows.itertuples()]) for _, rows in places]
     label_points(figure, axes, np.array(list(places.groups)), names, avoid=table[["x", "y"]].to_numpy())
+    save_figure(figure, path)
     return figure
 
 
@@ -124,12 +91,9 @@ def _ticks(axes: Axes, values: list[float], *, log: bool) -> None:
 
 def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front: pd.Series[bool]) -> None:
     """The points, and legends of what their colours and shapes mean."""
-    values, precisions = (
-        sorted(table[colours].unique()),
-        sorted(table["precision"].unique(), key=partial(vector_bytes, 8), reverse=True),
-    )
-    # the palest tenth of the map is hard to see on white
-    palette = dict(zip(values, colormaps["viridis_r"](np.linspace(0.1, 1, len(values))), strict=True))
+    values = sorted(table[colours].unique())
+    precisions = sorted(table["precision"].unique(), key=partial(vector_bytes, 8), reverse=True)
+    palette = shades(values)
     shapes = dict(zip(precisions, cycle(_MARKERS), strict=False))
     for (precision, shape), area in zip(shapes.items(), chain(_AREAS, repeat(_AREAS[-1])), strict=False):
         for kept, alpha in ((False, 0.4), (True, 1.0)):

@@ -15,14 +15,7 @@ __all__ = ["check_ending", "save_figure", "saved"]
 
 
 def check_ending(path: str | os.PathLike[str] | None) -> None:
-    """Refuse a file of unknown format before anything is drawn.
-
-    Args:
-        path: Where the figure is to be saved; None saves nothing.
-
-    Raises:
-        ValueError: Its ending is none that matplotlib knows.
-    """
+    """Refuse a file of unknown format before anything is drawn."""
     known = sorted(FigureCanvasBase.get_supported_filetypes())
     if path is not None and Path(path).suffix.lower().removeprefix(".") not in known:
         raise ValueError(
@@ -31,12 +24,7 @@ def check_ending(path: str | os.PathLike[str] | None) -> None:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str] | None) -> None:
-    """Write a figure, if that is wanted.
-
-    Args:
-        figure: What was drawn.
-        path: Where to save it, with an ending that was checked; None saves nothing.
-    """
+    """Write a figure, unless the path is None."""
     if path is not None:
         replace_file(path, lambda part: figure.savefig(part, dpi=200, bbox_inches="tight"))
 

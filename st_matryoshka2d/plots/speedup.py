@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from st_matryoshka2d.plots.saving import check_ending, save_figure
+from st_matryoshka2d.plots.style import BLUE, new_figure, plain
 
 __all__ = ["plot_speedup"]
 
@@ -40,11 +41,11 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
     if times.empty:
         raise ValueError("There are no times to draw.")
     times = times.sort_values("num_layers")
-    figure = Figure(figsize=(2.4 + 0.6 * max(len(times), 4), 4.2), layout="constrained")
-    axes = figure.add_subplot()
+    figure = new_figure(2.4 + 0.6 * max(len(times), 4), 4.2)
+    axes = plain(figure.add_subplot())
     layers = times["num_layers"].to_numpy()
     axes.plot(layers, times["theory"], color="0.55", linestyle="--", marker="o", markersize=4, label="theory: N / layers")
-    axes.plot(layers, times["speedup"], color="#0072B2", marker="o", markersize=5, label="measured")
+    axes.plot(layers, times["speedup"], color=BLUE, marker="o", markersize=5, label="measured")
     for depth, measured, theory in zip(layers, times["speedup"], times["theory"], strict=True):
         # on the side of its point where the other line is not
         above = measured > theory
@@ -62,8 +63,6 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
     axes.set(xlabel="layers, and the measured time of a text", ylabel="speed-up over the full model", title=title or "")
     axes.margins(x=0.11, y=0.08)  # room for what is written beside the first point
     axes.set_ylim(bottom=0)
-    axes.grid(axis="y", color="0.93")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     save_figure(figure, path)
     return figure

@@ -10,30 +10,22 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from st_matryoshka2d.plots.ticks import apart
+from st_matryoshka2d.plots.style import BLUE, ORANGE, apart, new_figure, plain
 
 __all__ = ["compared_curves", "truncation_curves"]
 
-# Name in the legend, colour (Okabe and Ito's, told apart by most colour-blind readers), kind of line.
+# Name in the legend, colour (Okabe and Ito's), kind of line.
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "first": ("first coordinates", {"color": "#0072B2", "marker": "o", "zorder": 3}),
-    "random": ("random coordinates", {"color": "#D55E00", "linestyle": "--"}),
+    "first": ("first coordinates", {"color": BLUE, "marker": "o", "zorder": 3}),
+    "random": ("random coordinates", {"color": ORANGE, "linestyle": "--"}),
     "window": ("windows", {"color": "#009E73", "linestyle": "-."}),
     "pca": ("principal components", {"color": "#CC79A7", "marker": "s"}),
 }
-_MODELS = ("#0072B2", "#D55E00")
 
 
 def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model: str = "") -> Figure:
-    """One model: relative score of every method.
-
-    Args:
-        summary: What `TruncationResult.summary` returns.
-        full_dim: Width of the model.
-        title: Above the figure.
-        model: Its name, in small letters below the title; nothing if empty.
-    """
-    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
+    """Relative score of every method for one model, from `TruncationResult.summary`."""
+    figure = new_figure(7.0, 5.0)
     axes = _axes(figure, 111, "score relative to the full size (%)")
     axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
     for method, (label, style) in _METHODS.items():
@@ -49,17 +41,12 @@ def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model
 
 
 def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title: str) -> Figure:
-    """Two models: score, and score relative to each one's full size, of prefixes and random subsets.
-
-    Args:
-        summaries: For the name of each model what `TruncationResult.summary` returns, and its full dim.
-        title: Above the figure.
-    """
-    figure = Figure(figsize=(11.0, 5.0), layout="constrained")
+    """Two models: score, and score relative to each one's full size, of prefixes and random subsets."""
+    figure = new_figure(11.0, 5.0)
     labels = {"score": "score (%)", "relative": "relative to the model's own full size (%)"}
     for place, (column, label) in enumerate(labels.items(), 121):
         axes = _axes(figure, place, label)
-        for (name, (summary, full_dim)), colour in zip(summaries.items(), _MODELS, strict=True):
+        for (name, (summary, full_dim)), colour in zip(summaries.items(), (BLUE, ORANGE), strict=True):
             for method, style in (("first", {"marker": "o"}), ("random", {"marker": ".", "linestyle": "--"})):
                 rows = summary[summary["method"] == method]
                 _curve(axes, rows, full_dim, column, label=f"{name}: {_METHODS[method][0]}", color=colour, **style)
@@ -73,10 +60,8 @@ def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title:
 
 
 def _axes(figure: Figure, place: int, label: str) -> Axes:
-    axes = figure.add_subplot(place)
+    axes = plain(figure.add_subplot(place))
     axes.set(xlabel="coordinates removed (%)", ylabel=label)
-    axes.grid(axis="y", color="0.92")
-    axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 

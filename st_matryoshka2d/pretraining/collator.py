@@ -36,7 +36,7 @@ class SMAEDataCollator:
         encoder_mask_ratio: p_enc; the authors' script has 0.2.
         decoder_mask_ratio: p_dec; the authors' script has 0.4.
         seed: With a seed, masks and crops are drawn from it and from the batch's tokens: the same batch is always masked
-            alike, also in a resumed run. None draws from torch's random numbers, each time anew.
+            alike, also in a resumed run. None draws from torch's random numbers.
         pad_to_multiple_of: Pad to a length that this divides, for speed on some devices.
         max_length: Longest row, special tokens included; None for the tokenizer's `model_max_length`.
 
@@ -184,7 +184,7 @@ def _checked_seed(seed: int | None) -> int | None:
 
 
 def _given_ids(example: Mapping[str, Any]) -> NDArray[np.int64]:
-    """The ids of an example, without the padding that its attention mask tells of."""
+    """The ids of an example, without the padding that its attention mask marks."""
     row = np.asarray(example["input_ids"])
     if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
         raise TypeError(f"The input_ids of an example must be a list of integers, got {example['input_ids']!r:.80}.")

@@ -1,4 +1,9 @@
-"""Cross entropy over a vocabulary whose logits are never all in memory."""
+"""Cross entropy over a vocabulary whose logits are never all in memory.
+
+Gradients are worked out in the forward pass, while a chunk of the logits is there: nothing as wide as the vocabulary waits
+for the backward pass but the gradient of the weight, and no logit is computed twice. torch's own `linear_cross_entropy` is
+in none but its latest versions.
+"""
 
 from __future__ import annotations
 
@@ -22,28 +27,7 @@ def vocabulary_cross_entropy(
     targets: Int[Tensor, " rows"],
     row_weights: Float[Tensor, " rows"],
 ) -> tuple[Tensor, Float[Tensor, " rows"]]:
-    r"""A weighted sum of cross entropies of softmax(states @ weight.T + bias), and each of them.
-
-    The sum is :math:`\sum_r w_r \bigl(\log\sum_v e^{z_{rv}} - z_{r t_r}\bigr)`. Its gradients are worked out in the forward
-    pass, while a chunk of the logits :math:`z` is there: nothing as wide as the vocabulary waits for the backward pass but
-    the gradient of the weight, which that pass would make anyhow, and no logit is computed twice.
-
-    Args:
-        states: What the vocabulary is scored from.
-        weight: Output embeddings.
-        bias: Of the output, if it has one.
-        targets: The right token of each row.
-        row_weights: How much each row counts.
-
-    Returns:
-        The sum, with a gradient; and the cross entropy of each row, without.
-
-    Example:
-        >>> states, weight, targets = torch.randn(4, 8), torch.randn(100, 8), torch.tensor([5, 17, 0, 99])
-        >>> loss, by_row = vocabulary_cross_entropy(states, weight, None, targets, torch.full((4,), 0.25))
-        >>> bool(torch.isclose(loss, torch.nn.functional.cross_entropy(states @ weight.T, targets)))
-        True
-    """
+    r"""Sum of w_r CE(softmax(states @ weight.T + bias)_r, target_r), with a gradient; and each row's CE, without."""
     apply: Any = _ChunkedCrossEntropy.apply
     total, by_row = apply(states, weight, bias, targets, row_weights, torch.is_grad_enabled())
     return total, by_row

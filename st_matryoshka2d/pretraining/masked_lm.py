@@ -1,7 +1,7 @@
 """The parts of a masked language model, whatever its family: found by structure, proved by running a few tokens.
 
 `embedding layer -> blocks -> head -> vocabulary`: pre-training needs what the first block is given, and the head apart from
-its last product. Views made here are containers around the model's own modules, made anew for each use: no tensor is copied
+its last product. Views made here are containers around the model's own modules, made for each use: no tensor is copied
 and no module changed.
 """
 
@@ -24,14 +24,7 @@ __all__ = ["MaskedLM", "find_masked_lm"]
 
 @dataclass(frozen=True)
 class MaskedLM:
-    """Where the parts of a masked language model are.
-
-    Attributes:
-        backbone: Of the encoder.
-        encoder: Dotted path of the encoder in the model.
-        entry: Dotted path, in the encoder, of the module whose output the first block is given.
-        vocabulary: Dotted path, in the model, of the last product of the head.
-    """
+    """Dotted paths of the encoder and of the head's last product in the model, and of the embedding layer in the encoder."""
 
     backbone: Backbone
     encoder: str
@@ -45,17 +38,7 @@ class MaskedLM:
         return logits[0]
 
     def decode(self, mlm: PreTrainedModel, blocks: nn.ModuleList, cls: Tensor, **inputs: Tensor) -> Tensor:
-        """Run other blocks on the encoder's embedding layer, whose first vector is replaced.
-
-        Args:
-            mlm: The model.
-            blocks: Blocks like the encoder's.
-            cls: What replaces the embedding of the first token, (batch, hidden).
-            **inputs: `input_ids` and `attention_mask`, (batch, tokens).
-
-        Returns:
-            Token states, (batch, tokens, hidden), with the final norm of pre-norm families.
-        """
+        """States (batch, tokens, hidden) of other blocks on the encoder's embeddings, the first of which `cls` replaces."""
         encoder = mlm.get_submodule(self.encoder)
         entry = _FirstReplaced(encoder.get_submodule(self.entry), cls)
         view = _replaced(
@@ -66,15 +49,7 @@ class MaskedLM:
 
 
 def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
-    """Find the parts of a masked language model.
-
-    Args:
-        mlm: What `AutoModelForMaskedLM` loads.
-
-    Raises:
-        TypeError: Not a transformers model.
-        ValueError: The model is a decoder, repeats one block, or has a head that is not understood.
-    """
+    """Find the parts of a masked language model; refuse a decoder, a repeated block, or a head that is not understood."""
     if not isinstance(mlm, PreTrainedModel):
         raise TypeError(f"A model that AutoModelForMaskedLM loads is needed, a PreTrainedModel; got {type(mlm).__name__}.")
     if mlm.can_generate():

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from st_matryoshka2d.pretraining.words import special_ids
+from st_matryoshka2d.pretraining.words import special_ids, split_special
 from st_matryoshka2d.sizes import positive_int
 
 __all__ = ["token_rows"]
@@ -88,8 +88,7 @@ def _check_column(dataset: Dataset | IterableDataset, text_column: str) -> None:
 
 def _template(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """The special tokens that the tokenizer puts before a text, and behind it."""
-    encoded = tokenizer("a", return_special_tokens_mask=True)
-    of_text = [position for position, special in enumerate(encoded["special_tokens_mask"]) if not special]
-    if not of_text:
+    front, text, behind = split_special(tokenizer("a")["input_ids"], special_ids(tokenizer))
+    if not text:
         raise ValueError(f"{type(tokenizer).__name__} makes no token of the text 'a'; it needs one for unknown text.")
-    return encoded["input_ids"][: of_text[0]], encoded["input_ids"][of_text[-1] + 1 :]
+    return front, behind

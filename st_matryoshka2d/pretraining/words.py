@@ -12,32 +12,16 @@ from transformers import PreTrainedTokenizerBase
 
 __all__ = ["Words", "special_ids", "split_special"]
 
-# Scripts without spaces make one "word" of a whole sentence in byte-level and SentencePiece vocabularies.
+# The tokens of longer words are words of their own: scripts without spaces make one "word" of a whole sentence in byte-level
+# and SentencePiece vocabularies.
 _LONGEST_WORD = 16
 
 
 class Words:
-    """Which tokens make a word together.
-
-    A token begins a word if the tokenizer's model or its decoder says so: WordPiece's "##", byte-level BPE's and
-    SentencePiece's marks for spaces and BPE's marks for ends of words are all found. What is written without a space before
-    it, such as a comma, may belong to the word before it. The tokens of a word of more than 16 are words of their own.
-
-    Args:
-        tokenizer: A fast tokenizer.
-
-    Attributes:
-        outside: Ids of special tokens, which belong to no text.
-        special: Ids that are never masked: these, and the token for unknown text.
-        ordinary: All other ids.
-
-    Raises:
-        TypeError: Not a tokenizer.
-        ValueError: A slow tokenizer.
-    """
+    """Which tokens make a word together: those up to the next that the tokenizer's model or decoder marks as a beginning."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.outside = special_ids(tokenizer)
+        self.outside = special_ids(tokenizer)  # of no text
         if not tokenizer.is_fast:
             raise ValueError(
                 f"{type(tokenizer).__name__} is a slow tokenizer, which does not tell where words begin; load it with "
@@ -46,6 +30,7 @@ class Words:
         vocabulary = tokenizer.get_vocab()
         ids = np.fromiter(vocabulary.values(), dtype=np.int64)
         unknown = [] if tokenizer.unk_token_id is None else [tokenizer.unk_token_id]
+        # what is never masked
         self.special: Int[NDArray[np.int64], " special"] = np.union1d(self.outside, unknown).astype(np.int64)
         self.ordinary: Int[NDArray[np.int64], " ordinary"] = np.setdiff1d(ids, self.special)
         self._known, self._begins, self._ends = (np.zeros(ids.max() + 1, dtype=bool) for _ in range(3))
@@ -53,14 +38,7 @@ class Words:
         self._begins[ids], self._ends[ids] = _boundaries(list(vocabulary), tokenizer.backend_tokenizer)
 
     def number(self, tokens: Int[NDArray[np.int64], " tokens"]) -> Int[NDArray[np.int64], " tokens"]:
-        """Which word each token belongs to, counted from 0 without gaps; -1 for special tokens.
-
-        Args:
-            tokens: Ids of one text.
-
-        Raises:
-            ValueError: An id is not in the vocabulary.
-        """
+        """Which word each token of a text belongs to, counted from 0 without gaps; -1 for special tokens."""
         known = (tokens >= 0) & (tokens < len(self._known))
         known[known] = self._known[tokens[known]]
         if not known.all():
@@ -80,14 +58,7 @@ class Words:
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> Int[NDArray[np.int64], " special"]:
-    """The tokens that belong to no text, in ascending order. The one for unknown text stands for text, so it is not here.
-
-    Args:
-        tokenizer: Fast or slow.
-
-    Raises:
-        TypeError: Not a tokenizer.
-    """
+    """The tokens that belong to no text, ascending; the one for unknown text stands for text, so it is not here."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TypeError(f"A tokenizer of transformers is needed, got {type(tokenizer).__name__}.")
     tokens = set(tokenizer.all_special_ids)
@@ -117,12 +88,7 @@ def _boundaries(tokens: Sequence[str], tokenizer: Tokenizer) -> tuple[list[bool]
 def split_special(
     tokens: Sequence[int] | NDArray[np.int64], special: NDArray[np.int64]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Special tokens in front, the text, special tokens behind.
-
-    Args:
-        tokens: Ids of one text.
-        special: Ids of special tokens.
-    """
+    """Special tokens in front, the text, special tokens behind."""
     of_text = np.flatnonzero(~np.isin(tokens, special))
     start, stop = (int(of_text[0]), int(of_text[-1]) + 1) if len(of_text) else (len(tokens), len(tokens))
     return list(tokens[:start]), list(tokens[start:stop]), list(tokens[stop:])

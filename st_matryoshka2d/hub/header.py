@@ -1,20 +1,20 @@
-"""The header of a safetensors file: which tensor lies where. Read with distrust, written for a piece.
+"""Which tensor lies where: headers of safetensors files and indices of shards.
 
-A file is 8 bytes (the header's length, little-endian), the header (a JSON object), and the tensors' bytes, which follow one
-another without a gap from the header's end to the end of the file.
+A file is 8 bytes (the header's length, little-endian), the header (a JSON object), and the tensors' bytes, without gaps up
+to the end of the file. `huggingface_hub` reads headers too, but checks little of this and always fetches 100 KB.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from st_matryoshka2d.pieces.strict_json import LONGEST, parse_object, short
+from st_matryoshka2d.hub.safety import LONGEST, parse_object, require_inside, short
 
-__all__ = ["BITS", "Header", "Stored", "header_of", "read_header", "written_header"]
+__all__ = ["BITS", "Header", "Stored", "header_of", "parse_index", "read_header", "written_header"]
 
 # Bits of one number of each dtype that the format knows.
 BITS = {
@@ -43,28 +43,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file holds, in the order in which it lies there.
-
-    Attributes:
-        tensors: The tensors.
-        metadata: The file's own notes; None where it has none.
-    """
+    """The tensors of a file, in the order in which they lie there, and its metadata, if it has any."""
 
     tensors: tuple[Stored, ...]
     metadata: dict[str, str] | None
 
 
 def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Header:
-    """Read and check the header of a file.
-
-    Args:
-        read: Gives the bytes of the file from a position up to another.
-        size: Length of the file in bytes.
-        what: What the file is called, for the errors.
-
-    Raises:
-        ValueError: The header is not that of a whole, sound safetensors file.
-    """
+    """Read the header of a file of `size` bytes through `read(start, stop)`; refuse all but a sound, whole file."""
     if size < _PREFIX:
         raise ValueError(f"{what} has {size} bytes; a safetensors file begins with {_PREFIX} that give its header's length.")
     length = int.from_bytes(read(0, _PREFIX), "little")
@@ -78,7 +64,7 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Head
         raise ValueError(f"The header of {what} must begin with '{{', found {text[:20]!r}.")
     found = parse_object(text, f"The header of {what}")
     metadata = found.pop(_METADATA, None)
-    if metadata is not None and not _is_text_by_name(metadata):
+    if metadata is not None and not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
         raise ValueError(f"{_METADATA} in the header of {what} must be an object of strings, found {short(metadata)}.")
     tensors = [_stored(name, entry, begin, size, what) for name, entry in found.items()]
     tensors.sort(key=lambda tensor: (tensor.start, tensor.stop))
@@ -96,15 +82,7 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Head
 
 
 def header_of(path: Path, what: str) -> Header:
-    """Read and check the header of a file that is here.
-
-    Args:
-        path: Where it is.
-        what: What it is called, for the errors.
-
-    Raises:
-        ValueError: As `read_header`.
-    """
+    """Read the header of a local file."""
     with path.open("rb") as file:
 
         def read(start: int, stop: int) -> bytes:
@@ -115,12 +93,7 @@ def header_of(path: Path, what: str) -> Header:
 
 
 def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -> bytes:
-    """The beginning of a file in which these tensors follow one another: the header's length and the header.
-
-    Args:
-        tensors: Tensors of any files, in the order that they are to have.
-        metadata: Notes to write into the header.
-    """
+    """The first bytes of a file in which these tensors follow one another."""
     header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
     reached = 0
     for tensor in tensors:
@@ -130,6 +103,20 @@ def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -
     text = json.dumps(header, separators=(",", ":")).encode("utf-8")
     text += b" " * (-len(text) % 8)  # tensors that begin at a multiple of 8 can be mapped into memory
     return len(text).to_bytes(_PREFIX, "little") + text
+
+
+def parse_index(text: bytes, what: str, files: Container[str] | None = None, ending: str = ".safetensors") -> dict[str, str]:
+    """Read `model.safetensors.index.json`: the shard of each tensor, which must be one of `files` if these are known."""
+    shards = parse_object(text, what).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise ValueError(f"{what} must have a `weight_map` that names the shard of each tensor, found {short(shards)}.")
+    for tensor, shard in shards.items():
+        if not isinstance(shard, str) or not shard.endswith(ending):
+            raise ValueError(f"{what} puts {short(tensor)} into {short(shard)}, which is no {ending} file.")
+        require_inside(shard, what)
+        if files is not None and shard not in files:
+            raise ValueError(f"{what} names {short(shard)}, which is not beside it.")
+    return shards
 
 
 def _stored(name: str, entry: Any, begin: int, size: int, what: str) -> Stored:
@@ -146,17 +133,14 @@ def _stored(name: str, entry: Any, begin: int, size: int, what: str) -> Stored:
     start, stop = begin + offsets[0], begin + offsets[1]
     if stop > size:
         raise ValueError(f"{where} ends at byte {short(stop)} of a file of {size} bytes.")
-    bits = _bits(dtype, shape, 8 * size)
-    if bits is None or bits != 8 * (stop - start):
+    if _bits(dtype, shape, 8 * size) != 8 * (stop - start):
         raise ValueError(f"{where} is {dtype} of shape {short(shape)}, which does not take {stop - start} bytes.")
     return Stored(name, dtype, tuple(shape), start, stop)
 
 
 def _bits(dtype: str, shape: list[int], most: int) -> int | None:
     """How many bits the tensor takes; None for more than the file has, found without multiplying giants."""
-    if 0 in shape:
-        return 0
-    bits = BITS[dtype]
+    bits = 0 if 0 in shape else BITS[dtype]
     for length in shape:
         bits *= length
         if bits > most:
@@ -166,7 +150,3 @@ def _bits(dtype: str, shape: list[int], most: int) -> int | None:
 
 def _are_counts(value: Any) -> bool:
     return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
-
-
-def _is_text_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())

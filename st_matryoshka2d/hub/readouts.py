@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -12,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
-from st_matryoshka2d.pieces.checkpoint import WEIGHTS, Checkpoint
+from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.readout import Readout
 from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
 
@@ -20,16 +21,7 @@ __all__ = ["add_readouts", "replace_module"]
 
 
 def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Iterable[int]) -> None:
-    """Put the readouts of an aligned checkpoint into what plain sentence-transformers loaded of it.
-
-    Args:
-        model: The pipeline; its `Dense` of the whole model becomes a `Readout`.
-        checkpoint: Where it is from.
-        depths: Readouts wanted.
-
-    Raises:
-        ValueError: A file is missing, broken, or of another model.
-    """
+    """Give a pipeline that sentence-transformers loaded the readouts of these depths: its `Dense` becomes a `Readout`."""
     for folder, dense in _places(model, checkpoint).items():
         weights = load_file(_fetched(checkpoint, folder, WEIGHTS))
         files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in depths]
@@ -41,7 +33,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
     """Folders of readouts, and what plain sentence-transformers made of them: the last `Dense` of every way of a text."""
     first = next(model.children())
     if isinstance(first, Router):
-        config = checkpoint.download(Router.config_file_name)
+        config = checkpoint.fetch(checkpoint.within_transformer(Router.config_file_name))
         folders = json.loads(config.read_text(encoding="utf-8"))["structure"]
         ways = [
             zip(map(checkpoint.within_transformer, folders[name]), way.children(), strict=True)
@@ -53,37 +45,25 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
     if not all(dense):
         raise ValueError(
             f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module, in whose "
-            "folder the readouts would be. Save the aligned model anew; or, for its Transformer alone, remove "
+            "folder the readouts would be. Save the aligned model again; or, for its Transformer alone, remove "
             "matryoshka_readouts."
         )
     return dict(each[-1] for each in dense)
 
 
 def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
-    try:
-        path = checkpoint.fetch(f"{folder}/{file}")
-    except (EntryNotFoundError, LocalEntryNotFoundError) as error:
-        raise ValueError(_missing(checkpoint, folder, file)) from error
-    if not path.is_file():
-        raise ValueError(_missing(checkpoint, folder, file))
-    return path
-
-
-def _missing(checkpoint: Checkpoint, folder: str, file: str) -> str:
-    return (
+    """Where a file is; refuse a checkpoint that lacks it, on the Hub or in a folder."""
+    with suppress(EntryNotFoundError, LocalEntryNotFoundError):
+        if (path := checkpoint.fetch(f"{folder}/{file}")).is_file():
+            return path
+    raise ValueError(
         f"{checkpoint.name} is aligned, but {folder}/{file} is missing: without it, embeddings of that depth are not in the "
-        "space of the whole model. Fetch or save the aligned model anew."
+        "space of the whole model. Download or save the aligned model again."
     )
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put a module into the place of another, wherever in the pipeline that is.
-
-    Args:
-        model: The pipeline, which is changed.
-        old: What it has.
-        new: What it gets.
-    """
+    """Put a module into the place of another, wherever in the pipeline that is."""
     for container in model.modules():
         for name, module in container._modules.items():
             if module is old:

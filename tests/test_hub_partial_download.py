@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
-from st_matryoshka2d.pieces.whole_folder import made_once
+from st_matryoshka2d.hub.partial_download import made_once
 from tests import families
 from tests.disk_support import full_disk
-from tests.loader_support import ROOT, Loader
+from tests.loader_support import Loader
 from tests.pieces_support import Hub, in_old_layout, pieces_in
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
@@ -141,6 +140,19 @@ def test_no_more_than_the_needed_bytes_come_and_they_come_once(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_config_of_a_piece_is_that_of_the_repository_but_for_the_depth(hub: Hub, loader: Loader) -> None:
+    folder = hub.root / "org" / "noted"
+    family("distilbert")(folder)
+    config = json.loads((folder / "config.json").read_text()) | {"transformers_version": "4.30.0", "note": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    hub.reset()
+    assert loader.load("org/noted", num_layers=2)["layers"] == 2
+    [piece] = loader.home.glob("hub/models--org--noted/st_matryoshka2d/*/2-layers/config.json")
+    found = json.loads(piece.read_text())
+    assert found["n_layers"] == 2
+    assert {name: value for name, value in found.items() if config.get(name) != value} == {"n_layers": 2}
+
+
 def test_another_commit_is_another_piece(hub: Hub, loader: Loader) -> None:
     folder = hub.root / "org" / "moving"
     family("bert")(folder)
@@ -247,28 +259,30 @@ def test_names_that_do_not_show_the_blocks_mean_the_whole_file(
     assert pieces_in(tmp_path) == []
 
 
-def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
-    """It dies with half the folder written; the next one starts anew."""
-    script = (
-        "import os, sys; from pathlib import Path; from st_matryoshka2d.pieces.whole_folder import made_once\n"
-        "with made_once(Path(sys.argv[1])) as folder:\n"
-        "    if folder is None: sys.exit(7)\n"
-        "    (folder / sys.argv[2]).write_text('half')\n"
-        "    if sys.argv[2] == 'killed': os.kill(os.getpid(), 9)\n"
-        "    if sys.argv[2] == 'failed': raise ValueError\n"
-    )
+def test_an_unfinished_piece_never_looks_whole(tmp_path: Path) -> None:
+    """What a killed or failed process had written is gone when the next one starts; what is whole is made once."""
+    piece = tmp_path / "piece"
 
-    def run(word: str) -> int:
-        command = [sys.executable, "-c", script, str(tmp_path / "piece"), word]
-        return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL, check=False).returncode
+    def fail() -> None:
+        with made_once(piece) as folder:
+            assert folder is not None
+            folders.append(folder)
+            (folder / "half").touch()
+            assert not piece.exists()
+            raise ValueError
 
-    assert run("killed") != 0
-    assert not (tmp_path / "piece").exists()
-    assert run("failed") == 1
+    folders: list[Path] = []
+    with pytest.raises(ValueError, match=r"^$"):
+        fail()
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
-    assert run("whole") == 0
-    assert [path.name for path in (tmp_path / "piece").iterdir()] == ["whole"]
-    assert run("again") == 7
+    folders[0].mkdir()  # as a killed process leaves it
+    (folders[0] / "half").touch()
+    with made_once(piece) as folder:
+        assert folder is not None
+        (folder / "whole").touch()
+    assert [path.name for path in piece.iterdir()] == ["whole"]
+    with made_once(piece) as folder:
+        assert folder is None
 
 
 def test_a_full_disk_is_told_with_its_path_and_leaves_nothing(tmp_path: Path) -> None:

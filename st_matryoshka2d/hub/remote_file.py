@@ -1,4 +1,7 @@
-"""A file on the Hub of which only parts are fetched, through the Hub client's own session."""
+"""A file on the Hub of which only some bytes are fetched.
+
+`HfFileSystem` reads ranges too, but does not check that the server sent the range, nor tell when it sends the whole file.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported on
     httpx,
 )
 
+from st_matryoshka2d.hub.checkpoint import Checkpoint
+
 __all__ = ["RangesRefusedError", "RemoteFile", "remote_file"]
 
 _REFUSED = (200, 405, 416, 501)  # the whole file, no such method, no such range, not implemented
@@ -27,14 +32,7 @@ class RangesRefusedError(Exception):
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of known length at a URL.
-
-    Attributes:
-        path: Its path in the repository.
-        url: Where it is.
-        headers: What each request for it carries: token, user agent.
-        size: Its length in bytes.
-    """
+    """A file: its path in the repository, its URL, the headers of each request (token, user agent), its size in bytes."""
 
     path: str
     url: str
@@ -48,18 +46,7 @@ class RemoteFile:
         return b"".join(parts)
 
     def copy(self, start: int, stop: int, write: Callable[[bytes], Any]) -> None:
-        """Hand the bytes from `start` up to `stop` on as they come; a connection that breaks is taken up again.
-
-        Args:
-            start: Position of the first byte.
-            stop: Position after the last byte.
-            write: Takes each part, in order.
-
-        Raises:
-            RangesRefusedError: The server gives the whole file or nothing.
-            ValueError: It gives something else than was asked for.
-            HfHubHTTPError: It answers with an error, for instance because a token is missing.
-        """
+        """Write the bytes from `start` up to `stop` as they come; a broken connection is resumed where it broke."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 for part in self._parts(start, stop):
@@ -76,6 +63,7 @@ class RemoteFile:
                 return
 
     def _parts(self, start: int, stop: int) -> Iterator[bytes]:
+        """What the server answers to one request, if it is exactly what was asked for."""
         if start == stop:
             return
         # compressed bytes would be counted differently
@@ -88,16 +76,13 @@ class RemoteFile:
             retry_on_exceptions=(),
             retry_on_status_codes=429,
         ) as response:
-            if response.status_code in _REFUSED:
-                raise RangesRefusedError(f"The server does not give parts of {self.path} (status {response.status_code}).")
+            status = response.status_code
+            if status in _REFUSED:
+                raise RangesRefusedError(f"The server does not give parts of {self.path} (status {status}).")
             hf_raise_for_status(response)
             expected = (206, f"bytes {start}-{stop - 1}/{self.size}", "identity")
-            answer = (
-                response.status_code,
-                response.headers.get("Content-Range"),
-                response.headers.get("Content-Encoding", "identity"),
-            )
-            if answer != expected:
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if (answer := (status, response.headers.get("Content-Range"), encoding)) != expected:
                 raise ValueError(f"{self.path}: the server was asked for {expected} and answered {answer}.")
             for part in response.iter_bytes():
                 start += len(part)
@@ -108,20 +93,10 @@ class RemoteFile:
             raise ValueError(f"{self.path}: the server stopped {stop - start} bytes before byte {stop}.")
 
 
-def remote_file(repo: str, path: str, commit: str, token: bool | str | None) -> RemoteFile:
-    """Find a file on the Hub.
-
-    Args:
-        repo: Id of the repository.
-        path: Path of the file in it.
-        commit: The commit.
-        token: As everywhere in `huggingface_hub`.
-
-    Raises:
-        ValueError: The server does not say how long the file is.
-        HfHubHTTPError: There is no such file, or it may not be read.
-    """
-    url = hf_hub_url(repo, path, revision=commit)
+def remote_file(checkpoint: Checkpoint, file: str) -> RemoteFile:
+    """Find a file of the Transformer on the Hub, with one request."""
+    path, token = checkpoint.within_transformer(file), checkpoint.token
+    url = hf_hub_url(checkpoint.name, path, revision=checkpoint.commit)
     size = get_hf_file_metadata(url, token=token).size
     if size is None:
         raise ValueError(f"{path}: the server does not say how long the file is.")

@@ -13,12 +13,10 @@ import pytest
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from st_matryoshka2d.pieces.blocks import names_above
-from st_matryoshka2d.pieces.header import read_header
-from st_matryoshka2d.pieces.plan import NamesUnknownError, Plan, plan_of
-from st_matryoshka2d.pieces.remote import RemoteFile
-from st_matryoshka2d.pieces.shards import parse_index
-from tests.test_pieces_header import BROKEN, apart, joined
+from st_matryoshka2d.hub.header import parse_index, read_header
+from st_matryoshka2d.hub.partial_download import NamesUnknownError, Plan, names_above, plan_of
+from st_matryoshka2d.hub.remote_file import RemoteFile
+from tests.test_hub_header import BROKEN, apart, joined
 
 INDEX = "model.safetensors.index.json"
 DEPTH, KEPT = 4, 2
@@ -27,7 +25,7 @@ Change = Callable[[random.Random, Files, dict[str, str]], Any]
 
 
 def plan(files: Files) -> Plan:
-    """What `plan_piece` does with a repository of these files."""
+    """What `fetch_piece` does with a repository of these files."""
 
     def opened(name: str) -> tuple[RemoteFile, Any]:
         content = files[name]

@@ -13,8 +13,7 @@ import pytest
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from st_matryoshka2d.pieces.header import Header, Stored, read_header, written_header
-from st_matryoshka2d.pieces.shards import parse_index
+from st_matryoshka2d.hub.header import Header, Stored, parse_index, read_header, written_header
 
 Broken = Callable[[random.Random, dict[str, Any], bytes], bytes]
 DTYPES = ["float64", "float32", "float16", "int64", "int32", "uint8", "bool"]

@@ -19,8 +19,8 @@ from st_matryoshka2d import truncate
 from tests import families
 from tests.loader_support import Loader
 from tests.pieces_support import MISBEHAVING, Handler, Hub, broken_off, pieces_in
-from tests.test_pieces_header import BROKEN, broken_files
-from tests.test_pieces_shards import SHARDED, broken_checkpoints
+from tests.test_hub_header import BROKEN, broken_files
+from tests.test_hub_shards import SHARDED, broken_checkpoints
 
 commits = (f"{number:040x}" for number in count(1))
 

@@ -1,0 +1,226 @@
+"""A checkpoint of a sentence-transformers pipeline, on the Hub or in a folder: which one a name means, and its files."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from posixpath import join
+from typing import Any
+
+from huggingface_hub import HfApi, constants, hf_hub_download, resolve_revision
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
+
+from st_matryoshka2d.hub.header import parse_index
+from st_matryoshka2d.hub.safety import require_inside
+
+__all__ = ["INDEX", "PLAIN_TRANSFORMERS", "SUFFIXES", "WEIGHTS", "Checkpoint", "opened", "piece_folder", "within_reach"]
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+# Of weights in any format.
+SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5"} | {".msgpack", ".ot", ".onnx", ".gguf", ".pkl", ".npz"}
+
+# How `modules.json` calls sentence-transformers' own Transformer, today and before version 6.
+PLAIN_TRANSFORMERS = (
+    "sentence_transformers.base.modules.transformer.Transformer",
+    "sentence_transformers.models.Transformer",
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder (`commit` is None), or a repository at a commit; the other fields are as in `huggingface_hub`."""
+
+    name: str
+    commit: str | None = None
+    token: bool | str | None = None
+    cache_folder: str | None = None
+    local_files_only: bool = False
+
+    @cached_property
+    def modules(self) -> list[tuple[str, str]]:
+        """Type and folder of each module; a plain Hugging Face checkpoint is a Transformer in the root."""
+        path = load_file_path(
+            self.name,
+            "modules.json",
+            token=self.token,
+            cache_folder=self.cache_folder,
+            revision=self.commit,
+            local_files_only=self.local_files_only,
+        )
+        if path is None:
+            return [(PLAIN_TRANSFORMERS[0], "")]
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        try:
+            found = [(str(module["type"]), str(module["path"])) for module in json.loads(text)]
+        except (TypeError, KeyError, ValueError, RecursionError):
+            found = []
+        if not found:
+            raise ValueError(
+                f"modules.json of {self.name} must be a list of modules with a type and a path, found {text[:200]!r}."
+            )
+        return [(kind, path and require_inside(path, "modules.json")) for kind, path in found]
+
+    @property
+    def transformer(self) -> str:
+        """Folder of the first module, the Transformer; empty for the root."""
+        return self.modules[0][1]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the first module is sentence-transformers' own Transformer, and no Router or other module."""
+        return self.modules[0][0] in PLAIN_TRANSFORMERS
+
+    @property
+    def cache(self) -> Path:
+        """Folder that the Hub client keeps for this repository."""
+        root = Path(constants.HF_HUB_CACHE if self.cache_folder is None else self.cache_folder)
+        return root.expanduser() / repo_folder_name(repo_id=self.name, repo_type="model")
+
+    @property
+    def root(self) -> Path:
+        """The folder with those of its files that are here."""
+        return Path(self.name) if self.commit is None else self.cache / "snapshots" / self.commit
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """Paths of all files; of a repository those in the cache, if the weights are there or the Hub may not be asked."""
+        if self.commit is not None and not self.is_offline and not self.is_cached:
+            return self.files_on_hub
+        folders = [path for _, path in self.modules if path]
+        if not self.is_plain:
+            folders += [path.name for path in self.root.glob("*") if path.is_dir()]  # a Router keeps its modules there
+        found = [*self.root.glob("*"), *(path for folder in folders for path in (self.root / folder).rglob("*"))]
+        return tuple(sorted({path.relative_to(self.root).as_posix() for path in found if path.is_file()}))
+
+    @cached_property
+    def files_on_hub(self) -> tuple[str, ...]:
+        """Paths of all files of a repository, with one request, which is not repeated where the Hub is not in reach."""
+        found = HfApi(token=self.token).model_info(self.name, revision=self.commit).siblings or []
+        return tuple(file.rfilename for file in found)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the repository cannot be asked for what is not here."""
+        return self.commit is not None and (self.local_files_only or constants.is_offline_mode())
+
+    @cached_property
+    def is_cached(self) -> bool:
+        """Whether the weights of the whole Transformer are in the Hub client's cache."""
+        if self.commit is None:
+            return False
+        folder = self.root / self.transformer
+        if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+            return (folder / WEIGHTS).is_file()
+        shards = parse_index((folder / INDEX).read_bytes(), INDEX)
+        return all((folder / shard).is_file() for shard in set(shards.values()))
+
+    @property
+    def has_plain_weights(self) -> bool:
+        """Whether its weights are safetensors under the usual name, and not those of an adapter to another model."""
+        here = {self.within_transformer(file) for file in (WEIGHTS, INDEX)} & set(self.files)
+        return bool(here) and self.within_transformer("adapter_config.json") not in self.files
+
+    def within_transformer(self, file: str) -> str:
+        """Path of a file of the Transformer."""
+        return join(self.transformer, file)
+
+    def files_below(self, folder: str) -> set[str]:
+        """Paths of the files in a folder and its folders, relative to it."""
+        paths = map(PurePosixPath, self.files)
+        return {path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)}
+
+    def fetch(self, path: str) -> Path:
+        """Where a file is; it is fetched into the Hub client's cache, if it is not there yet."""
+        if self.commit is None:
+            return self.root / path
+        return Path(
+            hf_hub_download(
+                self.name,
+                path,
+                revision=self.commit,
+                cache_dir=self.cache_folder,
+                token=self.token,
+                local_files_only=self.is_offline,
+            )
+        )
+
+
+def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
+    """Find a checkpoint by `SentenceTransformer`'s arguments, and put the commit that all files come from into them."""
+    name = os.fspath(name_or_path)
+    is_here = Path(name).exists()
+    if not is_here and (name.startswith((".", "~")) or Path(name).is_absolute()):
+        raise FileNotFoundError(f"There is no folder {name}.")
+    if not is_here and "/" not in name and name not in ORIGINAL_TRANSFORMER_MODELS:
+        name = f"sentence-transformers/{name}"
+    # sentence-transformers keeps its files in that folder too
+    cache_folder = kwargs.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    checkpoint = Checkpoint(
+        name,
+        token=kwargs.get("token"),
+        cache_folder=os.fspath(cache_folder) if cache_folder else None,
+        local_files_only=bool(kwargs.get("local_files_only")),
+    )
+    if is_here:
+        return checkpoint, kwargs
+    revision = resolve_revision(
+        name,
+        revision=kwargs.get("revision"),
+        cache_dir=checkpoint.cache_folder,
+        token=checkpoint.token,
+        local_files_only=checkpoint.local_files_only,
+    )
+    return replace(checkpoint, commit=revision.resolved), {**kwargs, "revision": revision}
+
+
+def within_reach(
+    checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None
+) -> tuple[Checkpoint, dict[str, Any]]:
+    """Ask the Hub once whether it is in reach, before requests that are repeated for long; else use the cache alone."""
+    if checkpoint.commit is None:
+        return checkpoint, kwargs
+    if checkpoint.is_offline:
+        is_partly_here = not checkpoint.is_cached and checkpoint.within_transformer(INDEX) in checkpoint.files
+        beside = (path for path in checkpoint.files_below(checkpoint.transformer) if "/" not in path)
+        has_weights = any(PurePosixPath(path).suffix in SUFFIXES for path in beside)
+        if checkpoint.is_plain and (is_partly_here or not has_weights):
+            raise LocalEntryNotFoundError(_not_here(checkpoint, num_layers, " while offline"))
+        return checkpoint, kwargs
+    try:
+        checkpoint.files_on_hub  # noqa: B018  # cached for later
+    except (httpx.TransportError, HfHubHTTPError) as error:
+        if isinstance(error, HfHubHTTPError) and error.response.status_code < 500:
+            raise
+        if not checkpoint.is_cached:
+            raise LocalEntryNotFoundError(_not_here(checkpoint, num_layers, f" ({error})")) from error
+        return replace(checkpoint, local_files_only=True), {**kwargs, "local_files_only": True}
+    return checkpoint, kwargs
+
+
+def piece_folder(checkpoint: Checkpoint, num_layers: int) -> Path:
+    """Where the piece of so many layers is kept: in the Hub client's cache, with the rest of the repository."""
+    return checkpoint.cache / "st_matryoshka2d" / str(checkpoint.commit) / f"{num_layers}-layers"
+
+
+def _not_here(checkpoint: Checkpoint, num_layers: int | None, why: str) -> str:
+    folders = piece_folder(checkpoint, 1).parent.glob("[1-9]*-layers")
+    depths = sorted(int(folder.name.removesuffix("-layers")) for folder in folders)
+    asked = "all layers" if num_layers is None else _layers(num_layers)
+    pieces = " and ".join(f"a piece of {_layers(depth)}" for depth in depths)
+    return (
+        f"The weights of {checkpoint.name} for {asked} must come from the Hub, which is not in reach{why}. "
+        f"In the cache there is {pieces or 'nothing of them'}, at commit {str(checkpoint.commit)[:7]}. "
+        f"Load {asked} once with the network, without HF_HUB_OFFLINE and local_files_only"
+        + (", or ask for what is in the cache." if pieces else ".")
+    )
+
+
+def _layers(number: int) -> str:
+    return f"{number} layer{'s' if number > 1 else ''}"

@@ -1,0 +1,213 @@
+"""From a repository on the Hub, a folder with a checkpoint of its first n blocks: no bytes of the others are fetched."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.utils import WeakFileLock, tqdm  # type: ignore[attr-defined]  # exported on first use, not seen by mypy
+from transformers import AutoConfig, PreTrainedConfig
+
+from st_matryoshka2d.backbone import cut_config
+from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, piece_folder
+from st_matryoshka2d.hub.header import BITS, Header, Stored, header_of, parse_index, read_header, written_header
+from st_matryoshka2d.hub.remote_file import RemoteFile, remote_file
+from st_matryoshka2d.hub.safety import LONGEST, pickled_shapes, short
+from st_matryoshka2d.hub.shapes import blank_model, block_lists, check_depth, check_shapes
+from st_matryoshka2d.hub.weights import small_files
+
+__all__ = ["NamesUnknownError", "Plan", "fetch_piece", "made_once", "names_above", "plan_of"]
+
+# Picks the names of the tensors to leave out; raises NamesUnknownError if it cannot.
+Above = Callable[[Iterable[str]], set[str]]
+
+
+class NamesUnknownError(Exception):
+    """The checkpoint names its tensors so that those of the upper blocks cannot be told from the others."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a piece is made of: tensors and the files that they are in, in the piece's order; metadata of the first file."""
+
+    kept: tuple[tuple[RemoteFile, Stored], ...]
+    metadata: dict[str, str] | None
+
+    @property
+    def tensors(self) -> list[Stored]:
+        """The tensors alone."""
+        return [tensor for _, tensor in self.kept]
+
+    def ranges(self) -> Iterator[tuple[RemoteFile, int, int]]:
+        """File, begin and end of what one request can bring: neighbours come together."""
+        (file, first), *rest = self.kept
+        start, stop = first.start, first.stop
+        for other, tensor in rest:
+            if other is not file or tensor.start != stop:
+                yield file, start, stop
+                file, start = other, tensor.start
+            stop = tensor.stop
+        yield file, start, stop
+
+
+def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False) -> Path | None:
+    """Fetch the first blocks, and all that is no block, into a folder that loads by itself; None if no block can be left."""
+    config_path = checkpoint.fetch(checkpoint.within_transformer("config.json"))
+    config = AutoConfig.from_pretrained(config_path.parent)
+    lists: list[str] = []
+
+    def above(names: Iterable[str]) -> set[str]:
+        known = list(names)
+        check_depth(config, len(known), checkpoint.name)
+        lists.extend(block_lists(blank_model(config)))
+        return names_above(known, lists, config.num_hidden_layers, num_layers) if lists else set()
+
+    plan = plan_of(_shards_of(checkpoint), above, lambda file: _opened(checkpoint, file))
+    if not lists:
+        return None
+    check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut_config(config, num_layers), checkpoint.name)
+    folder = piece_folder(checkpoint, num_layers)
+    with made_once(folder) as unfinished:
+        if unfinished is not None:
+            _copy_small_files(checkpoint, allow_bin, unfinished)
+            home = unfinished / checkpoint.transformer
+            (home / "config.json").write_text(_config_of_piece(config_path, config, num_layers), encoding="utf-8")
+            _fetch_tensors(plan, home / WEIGHTS)
+    return folder
+
+
+def plan_of(shards: Mapping[str, str], above: Above, open_file: Callable[[str], tuple[RemoteFile, Header]]) -> Plan:
+    """Choose among the tensors of the files that `shards` names, or of one; no more headers are read than needed."""
+    headers: list[tuple[RemoteFile, Header]] = []
+    if shards:
+        left_out = above(shards)
+        names: dict[str, set[str]] = {}
+        for name, shard in shards.items():
+            names.setdefault(shard, set()).add(name)
+        for shard in sorted(shard for shard, of_shard in names.items() if of_shard - left_out):
+            headers.append(open_file(shard))
+            if absent := names[shard] - {tensor.name for tensor in headers[-1][1].tensors}:
+                raise ValueError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
+    else:
+        headers.append(open_file(WEIGHTS))
+        left_out = above(tensor.name for tensor in headers[0][1].tensors)
+    kept = [(file, tensor) for file, header in headers for tensor in header.tensors if tensor.name not in left_out]
+    homes: dict[str, str] = {}
+    for file, tensor in kept:
+        if homes.setdefault(tensor.name, file.path) != file.path:
+            both = f"{short(homes[tensor.name])} and {short(file.path)}"
+            raise ValueError(f"{short(tensor.name)} is in more than one file: {both}.")
+    # Wide numbers first, as the library writes them: each tensor begins at a multiple of what one of its numbers takes.
+    kept.sort(key=lambda pair: -BITS[pair[1].dtype])
+    return Plan(tuple(kept), headers[0][1].metadata)
+
+
+def names_above(names: Iterable[str], lists: Collection[str], depth: int, num_layers: int) -> set[str]:
+    """Names of the tensors in the blocks after the first `num_layers`; before the path may be `bert.` or `model.`."""
+    pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
+    found: dict[str, dict[int, set[str]]] = {}
+    for name in names:
+        if match := pattern.match(name):
+            found.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(name)
+    whole = [blocks for blocks in found.values() if set(blocks) == set(range(depth))]
+    if len(whole) != 1:
+        raise NamesUnknownError("The names of its tensors do not show which belong to which layer.")
+    return {name for index, names_of_block in whole[0].items() if index >= num_layers for name in names_of_block}
+
+
+@contextmanager
+def made_once(folder: Path) -> Iterator[Path | None]:
+    """Make a folder while others wait: what is written to the folder that this yields is there whole, or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with WeakFileLock(folder.with_name(f".{folder.name}.lock")):
+        if folder.is_dir():
+            yield None
+            return
+        unfinished = folder.with_name(f".{folder.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)  # a process was killed in here
+        unfinished.mkdir()
+        try:
+            yield unfinished
+            for path in [*unfinished.rglob("*"), unfinished]:
+                _to_disk(path)
+            unfinished.rename(folder)
+            _to_disk(folder.parent)
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise  # of the network, or with a path already
+            words = (
+                f"{error.strerror}. Make room there, or choose another place with cache_folder=... The piece was not kept"
+            )
+            raise OSError(error.errno, words, str(folder)) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _shards_of(checkpoint: Checkpoint) -> dict[str, str]:
+    """The file of each of the Transformer's tensors; empty where one file has them all."""
+    if checkpoint.within_transformer(WEIGHTS) in checkpoint.files:
+        return {}
+    if (size := remote_file(checkpoint, INDEX).size) > LONGEST:
+        raise ValueError(f"{INDEX} of {checkpoint.name} has {size} bytes; no more than {LONGEST} are read.")
+    index = checkpoint.fetch(checkpoint.within_transformer(INDEX)).read_bytes()
+    return parse_index(index, INDEX, checkpoint.files_below(checkpoint.transformer))
+
+
+def _opened(checkpoint: Checkpoint, file: str) -> tuple[RemoteFile, Header]:
+    remote = remote_file(checkpoint, file)
+    return remote, read_header(remote.read, remote.size, remote.path)
+
+
+def _fetch_tensors(plan: Plan, path: Path) -> None:
+    total = sum(tensor.stop - tensor.start for tensor in plan.tensors)
+    bar = tqdm(total=total, unit="B", unit_scale=True, desc=path.name)  # type: ignore[no-untyped-call]
+    with path.open("wb") as out, bar:
+        out.write(written_header(plan.tensors, plan.metadata))
+        for file, start, stop in plan.ranges():
+            file.copy(start, stop, lambda part: bar.update(out.write(part)))
+
+
+def _config_of_piece(path: Path, config: PreTrainedConfig, num_layers: int) -> str:
+    """The repository's own config.json with another depth: its `transformers_version` changes how a tokenizer is read."""
+    cut = cut_config(config, num_layers)
+    changed = {name: value for name, value in vars(cut).items() if vars(config).get(name) != value}
+    other_names = {name: own for name, own in config.attribute_map.items() if own in changed}
+    written = json.loads(path.read_text(encoding="utf-8"))
+    changed |= {name: changed[own] for name, own in other_names.items() if name in written}
+    return json.dumps(written | changed, indent=2)
+
+
+def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> None:
+    names = small_files(checkpoint, allow_bin)
+    snapshot = snapshot_download(
+        checkpoint.name,
+        revision=checkpoint.commit,
+        cache_dir=checkpoint.cache_folder,
+        token=checkpoint.token,
+        allow_patterns=[glob.escape(name) for name in names],
+    )
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(snapshot) / name, target / name)
+        if name.endswith(".safetensors"):
+            header_of(target / name, name)
+        elif name.endswith(".bin"):
+            pickled_shapes(target / name)
+
+
+def _to_disk(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():
+        return  # where a folder cannot be opened, its entries are on disk with its files
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

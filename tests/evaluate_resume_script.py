@@ -26,9 +26,8 @@ from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.evaluation.encoding import encoder
-from st_matryoshka2d.evaluation.encoding.memo import Memo
-from st_matryoshka2d.evaluation.search import search
+from st_matryoshka2d.evaluation import embeddings, search
+from st_matryoshka2d.evaluation.embeddings import Memo
 from tests import families
 from tests.cache_support import files, read_whole, unfinished
 from tests.launch_support import little_garbage
@@ -63,7 +62,7 @@ def main(root: Path) -> None:
     """Write `<kind>.json`, and for each kind the grid of a run without a cache, of a whole one and of a killed one."""
     torch.set_num_threads(1)
     little_garbage()
-    encoder._CHUNK = CHUNK  # so that a small task is embedded in several chunks
+    embeddings._CHUNK = CHUNK  # so that a small task is embedded in several chunks
     search._BETWEEN_SAVES = 0.0
     seed = int.from_bytes(os.urandom(4))
     generator = random.Random(seed)

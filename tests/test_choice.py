@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.evaluation.choice.cost import costs
+from st_matryoshka2d.evaluation.pivots import costs
 from tests.choice_support import BITS, random_grid, random_times, timed, with_scores
 
 DEPTHS = (1, 2, 4)
@@ -30,7 +30,7 @@ def test_the_front_has_what_no_other_size_dominates(seed: int, cost: Any) -> Non
         grid, lambda frame: frame["score"].where(~((frame["dim"] == 20) & (frame["num_layers"] == 2)), np.nan)
     )
     names = ["milliseconds_per_text", "bytes"] if cost is None else [cost] if isinstance(cost, str) else list(cost)
-    rows = [row for row in costs(grid).to_dict("records") if not np.isnan(row["score"])]
+    rows = [row for row in costs(grid.frame, grid.latency).to_dict("records") if not np.isnan(row["score"])]
     expected = set()
     for row in rows:
         beaten = False
@@ -70,7 +70,7 @@ def cheapest(
 ) -> dict[Any, Any] | None:
     """The best of all sizes that meet the limits, one by one."""
     best, best_key = None, None
-    table = costs(grid)
+    table = costs(grid.frame, grid.latency)
     largest = table[(table["num_layers"] == 4) & (table["dim"] == 64) & (table["precision"] == "float32")]
     for row in table.to_dict("records"):
         if np.isnan(row["score"]) or (min_score is not None and row["score"] < min_score * float(largest["score"].iloc[0])):

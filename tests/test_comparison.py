@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.evaluation.significance.comparison import compare
-from st_matryoshka2d.evaluation.significance.tests import fisher_z_test, holm, steiger_test
+from st_matryoshka2d.evaluation.compare import compare
+from st_matryoshka2d.evaluation.significance import fisher_z_test, holm, steiger_test
 
 SIZES = [Size(2, 32), Size(2, 64), Size(4, 64)]
 PAIRS = [f"pair {index}" for index in range(300)]

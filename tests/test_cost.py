@@ -12,7 +12,7 @@ import pytest
 from sentence_transformers.util import quantize_embeddings
 
 from st_matryoshka2d import GridResult, benchmark_latency
-from st_matryoshka2d.evaluation.choice.cost import costs, vector_bytes
+from st_matryoshka2d.evaluation.pivots import costs, vector_bytes
 from tests.choice_support import BITS, random_grid, random_times
 
 
@@ -53,7 +53,7 @@ def test_costs_are_what_a_loop_finds(task: str | None) -> None:
             means.append(sum(scores) / len(scores))
         return sum(means) / len(means)
 
-    table = costs(grid, task)
+    table = costs(grid.frame, grid.latency, task)
     assert len(table) == 3 * 3 * 3
     for row in table.itertuples():
         expected = score(row.num_layers, row.dim, row.precision)
@@ -69,29 +69,29 @@ def test_costs_are_what_a_loop_finds(task: str | None) -> None:
 
 def test_what_is_not_known_is_empty() -> None:
     grid = random_grid(0)
-    table = costs(grid)
+    table = costs(grid.frame, grid.latency)
     assert table[["milliseconds_per_text", "parameters"]].isna().all(axis=None)
     assert table["relative"].notna().all()
-    own = costs(grid.with_latency(random_times(0).drop(columns="parameters")))
+    own = costs(grid.frame, random_times(0).drop(columns="parameters"))
     assert own["parameters"].isna().all()
     assert own["milliseconds_per_text"].notna().all()
     ladder = GridResult(grid.to_frame().query("num_layers < 4 or dim < 64"))
-    assert costs(ladder)["relative"].isna().all()
+    assert costs(ladder.frame)["relative"].isna().all()
 
 
 def test_a_size_that_lacks_a_task_at_one_precision_has_no_score_there() -> None:
     frame = random_grid(0, precisions=("float32", "int8")).to_frame()
     grid = GridResult(frame[~((frame["task"] == "B") & (frame["precision"] == "int8") & (frame["dim"] == 8))])
-    table = costs(grid)
+    table = costs(grid.frame, grid.latency)
     assert (table["score"].isna() == ((table["precision"] == "int8") & (table["dim"] == 8))).all()
-    assert costs(grid, "A")["score"].notna().all()
+    assert costs(grid.frame, grid.latency, "A")["score"].notna().all()
 
 
 def test_of_several_truncations_the_plain_one_is_meant() -> None:
     frame = random_grid(0).to_frame()
     both = pd.concat([frame.assign(truncation="first"), frame.assign(truncation="random", score=0.99)])
-    pd.testing.assert_frame_equal(costs(GridResult(both)), costs(GridResult(frame)))
-    alone = costs(GridResult(both).at(truncation="random"))
+    pd.testing.assert_frame_equal(costs(GridResult(both).frame), costs(GridResult(frame).frame))
+    alone = costs(GridResult(both).at(truncation="random").frame)
     assert set(alone["score"]) == {0.99}
 
 
@@ -124,7 +124,7 @@ def test_latency_is_kept_through_all_that_makes_another_grid(tmp_path: Path, end
 
 def test_what_the_stopwatch_returns_is_what_a_grid_takes(tiny: Any) -> None:
     times = benchmark_latency(tiny, batch_size=1, rounds=1, show_progress_bar=False)
-    table = costs(random_grid(0).with_latency(times)).groupby("num_layers").first()
+    table = costs(random_grid(0).frame, times).groupby("num_layers").first()
     for depth, column in product((1, 2, 4), ("milliseconds_per_text", "parameters")):
         assert table[column][depth] == times.set_index("num_layers")[column][depth]
 

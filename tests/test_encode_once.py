@@ -19,11 +19,10 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.evaluation.encoding.encoder import EncodeOnce
-from st_matryoshka2d.evaluation.encoding.memo import Memo
-from st_matryoshka2d.evaluation.encoding.view_encoder import ViewEncoder
-from st_matryoshka2d.evaluation.views.precision import quantise
-from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.evaluation.embeddings import Embeddings, Memo
+from st_matryoshka2d.evaluation.mteb_adapter import VariantModel
+from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.variants import Variant, quantise
 from tests.sts_support import AsymmetricSTS, LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
 
 pytestmark = [
@@ -91,11 +90,11 @@ def test_embeddings_of_a_task_are_freed_before_the_next(tiny: SentenceTransforme
             alive.append(sum(type(thing) is Memo for thing in gc.get_objects()))
             super().load_data(*args, **kwargs)
 
-    view = View(Size(1, 8))
-    shared = EncodeOnce(tiny, [view])
-    mteb.evaluate(ViewEncoder(shared, view), LocalSTS(), cache=None, co2_tracker=False, show_progress_bar=False)
+    variant = Variant(Size(1, 8))
+    searched = CorpusSearch(Embeddings(tiny, [1]), [variant])
+    mteb.evaluate(VariantModel(searched, variant), LocalSTS(), cache=None, co2_tracker=False, show_progress_bar=False)
     assert sum(type(thing) is Memo for thing in gc.get_objects()) == 1
-    shared.begin(None)
+    searched.begin(None)
     quiet(tiny, [LocalSTS(), Watching()], sizes=[Size(1, 8)])
     assert alive == [0]
 

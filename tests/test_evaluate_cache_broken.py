@@ -15,7 +15,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.evaluation.search import search
+from st_matryoshka2d.evaluation import search
 from tests.cache_support import assert_identical, files, read_whole
 from tests.disk_support import full_disk
 from tests.sts_support import LocalSTS, quiet

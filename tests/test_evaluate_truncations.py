@@ -16,8 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
-from st_matryoshka2d.evaluation.truncation.removed import truncation_dims
-from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.evaluation.truncation import truncation_dims
 from tests import families
 from tests.sts_support import LocalSTS, OtherSTS, cells, cells_of_mteb
 
@@ -112,7 +111,7 @@ def test_the_papers_dims_five_seeds_and_three_windows_by_default(
         axes = [{"truncation": view.truncation.name, **asdict(view.size)} for view in views]
         return GridResult(pd.DataFrame([cell | view for view in axes]))
 
-    monkeypatch.setattr("st_matryoshka2d.evaluation.truncation.evaluate_truncations.score_views", as_if_scored)
+    monkeypatch.setattr("st_matryoshka2d.evaluation.evaluate.score_variants", as_if_scored)
     result = evaluate_truncations(tiny, LocalSTS())
     assert result.grid.truncations == ["first", *(f"random-{n}" for n in range(5)), "window-8", "window-16", "window-24"]
     assert [size.dim for size in result.grid.at(truncation="first").sizes] == truncation_dims(32)[::-1]
@@ -154,6 +153,7 @@ def test_scores_of_several_tasks_are_their_mean(tiny: SentenceTransformer) -> No
         ({"windows": [4, 4]}, ValueError, "windows: 4 is given more than once"),
         ({"pca_texts": TEXTS[:8]}, ValueError, "need at least 33 different texts, got 8"),
         ({"tasks": []}, ValueError, "tasks is empty"),
+        ({"batch_size": 0}, ValueError, "batch_size must be 1 or more"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_before_any_work(

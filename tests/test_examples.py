@@ -16,8 +16,7 @@ import pytest
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import FunnelResult, GridResult
-from st_matryoshka2d.evaluation.truncation.result import TruncationResult
+from st_matryoshka2d import FunnelResult, GridResult, TruncationResult
 from tests.launch_support import finished
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -13,17 +13,16 @@ import pandas as pd
 import pytest
 import pytrec_eval
 import torch
+from mteb import ResultCache
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import FunnelResult, Size, evaluate_funnel, truncate
-from st_matryoshka2d.evaluation.funnel.judged import judged
-from st_matryoshka2d.evaluation.funnel.measures import Funnel, measured
-from st_matryoshka2d.evaluation.search import search
-from st_matryoshka2d.evaluation.search.candidates import Candidates, Rankings
-from st_matryoshka2d.evaluation.search.found import Found
-from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.evaluation import search
+from st_matryoshka2d.evaluation.funnel import funnel_scores
+from st_matryoshka2d.evaluation.rankings import Found
+from st_matryoshka2d.topk import Candidates, Rankings
 from tests.sts_support import LocalSTS, quiet, read_along
 from tests.task_types_labels import aggregate
 from tests.task_types_search import (
@@ -203,12 +202,11 @@ def test_ties_in_the_first_stage_are_not_broken_by_what_the_second_knows() -> No
         candidates = candidates.with_documents(rows, scores[:, :, start : start + 100], 10)
     names = [f"q{i}" for i in range(queries)]
     ids = {row: f"d{row}" for row in sorted(rankings.rows.unique().tolist())}
-    found = Found(names, [View(Size(1, 1)), View(Size(1, 2))], [rankings], [candidates], ids)
+    found = Found(names, [rankings], [candidates], ids)
     relevance = {name: {f"d{row}": 1} for name, row in zip(names, relevant.tolist(), strict=True)}
-    blocks = list(judged(found, relevance, 5, ignore_identical_ids=False))
-    tied, alone = measured(blocks, [Funnel(0, 1, 10), Funnel(1, 1, 10)], 5)
-    assert tied.recall_at_k1 < 0.05
-    assert (alone.recall_at_k1, alone.ndcg, alone.recall) == (1.0, 1.0, 1.0)
+    tied, alone = funnel_scores(found, relevance, [(0, 1, 10), (1, 1, 10)], 5, ignore_identical_ids=False)
+    assert tied["recall_at_k1"] < 0.05
+    assert alone == {"recall_at_k1": 1.0, "ndcg": 1.0, "recall": 1.0}
 
 
 @pytest.mark.parametrize("k", [1, 4, 10])
@@ -223,7 +221,6 @@ def test_ties_in_the_second_stage_are_broken_as_trec_eval_breaks_them(k: int) ->
     rows = torch.arange(documents, dtype=torch.int32).expand(queries, -1)
     found = Found(
         [f"q{i}" for i in range(queries)],
-        [View(Size(1, 1)), View(Size(1, 2))],
         [Rankings.none(2, queries).with_documents(rows, scores, documents)],
         [Candidates.none(2, queries).with_documents(rows, scores, documents)],
         {row: f"d{row}" for row in range(documents)},
@@ -232,15 +229,15 @@ def test_ties_in_the_second_stage_are_broken_as_trec_eval_breaks_them(k: int) ->
         name: {f"d{doc}": int(rng.integers(4)) for doc in rng.choice(documents, 9, replace=False)}
         for name in found.query_ids
     }
-    (ours,) = measured(judged(found, relevance, k, ignore_identical_ids=False), [Funnel(0, 1, k1)], k)
+    (ours,) = funnel_scores(found, relevance, [(0, 1, k1)], k, ignore_identical_ids=False)
     ranking = {
         name: {f"d{doc}": float(second[i, doc]) for doc in first[i].argsort()[-k1:]}
         for i, name in enumerate(found.query_ids)
     }
     by_query = pytrec_eval.RelevanceEvaluator(relevance, {f"ndcg_cut.{k}", f"recall.{k},{k1}"}).evaluate(ranking)
     expected = pd.DataFrame(by_query).T.mean()
-    assert (ours.ndcg, ours.recall) == pytest.approx((expected[f"ndcg_cut_{k}"], expected[f"recall_{k}"]))
-    assert ours.recall_at_k1 == pytest.approx(expected[f"recall_{k1}"])
+    assert (ours["ndcg"], ours["recall"]) == pytest.approx((expected[f"ndcg_cut_{k}"], expected[f"recall_{k}"]))
+    assert ours["recall_at_k1"] == pytest.approx(expected[f"recall_{k1}"])
 
 
 def test_a_shortlist_of_everything_is_a_search_with_the_second_size_alone(tiny: SentenceTransformer) -> None:
@@ -303,15 +300,15 @@ def test_texts_go_through_the_model_once_and_not_again_with_a_cache(tiny: Senten
     asked: dict[str, Any] = {"sizes": SIZES, "shortlists": [10, 20], "cache": tmp_path}
     first = funnel(tiny, LocalRetrieval(), **asked)
     assert {seen[text] for text in queries.union(documents)} == {1}
-    again = funnel(tiny, LocalRetrieval(), **asked)
+    again = funnel(tiny, LocalRetrieval(), **{**asked, "cache": ResultCache(tmp_path)})
     assert {seen[text] for text in queries.union(documents)} == {1}
     pd.testing.assert_frame_equal(again.to_frame(), first.to_frame(), check_exact=True)
     other = funnel(tiny, LocalRetrieval(), **{**asked, "shortlists": [12]})
     assert {seen[text] for text in queries.union(documents)} == {2}
     assert other.shortlists == [12]
-    (broken,) = (path for path in tmp_path.rglob("rows.json") if '"k1": 20' in path.read_text())
-    broken.write_text(broken.read_text()[:-9])
-    with pytest.raises(ValueError, match=r"rows\.json is broken; delete it"):
+    (broken,) = (path for path in tmp_path.rglob("funnels-*.parquet") if FunnelResult.load(path).shortlists == [10, 20])
+    broken.write_bytes(broken.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"funnels-.*\.parquet is broken; delete it"):
         funnel(tiny, LocalRetrieval(), **asked)
 
 
@@ -336,13 +333,13 @@ def test_a_killed_run_goes_on_behind_the_chunk_it_had_read(
         funnel(tiny, LocalRetrieval(), **asked, cache=tmp_path)
     hook.remove()
     assert done <= set(seen)
-    assert list(tmp_path.rglob("unfinished"))
+    assert list(tmp_path.rglob("texts-*"))
     seen.clear()
     resumed = funnel(tiny, LocalRetrieval(), **asked, cache=tmp_path)
     assert last <= set(seen)
     assert queries.isdisjoint(seen)
     assert set(documents[:60]) <= set(seen) if between_saves else done & set(seen) <= set(documents[60:])
-    assert not list(tmp_path.rglob("unfinished"))
+    assert not [*tmp_path.rglob("texts-*"), *tmp_path.rglob("search-*")]
     pd.testing.assert_frame_equal(resumed.to_frame(), whole.to_frame(), rtol=1e-9)
 
 

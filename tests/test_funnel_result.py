@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import FunnelResult
-from st_matryoshka2d.evaluation.funnel.stages import stage_costs
-from st_matryoshka2d.evaluation.views.views import View
+from st_matryoshka2d.evaluation.funnel import stage_costs
+from st_matryoshka2d.evaluation.variants import Variant
 from st_matryoshka2d.sizes import Size
 
 PLACES = [("A", "test", "one"), ("A", "test", "two"), ("A", "dev", "one"), ("B", "test", "one")]
-VIEWS = {name: View(Size.parse(name.split()[0]), *name.split()[1:]) for name in ("6L-64d binary", "6L-16d", "6L-64d")}
+VIEWS = {name: Variant(Size.parse(name.split()[0]), *name.split()[1:]) for name in ("6L-64d binary", "6L-16d", "6L-64d")}
 PAIRS = [("6L-64d binary", "6L-64d"), ("6L-16d", "6L-64d"), ("6L-64d binary", "6L-384d"), ("6L-16d", "6L-384d")]
-VIEWS["6L-384d"] = View(Size(6, 384))
+VIEWS["6L-384d"] = Variant(Size(6, 384))
 
 
 def random_result(**overwrites: Any) -> FunnelResult:
@@ -103,15 +103,21 @@ def test_the_figure(tmp_path: Path) -> None:
     assert result.plot(title="mine", value="recall_at_k1").axes[0].get_title() == "mine"
 
 
-def test_files(tmp_path: Path) -> None:
-    result, path = random_result(), tmp_path / "new" / "result.parquet"
+@pytest.mark.parametrize("ending", ["parquet", "json"])
+def test_what_is_loaded_is_what_was_saved(tmp_path: Path, ending: str) -> None:
+    result, path = random_result(), tmp_path / "new" / f"result.{ending}"
     result.save(path)
     again = FunnelResult.load(path)
     pd.testing.assert_frame_equal(again.frame, result.frame, check_exact=True)
     assert again.model == "some model"
-    assert [file.name for file in path.parent.iterdir()] == ["result.parquet"]
-    with pytest.raises(ValueError, match=r"saved as \.parquet, got '.*json'"):
-        result.save(tmp_path / "result.json")
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_files(tmp_path: Path) -> None:
+    result, path = random_result(), tmp_path / "result.parquet"
+    result.save(path)
+    with pytest.raises(ValueError, match=r"saved as \.parquet or \.json, got '.*csv'"):
+        result.save(tmp_path / "result.csv")
     result.frame.to_parquet(tmp_path / "other.parquet")
     with pytest.raises(ValueError, match=r"not one that FunnelResult\.save wrote"):
         FunnelResult.load(tmp_path / "other.parquet")

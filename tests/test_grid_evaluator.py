@@ -25,7 +25,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch.utils.data import DataLoader
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, sizes_ladder
-from st_matryoshka2d.evaluation.scoring.tasks import parts_of
+from st_matryoshka2d.evaluation.tasks import parts_of
 from st_matryoshka2d.model_card.grid import add_grid_to_model_card
 from tests.evaluator_script import SIZES, Nothing, noisy, trained
 from tests.families import TEXTS

@@ -11,7 +11,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, Value
 
 from st_matryoshka2d import classification_task, retrieval_task, sts_task
-from st_matryoshka2d.evaluation.scoring.tasks import chosen_tasks
+from st_matryoshka2d.evaluation.tasks import chosen_tasks
 
 PAIRS: dict[str, Any] = {"sentence1": ["a", "b", "c"], "sentence2": ["x", "y", "z"], "score": [1, 2.5, 4]}
 CORPUS: dict[Any, Any] = {"d1": "one", "d2": {"title": "T", "text": "two"}, "d3": "three"}

@@ -9,6 +9,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,15 @@ def test_grid_results_need_neither_mteb_nor_matplotlib() -> None:
     assert not {"mteb", "matplotlib", "torch"} & loaded
 
 
+def test_what_users_call_and_get_back_is_at_the_top() -> None:
+    calls = {"align", "encode_sizes", "load", "sizes_ladder", "truncate", "benchmark_latency", "plot_speedup"}
+    scores = {"evaluate", "evaluate_funnel", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
+    tasks = {"sts_task", "retrieval_task", "classification_task"}
+    cards = {"add_grid_to_model_card", "add_sizes_to_model_card"}
+    results = {"GridResult", "FunnelResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
+    assert set(st_matryoshka2d.__all__) == {"Size", "TruncatedTransformer"} | calls | scores | tasks | cards | results
+
+
 def test_every_public_name_resolves() -> None:
     for name in st_matryoshka2d.__all__:
         assert getattr(st_matryoshka2d, name).__name__ == name
@@ -72,6 +82,22 @@ def test_every_module_imports_and_keeps_its_promises() -> None:
         module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
         missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]
         assert not missing, f"{module.__name__}.__all__ names {missing}"
+
+
+def test_arrows_within_evaluation_go_one_way() -> None:
+    """Imports in functions and for types count too."""
+    graph = {
+        path.stem: {
+            found
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("st_matryoshka2d.evaluation")
+            for found in [(node.module or "").rpartition(".")[2], *(name.name for name in node.names)]
+        }
+        for path in (PACKAGE / "evaluation").glob("*.py")
+    }
+    order = list(TopologicalSorter(graph).static_order())
+    assert order.index("embeddings") < order.index("search") < order.index("run") < order.index("evaluate")
+    assert order.index("scores") < order.index("compare") < order.index("grid")
 
 
 def test_what_is_imported_is_declared() -> None:

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.choice.cost import costs
+from st_matryoshka2d.evaluation.pivots import costs
 from tests.choice_support import random_grid, timed, with_scores
 
 
@@ -66,7 +66,7 @@ def test_every_scored_size_is_a_point(tmp_path: Path) -> None:
     grid = with_scores(timed(3), lambda frame: frame["score"].where(frame["num_layers"] != 2, np.nan))
     figure = grid.plot_pareto(tmp_path / "front.svg", task="A")
     (axes,) = figure.axes
-    table = costs(grid, "A").query("num_layers != 2")
+    table = costs(grid.frame, grid.latency, "A").query("num_layers != 2")
     drawn: dict[bool, set[tuple[float, float]]] = {True: set(), False: set()}
     for points in axes.collections:
         places = np.asarray(points.get_offsets())
@@ -117,7 +117,7 @@ def test_each_cost_that_there_is_has_a_tick(cost: str, dims: tuple[int, ...]) ->
     figure = grid.plot_pareto(cost=cost)
     figure.draw_without_rendering()
     axis = figure.axes[0].xaxis
-    values = set(costs(grid)[cost])
+    values = set(costs(grid.frame, grid.latency)[cost])
     assert {*axis.get_majorticklocs(), *axis.get_minorticklocs()} == values
     labels = axis.get_majorticklabels()
     assert {float(label.get_text()) for label in labels} >= {min(values), max(values)}

@@ -12,9 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from st_matryoshka2d import GridResult, plot_speedup
-from st_matryoshka2d.evaluation.truncation.result import TruncationResult
-from st_matryoshka2d.evaluation.truncation.spread import CoordinateSpread
+from st_matryoshka2d import CoordinateSpread, GridResult, TruncationResult, plot_speedup
 from tests.choice_support import random_grid
 from tests.test_funnel_result import random_result
 

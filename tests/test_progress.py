@@ -12,9 +12,7 @@ from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
 
 from st_matryoshka2d import Size, evaluate
-from st_matryoshka2d.evaluation.encoding import encoder
-from st_matryoshka2d.evaluation.scoring import scoring
-from st_matryoshka2d.evaluation.search import search
+from st_matryoshka2d.evaluation import embeddings, run, search
 from tests.sts_support import LocalSTS
 from tests.task_types_search import FewResults
 
@@ -42,7 +40,7 @@ class Bar(tqdm):  # type: ignore[type-arg]
 @pytest.fixture
 def bars(monkeypatch: pytest.MonkeyPatch) -> list[Bar]:
     monkeypatch.setattr(Bar, "made", [], raising=False)
-    for module in (encoder, scoring, search):
+    for module in (embeddings, run, search):
         monkeypatch.setattr(module, "tqdm", Bar)
     return Bar.made
 
@@ -71,7 +69,7 @@ def test_the_time_of_cells_is_without_that_of_texts(
 def test_the_bar_of_texts_moves_before_all_are_encoded(
     tiny: SentenceTransformer, bars: list[Bar], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder, "_BATCHES_OF_A_STEP", 1)
+    monkeypatch.setattr(embeddings, "_BATCHES_OF_A_STEP", 1)
     evaluate(tiny, LocalSTS(), sizes=SIZES, batch_size=5)
     first = bars[1]
     assert first.steps[:2] == [5, 10]
@@ -80,7 +78,7 @@ def test_the_bar_of_texts_moves_before_all_are_encoded(
 def test_documents_are_counted_one_by_one(
     tiny: SentenceTransformer, bars: list[Bar], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder, "_BATCHES_OF_A_STEP", 1)
+    monkeypatch.setattr(embeddings, "_BATCHES_OF_A_STEP", 1)
     evaluate(tiny, FewResults(), sizes=SIZES, batch_size=2, corpus_chunk_size=7)
     documents = [bar for bar in bars if bar.name == "Documents"]
     assert documents

@@ -272,7 +272,7 @@ def test_what_is_not_there_is_refused(grid: GridResult, call: Any, message: str)
 
 def test_reading_scores_imports_nothing_heavy() -> None:
     program = (
-        "import sys; import st_matryoshka2d.evaluation.grid.result as r; from st_matryoshka2d import GridResult;"
+        "import sys; import st_matryoshka2d.evaluation.grid as r; from st_matryoshka2d import GridResult;"
         "assert GridResult is r.GridResult; print([m for m in ('torch', 'mteb', 'matplotlib') if m in sys.modules])"
     )
     run = subprocess.run(

@@ -19,10 +19,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.grid.columns import AXES, ITEM_COLUMNS
-from st_matryoshka2d.evaluation.grid.files import replace_file
-from st_matryoshka2d.evaluation.truncation.result import TruncationResult
+from st_matryoshka2d import GridResult, TruncationResult
+from st_matryoshka2d.evaluation.grid_io import AXES, ITEM_COLUMNS
+from st_matryoshka2d.files import replace_file
 from tests.cache_support import assert_identical
 
 ENDINGS = ["parquet", "json"]

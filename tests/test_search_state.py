@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.search.candidates import Candidates, Rankings
-from st_matryoshka2d.evaluation.search.state import SearchState
+from st_matryoshka2d.evaluation.rankings import SearchState
+from st_matryoshka2d.topk import Candidates, Rankings
 
 BLOCKS, VIEWS, TOP, SHORTLIST, DOCUMENTS = [3, 2], 4, 5, 2, 40
 

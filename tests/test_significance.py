@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from st_matryoshka2d.evaluation.significance.tests import fisher_z_test, holm, paired_t_test, steiger_test
+from st_matryoshka2d.evaluation.significance import fisher_z_test, holm, paired_t_test, steiger_test
 
 # Starbucks (arXiv:2410.13230), Table 4: Spearman on the STS sets, a star where p < 0.05 against the last line of a size.
 PAIRS = [1379, 3108, 1500, 3750, 3000, 1186, 9927]

@@ -13,9 +13,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.truncation.removed import truncation_dims
-from st_matryoshka2d.evaluation.truncation.result import TruncationResult
+from st_matryoshka2d import GridResult, TruncationResult
+from st_matryoshka2d.evaluation.truncation import truncation_dims
 
 # By truncation and dim: the main scores of task A and of task B.
 SCORES = {

@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import truncate
-from st_matryoshka2d.evaluation.truncation.removed import percent_removed, truncation_dims
-from st_matryoshka2d.evaluation.truncation.truncations import PCA, RandomSubset, Window
+from st_matryoshka2d.evaluation.truncation import percent_removed, truncation_dims
+from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from tests import families
 
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]

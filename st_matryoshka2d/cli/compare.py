@@ -9,7 +9,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.tables import drawn, records, written
+from st_matryoshka2d.cli.tables import records, table, written
 
 __all__ = ["compare"]
 
@@ -31,13 +31,16 @@ def compare(
     options.make_folders(plot)
 
     from st_matryoshka2d import GridResult
+    from st_matryoshka2d.evaluation.compare import shown
+    from st_matryoshka2d.evaluation.pivots import head_and_body
 
     comparison = GridResult.load(grid).compare(GridResult.load(other), alpha=alpha, test=test)
     if plot is not None:
         comparison.plot(plot)
     files = written(plot)
+    title, cells, note = shown(comparison)
     return Answer(
-        [*drawn(str(comparison)), *(f"Written: {file}" for file in files)],
+        [title, table(*head_and_body(cells)), note, *(f"Written: {file}" for file in files)],
         {
             "grid": comparison.names[0],
             "other": comparison.names[1],

@@ -12,12 +12,13 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model, require_model
-from st_matryoshka2d.cli.tables import drawn, read_texts, records, written
+from st_matryoshka2d.cli.tables import read_texts, records, table, written
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
     import pandas as pd
     from mteb.abstasks import AbsTask
+    from rich.console import RenderableType
 
     from st_matryoshka2d import GridResult
 
@@ -114,7 +115,7 @@ def grid(
     require_model(model, revision, token)
 
     from st_matryoshka2d import evaluate
-    from st_matryoshka2d.evaluation.scoring.tasks import chosen_tasks
+    from st_matryoshka2d.evaluation.tasks import chosen_tasks
 
     chosen = chosen_tasks([*(tasks or []), *(_task_of_pairs(file, table, *names) for file, table in tables)])
     result = evaluate(
@@ -136,7 +137,7 @@ def grid(
     scores = result.to_frame().query("is_main").drop(columns="is_main")
     files = written(out, plot)
     return Answer(
-        [*drawn("\n\n".join(_sections(result))), *(f"Written: {file}" for file in files)],
+        [*_shown(result), *(f"Written: {file}" for file in files)],
         {"model": result.model, "scores": records(scores), "written": files},
         as_json,
     )
@@ -151,27 +152,35 @@ def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: s
         raise ValueError(f"{path}: {error}") from error
 
 
-def _sections(result: GridResult) -> Iterator[str]:
-    """A title and a table for each size of documents, precision and task, and for the mean of several tasks."""
-    from st_matryoshka2d.evaluation.grid import pivots
+def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
+    """A title and a grid for each size of documents, precision and task, and for the mean of several tasks."""
+    from st_matryoshka2d.evaluation import pivots
 
     for side, precision in product(result.document_sizes, result.precisions):
         stored = f"{precision}, " if result.precisions != ["float32"] else ""
         stored += f"documents at {side}, " if result.document_sizes != ["same size"] else ""
         for tasks in [*([task] for task in result.tasks), *([result.tasks] if len(result.tasks) > 1 else [])]:
             grid = result.at(documents=side, precision=precision, tasks=tasks)
-            yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame)}, percent\n{grid.to_markdown()}"
+            yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame)}, percent", grid
+
+
+def _shown(result: GridResult) -> Iterator[RenderableType]:
+    from st_matryoshka2d.evaluation import pivots
+
+    for number, (title, grid) in enumerate(_sections(result)):
+        yield f"\n{title}" if number else title
+        yield table(*pivots.head_and_body(pivots.percent(grid.frame)))
+        yield from (f"\n{note}" for note in pivots.notes(grid.frame))
 
 
 def _write(result: GridResult, path: Path) -> None:
-    from st_matryoshka2d.evaluation.grid.files import replace_file
+    from st_matryoshka2d.files import replace_file
 
     match path.suffix.lower():
         case ".csv":
             result.to_csv(path)
         case ".md":
-            # Markdown wants an empty line between a title and its table
-            text = "\n\n".join(section.replace("\n", "\n\n", 1) for section in _sections(result))
+            text = "\n\n".join(f"{title}\n\n{grid.to_markdown()}" for title, grid in _sections(result))
             replace_file(path, lambda part: part.write_text(f"{text}\n", encoding="utf-8"))
         case _:
             result.save(path)

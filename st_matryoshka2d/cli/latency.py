@@ -100,7 +100,7 @@ def latency(
 
 
 def _write(times: pd.DataFrame, path: Path) -> None:
-    from st_matryoshka2d.evaluation.grid.files import replace_file
+    from st_matryoshka2d.files import replace_file
 
     if path.suffix.lower() == ".csv":
         replace_file(path, lambda part: times.to_csv(part, index=False))

@@ -54,7 +54,7 @@ def recommend(
         raise typer.BadParameter("--best takes the best score within --max-ms, --max-bytes or both; neither was given.")
 
     from st_matryoshka2d import GridResult
-    from st_matryoshka2d.evaluation.choice.cost import name_of
+    from st_matryoshka2d.evaluation.pivots import name_of
 
     scores = GridResult.load(grid)
     if latency is not None:

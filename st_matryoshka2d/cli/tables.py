@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import RenderableType
 from rich.table import Table
 
 from st_matryoshka2d.sizes import Size
@@ -18,7 +16,7 @@ from st_matryoshka2d.trained import layers_by_dims
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["drawn", "read_table", "read_texts", "records", "table", "table_of_sizes", "written"]
+__all__ = ["read_table", "read_texts", "records", "table", "table_of_sizes", "written"]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
@@ -45,20 +43,6 @@ def table_of_sizes(sizes: Iterable[Size]) -> Table:
     """
     rows = [[", ".join(map(str, numbers)) for numbers in row] for row in layers_by_dims(sizes)]
     return table(["layers", "dims"], rows, texts=["layers", "dims"])
-
-
-def drawn(text: str) -> Iterator[RenderableType]:
-    """What a result of this package prints, with its Markdown tables drawn.
-
-    Args:
-        text: For example `str(grid)`.
-    """
-    for is_table, lines in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
-        if not is_table:
-            yield from lines
-            continue
-        head, _, *body = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-        yield table(head, body)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

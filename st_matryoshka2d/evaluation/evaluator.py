@@ -16,19 +16,15 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.model import BaseModel
 
 from st_matryoshka2d.evaluation.evaluate import evaluate
-from st_matryoshka2d.evaluation.grid.files import replace_file
-from st_matryoshka2d.evaluation.grid.result import GridResult
-from st_matryoshka2d.evaluation.random_states import random_states_kept
-from st_matryoshka2d.evaluation.scoring.tasks import Tasks, chosen_tasks, parts_of
+from st_matryoshka2d.evaluation.grid import GridResult
+from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of, random_states_kept
+from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.layers import unwrap
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 
 __all__ = ["GridEvaluator"]
 
 logger = logging.getLogger(__name__)
-
-# Where there are several tasks: what stands for their mean in the names of metrics.
-_ALL = "all"
 
 
 class GridEvaluator(BaseEvaluator):
@@ -111,17 +107,7 @@ class GridEvaluator(BaseEvaluator):
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Score the model as it is now.
-
-        Args:
-            model: The model that is being trained.
-            output_path: Folder for the CSV file and the heat map; None writes nothing.
-            epoch: Where the training is; -1 outside of one.
-            steps: Where the training is; -1 outside of one.
-
-        Returns:
-            The metrics.
-        """
+        """Score the model as it is now: returns the metrics, and writes its files to `output_path` unless that is None."""
         pipeline = unwrap(model)
         self.grid = self._evaluate(pipeline)
         logger.info("Epoch %s, step %s. %s", epoch, steps, self.grid)
@@ -157,14 +143,11 @@ class GridEvaluator(BaseEvaluator):
             )
 
     def _column(self, task: str | None) -> GridEvaluator:
-        """What the model card keeps the scores of one task, or the means over all, under.
-
-        The card makes one table of evaluators that differ in name alone, a column for each. It keeps them as long as the
-        model lives, and copies of the model copy them, so they are without data.
-        """
+        """What the model card keeps the scores of one task, or the means over all, under."""
         column = copy.copy(self)
-        column.tasks, column.history = [], []
-        column.name = "_".join(filter(None, [self.name, _ALL if task is None else _plain(task)]))
+        column.tasks, column.history = [], []  # the card keeps it as long as the model lives, and copies it with it
+        # Letters, digits and underscores are what Weights & Biases can sort and filter by.
+        column.name = "_".join(filter(None, [self.name, "all" if task is None else re.sub(r"\W", "_", task)]))
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"
         return column
 
@@ -196,11 +179,6 @@ def _scores(grid: GridResult, task: str | None) -> dict[str, float]:
 def _padded(size: Size) -> str:
     """So that the order of the alphabet is that of the sizes, and two models' metrics share their names."""
     return f"{size.num_layers:02d}L_{size.dim:04d}d"
-
-
-def _plain(name: str) -> str:
-    """Letters, digits and underscores: what Weights & Biases can sort and filter by."""
-    return re.sub(r"\W", "_", name)
 
 
 def _append(path: Path, row: dict[str, float]) -> None:

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from st_matryoshka2d.evaluation.grid import pivots
-from st_matryoshka2d.evaluation.grid.result import GridResult
+from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.model_card.section import called, card_of, has_section, usage, write_section
 
 __all__ = ["add_grid_to_model_card"]

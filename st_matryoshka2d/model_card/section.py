@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.sizes import Size
 
 __all__ = ["called", "card_of", "has_section", "usage", "write_section"]

@@ -13,15 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from st_matryoshka2d.evaluation.choice.cost import costs, name_of, vector_bytes
-from st_matryoshka2d.evaluation.choice.pareto import checked_costs, on_front, time_column
-from st_matryoshka2d.evaluation.grid import pivots
+from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.evaluation.choose import checked_costs, on_front, time_column
+from st_matryoshka2d.evaluation.pivots import costs, name_of, vector_bytes
 from st_matryoshka2d.plots.labels import label_points
 from st_matryoshka2d.plots.saving import check_ending, save_figure
 from st_matryoshka2d.plots.style import add_note, apart, new_figure, plain, shades
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.grid.result import GridResult
+    from st_matryoshka2d.evaluation.scores import Scores
 
 __all__ = ["plot_pareto"]
 
@@ -39,7 +39,7 @@ _TICKS_APART = 0.07  # of the width of the axes; four digits have room
 
 
 def plot_pareto(
-    grid: GridResult, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
+    grid: Scores, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
 ) -> Figure:
     """Every size as a point, and a line through those that nothing of the same cost or less outscores.
 
@@ -47,7 +47,7 @@ def plot_pareto(
     """
     check_ending(path)
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
-    table = costs(grid, task).dropna(subset="score")
+    table = costs(grid.frame, grid.latency, task).dropna(subset="score")
     if table.empty:
         raise ValueError("No size of this grid has a score, so there is nothing to draw.")
     table = table.assign(x=table[column].astype(float) / (1e6 if column == "parameters" else 1), y=table["score"] * 100)

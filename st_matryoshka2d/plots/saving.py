@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
-from st_matryoshka2d.evaluation.grid.files import replace_file
+from st_matryoshka2d.files import replace_file
 
-__all__ = ["check_ending", "save_figure"]
+__all__ = ["check_ending", "save_figure", "saved"]
 
 
 def check_ending(path: str | os.PathLike[str] | None) -> None:
@@ -26,3 +27,11 @@ def save_figure(figure: Figure, path: str | os.PathLike[str] | None) -> None:
     """Write a figure, unless the path is None."""
     if path is not None:
         replace_file(path, lambda part: figure.savefig(part, dpi=200, bbox_inches="tight"))
+
+
+def saved(path: str | os.PathLike[str] | None, draw: Callable[[], Figure]) -> Figure:
+    """Draw a figure and write it, unless the path is None; an unknown ending is refused before anything is drawn."""
+    check_ending(path)
+    figure = draw()
+    save_figure(figure, path)
+    return figure

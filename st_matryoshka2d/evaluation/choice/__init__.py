@@ -1,1 +1,0 @@
-"""What a size costs, and which one to ship."""

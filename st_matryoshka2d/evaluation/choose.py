@@ -1,0 +1,263 @@
+"""Which size to ship: the cheapest that is good enough and within the budget, or all that no other beats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, aligned, called, costs, full_row, name_of
+from st_matryoshka2d.evaluation.scores import Scores
+from st_matryoshka2d.sizes import Size
+
+__all__ = ["Recommendation"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recommendation:
+    """The size to ship. Printed, it says what that scores and costs, and what the largest size of the grid costs.
+
+    Args:
+        frame: All candidates as in `to_frame`, the chosen one first.
+        full: The row of the largest size.
+        share_of: What `relative` is a share of, in words.
+
+    Example:
+        >>> from st_matryoshka2d import GridResult, truncate
+        >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "ndcg_at_10", "is_main": True}
+        >>> scores = {(3, 128): 0.60, (3, 384): 0.67, (6, 128): 0.79, (6, 384): 0.84}
+        >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
+        >>> grid = GridResult(pd.DataFrame(rows))
+        >>> best = grid.recommend(0.9, max_bytes=1000)
+        >>> print(best)
+        6L-128d: 94.0 % of the score of 6L-384d (the largest of the grid), 6 layers, 512 bytes a vector instead of 1536
+        >>> for reason in best.to_frame()["refused"]:
+        ...     print(reason or "taken")
+        taken
+        score 71.43 %, at least 90 % wanted
+        score 79.76 %, at least 90 % wanted; vector 1536 bytes, at most 1000 bytes wanted
+        vector 1536 bytes, at most 1000 bytes wanted
+        >>> small = truncate(model, best.size.num_layers, best.size.dim)
+    """
+
+    frame: pd.DataFrame
+    full: pd.Series[Any]
+    share_of: str
+
+    @property
+    def size(self) -> Size:
+        """The size chosen."""
+        return Size(int(self.frame["num_layers"].iloc[0]), int(self.frame["dim"].iloc[0]))
+
+    @property
+    def precision(self) -> str:
+        """The precision chosen, `"float32"` in a grid of no others."""
+        return str(self.frame["precision"].iloc[0])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Every size of the grid with its score, its costs and, in `refused`, the limits it missed.
+
+        The sizes that met all limits come first, the chosen one on top; their `refused` is empty.
+        """
+        return self.frame.copy()
+
+    def __str__(self) -> str:
+        chosen = self.frame.iloc[0]
+        timed = math.isfinite(chosen["milliseconds_per_text"])
+        time = ("milliseconds_per_text", ".3g", "ms a text") if timed else ("num_layers", "d", "layers")
+        cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes a vector')}"
+        return f"{name_of(chosen)}: {chosen['relative'] * 100:.1f} % of {self.share_of}, {cost}"
+
+    __repr__ = __str__
+
+    def _instead(self, column: str, form: str, unit: str) -> str:
+        here, there = format(self.frame[column].iloc[0], form), format(self.full[column], form)
+        return f"{here} {unit}" if here == there else f"{here} {unit} instead of {there}"
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A bound on one column of the table of costs."""
+
+    name: str
+    column: str
+    bound: float
+    at_least: bool = False
+
+    def met(self, values: Any) -> Any:
+        return values >= self.bound if self.at_least else values <= self.bound
+
+    def told(self, value: float) -> str:
+        if self.column == "relative":
+            return f"{value * 100:.4g} %"
+        return f"{value:.4g} ms" if self.column == "milliseconds_per_text" else f"{value:.10g} bytes"
+
+    @property
+    def wanted(self) -> str:
+        return f"{'at least' if self.at_least else 'at most'} {self.told(self.bound)}"
+
+
+def recommend(
+    grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None, task: str | None, reference: object
+) -> Recommendation:
+    """Choose as `GridResult.recommend` says."""
+    limits = _limits(grid, min_score, max_ms, max_bytes)
+    table = costs(grid.frame, grid.latency, task)
+    full = _required_full(table)
+    share_of = f"the score of {called(full, grid.full_size)}"
+    if reference is not None:
+        full_of_reference, full_size = _full_of_reference(reference, grid, task)
+        table["relative"] = table["score"] / full_of_reference["score"]
+        share_of = f"the reference's score at {called(full_of_reference, full_size)}"
+    scored = table["score"].notna()
+    fits = scored & pd.concat([limit.met(table[limit.column]) for limit in limits], axis=1).all(axis=1)
+    if not fits.any():
+        wanted = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
+        raise ValueError(f"No size of {len(table)} meets every limit: {wanted}. {_what_there_is(table[scored], limits)}")
+    refused = pd.Series([_refusal(row, limits) for _, row in table.iterrows()], table.index)
+    cheap = [time_column(grid), "bytes"]
+    order = [*cheap, "score"] if min_score is not None else ["score", *cheap]
+    ranked = table.assign(refused=refused, _fits=fits).sort_values(
+        ["_fits", *order, "dim"], ascending=[False, *(name != "score" for name in order), True], ignore_index=True
+    )
+    return Recommendation(ranked.drop(columns="_fits"), full, share_of)
+
+
+def _full_of_reference(reference: object, grid: Scores, task: str | None) -> tuple[pd.Series[Any], str]:
+    if not isinstance(reference, Scores):
+        raise TypeError(f"reference must be a grid of the model that is compared with, got a {type(reference).__name__}.")
+    if task is None and set(reference.tasks) != set(grid.tasks):
+        raise ValueError(
+            f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}: the means of "
+            "other tasks cannot be compared. Choose by one task with `task=`, or score both on the same."
+        )
+    return _required_full(costs(reference.frame, reference.latency, task)), reference.full_size
+
+
+def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:
+    limits = []
+    if min_score is not None:
+        share = _positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
+        if share >= 1.5:  # a cut may be a little better than the full size
+            raise ValueError(f"min_score is a share of the largest size's score: for 97 % give 0.97; got {min_score}.")
+        limits.append(_Limit("score", "relative", share, at_least=True))
+    if max_ms is not None:
+        if grid.latency is None:
+            raise ValueError(f"max_ms needs the times of the model, which this grid has not: {HOW_TO_TIME}.")
+        limits.append(_Limit("time", "milliseconds_per_text", _positive(max_ms, "max_ms", "2.5, milliseconds for a text")))
+    if max_bytes is not None:
+        limits.append(_Limit("vector", "bytes", _positive(max_bytes, "max_bytes", "512, bytes of a vector")))
+    if not limits:
+        raise ValueError("There is nothing to choose by; give min_score, max_ms or max_bytes.")
+    return limits
+
+
+def _positive(value: object, name: str, example: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number such as {example}; got {value!r} ({type(value).__name__}).")
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be a number above 0 such as {example}; got {value}. None sets no limit.")
+    return number
+
+
+def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
+    full, compared = full_row(table), "Scores are compared with that of the largest size, and"
+    if full is None:
+        missing = Size(int(table["num_layers"].max()), int(table["dim"].max()))
+        raise ValueError(f"{compared} {missing} was not scored; score it as well.")
+    if math.isnan(full["score"]):
+        raise ValueError(
+            f"{compared} {name_of(full)} has none: a task was not scored there. Choose by one task with `task=`, "
+            "or score the others at that size too and merge."
+        )
+    if not full["score"] > 0:
+        raise ValueError(f"{compared} {name_of(full)} scores {full['score']:g}; there is no sensible share of that.")
+    return full
+
+
+def _refusal(row: pd.Series[Any], limits: Sequence[_Limit]) -> str:
+    if math.isnan(row["score"]):
+        return "no score"
+    missed = [limit for limit in limits if not limit.met(row[limit.column])]
+    return "; ".join(f"{limit.name} {limit.told(row[limit.column])}, {limit.wanted} wanted" for limit in missed)
+
+
+def _what_there_is(table: pd.DataFrame, limits: Sequence[_Limit]) -> str:
+    """What any size reaches of each limit, and what those that meet all other limits reach of the last one."""
+    text = f"The best of any size: {', '.join(_best(table, limit) for limit in limits)}."
+    near = []
+    for limit in limits if len(limits) > 1 else ():
+        others = [other.met(table[other.column]) for other in limits if other is not limit]
+        if (rows := table[pd.concat(others, axis=1).all(axis=1)]).size:
+            near.append(_best(rows, limit))
+    return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text
+
+
+def _best(table: pd.DataFrame, limit: _Limit) -> str:
+    row = table.sort_values(limit.column, ascending=not limit.at_least, kind="stable").iloc[0]
+    return f"{limit.name} {limit.told(row[limit.column])} ({name_of(row)})"
+
+
+_COSTS = ["milliseconds_per_text", "num_layers", "parameters", "bytes", "dim"]
+
+
+class _Front(pd.DataFrame):
+    """The table that `pareto` returns. It prints in few columns; whatever is made of it is a plain table."""
+
+    def __repr__(self) -> str:
+        forms: dict[str, tuple[str, Callable[[Any], str]]] = {
+            "score": ("score", lambda score: f"{score * 100:.2f}"),
+            "relative": (f"of {self.attrs.get('largest', 'largest')}", lambda share: f"{share * 100:.1f} %"),
+            "milliseconds_per_text": ("ms a text", "{:.3g}".format),
+            "parameters": ("parameters", "{:,d}".format),
+            "bytes": ("bytes", "{:d}".format),
+        }
+        known = [name for name in forms if self[name].notna().any()]
+        body = [[name_of(row), *(forms[name][1](getattr(row, name)) for name in known)] for row in self.itertuples()]
+        return aligned(["size", *(forms[name][0] for name in known)], body)
+
+    __str__ = __repr__
+
+
+def pareto(grid: Scores, cost: str | Sequence[str] | None = None, task: str | None = None) -> _Front:
+    """The rows of `costs` on the front, cheapest first: a table to work with, that prints in few columns."""
+    chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
+    table = costs(grid.frame, grid.latency, task)
+    front = _Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
+    largest = full_row(table)
+    if largest is not None:
+        front.attrs["largest"] = name_of(largest)
+    return front
+
+
+def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:
+    """Which rows no other row dominates."""
+    values = np.column_stack(
+        [*(table[name].to_numpy(dtype=float) for name in chosen), -table["score"].to_numpy(dtype=float)]
+    )
+    no_worse = (values[:, None] <= values).all(axis=2)
+    better = (values[:, None] < values).any(axis=2)
+    dominated = pd.Series((no_worse & better).any(axis=0), table.index)
+    return table["score"].notna() & ~dominated
+
+
+def time_column(grid: Scores) -> str:
+    """What stands for the time of a size: its layers, as long as no depth was timed."""
+    return "num_layers" if grid.latency is None else "milliseconds_per_text"
+
+
+def checked_costs(grid: Scores, cost: str | Sequence[str]) -> list[str]:
+    """The names of costs as a list, if the grid knows them all."""
+    chosen = [cost] if isinstance(cost, str) else list(cost)
+    if not chosen or (unknown := [name for name in chosen if name not in _COSTS]):
+        raise ValueError(f"A cost is one of {', '.join(_COSTS)}, got {unknown[0] if chosen else chosen!r}.")
+    for name in chosen:
+        if name in ("milliseconds_per_text", "parameters") and (grid.latency is None or name not in grid.latency):
+            raise ValueError(f"The grid does not know {name}; give it the times of the model: {HOW_TO_TIME}.")
+    return chosen

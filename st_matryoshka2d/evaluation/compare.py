@@ -1,0 +1,249 @@
+"""Two grids, size by size: which is better, and is it more than chance."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.evaluation.grid_io import AXES, Items, told
+from st_matryoshka2d.evaluation.scores import Scores
+from st_matryoshka2d.evaluation.significance import holm, item_test
+from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["GridComparison"]
+
+_SIZE = ["num_layers", "dim"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GridComparison:
+    """The difference of the main scores of two grids, and how sure it is; made by `compare`.
+
+    Args:
+        frame: One row for each task, split, subset and size; see `to_frame`.
+        names: What the two grids are called; differences are the first minus the other.
+        alpha: A difference is significant where the adjusted p is below.
+        correction: `"holm"`, over all tests in `frame`; None, where p was not adjusted.
+    """
+
+    frame: pd.DataFrame
+    names: tuple[str, str]
+    alpha: float
+    correction: str | None
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of the tidy table.
+
+        Columns are `task`, `split`, `subset`, `num_layers`, `dim`, `metric`, `score`, `other_score`, `delta`, `test` (which
+        one, or `"none: "` and why), `n` (queries or pairs), `p_value`, `p_adjusted` and `significant`.
+        """
+        return self.frame.copy()
+
+    def pivot(self, task: str | None = None) -> pd.DataFrame:
+        """Differences by layers (rows) and dims (columns), in mteb's units, averaged as in `GridResult.pivot`.
+
+        Args:
+            task: Name of one task; None for the mean over tasks.
+
+        Raises:
+            ValueError: There is no such task.
+        """
+        return pivots.pivot(self.frame.assign(score=self.frame["delta"], is_main=True, **AXES), task)
+
+    def to_markdown(self, task: str | None = None) -> str:
+        """The pivot as a Markdown table, in points (hundredths).
+
+        A `*` marks a significant difference. A mean over several tests has no test of its own: `(5/7)` says that 5 of its 7
+        tests are significant and have the sign of the mean, `(5:1/7)` that one more is significant the other way. A `?`
+        marks a difference that was not tested, or a mean with such a difference in it; `to_frame()["test"]` says why. A size
+        at which one of the tasks was not scored has no mean, and is empty.
+
+        Args:
+            task: As for `pivot`.
+        """
+        return pivots.aligned(*pivots.head_and_body(self._texts(task)))
+
+    def plot(
+        self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
+    ) -> Figure:
+        """Heat map of the pivot, in points: blue where the first grid is better, red where the other is.
+
+        The maps of Starbucks' Figures 3 to 9 (arXiv:2410.13230), with the marks of `to_markdown`.
+
+        Args:
+            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
+            title: None for the name of the task.
+            task: As for `pivot`.
+
+        Returns:
+            A figure that pyplot does not know of, so that nothing has to be closed.
+        """
+        # Here, because reading differences must not cost the import of matplotlib.
+        from st_matryoshka2d.plots.delta_map import delta_map
+        from st_matryoshka2d.plots.saving import saved
+
+        title = title if title is not None else self._subject(task)
+        words = {"title": title, "label": "points", "note": f"{self._minus(task)}. {self._note(task)}"}
+        return saved(path, lambda: delta_map(self.pivot(task) * 100, self._texts(task, "\n{}"), names=self.names, **words))
+
+    def __str__(self) -> str:
+        title, _, note = shown(self)
+        return f"{title}\n{self.to_markdown()}\n{note}"
+
+    __repr__ = __str__
+
+    def _rows(self, task: str | None) -> pd.DataFrame:
+        return self.frame if task is None else self.frame[self.frame["task"] == task]
+
+    def _subject(self, task: str | None = None) -> str:
+        return pivots.subject(list(self._rows(task)["task"].unique()))
+
+    def _minus(self, task: str | None = None) -> str:
+        metrics = self._rows(task)["metric"].unique()
+        return f"{metrics[0] if len(metrics) == 1 else 'main score'}, {' minus '.join(self.names)}"
+
+    def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
+        deltas = self.pivot(task) * 100
+        texts = pd.DataFrame("", index=deltas.index, columns=deltas.columns)
+        layers, dims = deltas.index.tolist(), deltas.columns.tolist()
+        cells = dict(iter(self._rows(task).groupby(_SIZE)))
+        tasks = self._rows(task)["task"].nunique()
+        for (row, column), delta in np.ndenumerate(deltas.to_numpy()):
+            rows = cells.get((layers[row], dims[column]))
+            if rows is not None and rows["task"].nunique() == tasks:
+                texts.iat[row, column] = "nan" if np.isnan(delta) else f"{delta:+z.2f}{_mark(rows, delta, counts)}"
+        return texts
+
+    def _note(self, task: str | None = None) -> str:
+        """What the marks mean."""
+        rows = self._rows(task)
+        tested, untested = rows[rows["p_value"].notna()], rows[rows["p_value"].isna()]
+        reasons = untested["test"].unique()
+        why = ", ".join(one.removeprefix("none: ") if one.startswith("none: ") else f"{one} gives no p" for one in reasons)
+        if tested.empty:
+            return f"? Not tested ({why})."
+        mark = f"* p < {self.alpha:g}"
+        if rows.groupby(_SIZE).size().max() > 1:
+            mark = f"k/m: k of m tests have p < {self.alpha:g} and the sign of the mean"
+            mark += ", k:l/m: and l the other sign" if ":" in "".join(self._texts(task, "{}").to_numpy().ravel()) else ""
+        number = int(self.frame["p_value"].notna().sum())
+        correction = "Holm over" if self.correction else "not corrected for"
+        note = f"{mark} ({', '.join(tested['test'].unique())}; {correction} {number} test{'s' * (number > 1)})."
+        return note if untested.empty else f"{note} ? {len(untested)} of {len(rows)} differences are not tested ({why})."
+
+
+def compare(
+    grid: Scores, other: Scores, *, test: str = "auto", alpha: float = 0.05, correction: str | None = "holm"
+) -> GridComparison:
+    """Compare the main scores of two grids at the sizes that both have."""
+    if not isinstance(other, Scores):
+        raise TypeError(f"A grid is compared with another GridResult, got {type(other).__name__}.")
+    if test not in ("auto", "fisher"):
+        raise ValueError(f"test is 'auto' or 'fisher', got {test!r}.")
+    if correction not in ("holm", None):
+        raise ValueError(f"correction is 'holm' or None, got {correction!r}.")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is between 0 and 1, got {alpha!r}.")
+    first, second = grid.plain(), other.plain()
+    facing = _at_the_size_of(first, second)
+    frame = _joined(first, facing)
+    ours, theirs = _items(first), _items(facing)
+    tests = []
+    for row in frame.to_dict("records"):
+        place, scores = _place_of(row), (row["score"], row["other_score"])
+        items = ours.get(place), theirs.get(place)
+        tests.append(item_test(row["metric"], scores, *items, fisher=test == "fisher", where=place))
+    frame = pd.concat([frame.assign(delta=frame["score"] - frame["other_score"]), pd.DataFrame(tests)], axis=1)
+    adjusted = holm(frame["p_value"]) if correction else frame["p_value"].to_numpy()
+    frame = frame.assign(p_adjusted=adjusted, significant=adjusted < alpha)
+    return GridComparison(frame, _names(first, second), alpha, correction)
+
+
+def shown(comparison: GridComparison) -> tuple[str, pd.DataFrame, str]:
+    """What a comparison prints: a title, texts by layers and dims, and what the marks mean."""
+    title = f"{comparison._subject()}: {comparison._minus()}, points"
+    return title, comparison._texts(None), comparison._note()
+
+
+def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
+    found = rows["significant"]
+    number = int(rows["p_value"].notna().sum())
+    unknown = "?" if number < len(rows) else ""
+    if len(rows) == 1:
+        return "*" if found.item() else unknown
+    agree = int((found & (np.sign(rows["delta"]) == np.sign(delta))).sum())
+    against = int(found.sum()) - agree
+    return (counts.format(f"{agree}:{against}/{number}" if against else f"{agree}/{number}") if number else "") + unknown
+
+
+_PART = ["task", "split", "subset"]
+_PLACE_COLUMNS = [*_PART, "num_layers", "dim"]
+
+
+def _place_of(row: Mapping[Hashable, Any]) -> str:
+    """What a row of a plain grid's frame or items belongs to, in words that no other has."""
+    return f"{row['task']} ({row['split']}, {row['subset']}) at {Size(int(row['num_layers']), int(row['dim']))}"
+
+
+def _at_the_size_of(grid: Scores, other: Scores) -> Scores:
+    """The other as if scored at the size of the first, where each has a single one: so two sizes can be compared."""
+    if not _single_sizes(grid, other):
+        return other
+    size = {"num_layers": grid.sizes[0].num_layers, "dim": grid.sizes[0].dim}
+    return replace(other, frame=other.frame.assign(**size), items=other.items.assign(**size), latency=None)
+
+
+def _joined(grid: Scores, other: Scores) -> pd.DataFrame:
+    """The main scores of both at the sizes that both have, in the order of the first: `score` and `other_score`."""
+    ours, theirs = (one.frame[one.frame["is_main"]][[*_PLACE_COLUMNS, "metric", "score"]] for one in (grid, other))
+    _same(ours, theirs, _PART[:1], " Compare the tasks of both, `grid.at(tasks=...)`.")
+    _same(ours, theirs, [*_PART, "metric"])
+    table = ours.merge(theirs.rename(columns={"score": "other_score"}), on=[*_PLACE_COLUMNS, "metric"])
+    if table.empty:
+        first, second = (", ".join(map(str, one.sizes)) for one in (grid, other))
+        raise ValueError(f"The grids have no size in common: the first has {first}; the other has {second}.")
+    return table
+
+
+def _items(grid: Scores) -> dict[str, Items]:
+    """What the main scores are made of."""
+    found = {}
+    for row in grid.items.to_dict("records"):
+        gold = None if row["gold"] is None or isinstance(row["gold"], float) else np.asarray(row["gold"], dtype=float)
+        found[_place_of(row)] = Items(list(row["ids"]), np.asarray(row["values"], dtype=float), gold)
+    return found
+
+
+def _names(grid: Scores, other: Scores) -> tuple[str, str]:
+    """What tells the two apart: model, precision and truncation, size if each has another one, or else their places."""
+    first, second = _name(grid), _name(other)
+    if _single_sizes(grid, other):
+        first, second = (f"{name} {one.sizes[0]}".strip() for name, one in ((first, grid), (second, other)))
+    if first == second:
+        first, second = f"{first} (first)" if first else "", f"{second} (other)" if second else ""
+    return first or "first", second or "other"
+
+
+def _single_sizes(grid: Scores, other: Scores) -> bool:
+    return len(grid.sizes) == len(other.sizes) == 1 and grid.sizes != other.sizes
+
+
+def _name(grid: Scores) -> str:
+    return " ".join([grid.model.rsplit("/", 1)[-1], *told(pivots.shown(grid.frame))]).strip()
+
+
+def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: str = "") -> None:
+    first, second = (set(one[columns].itertuples(index=False, name=None)) for one in (ours, theirs))
+    if alone := sorted(first ^ second):
+        place = "first" if alone[0] in first else "other"
+        what = ", ".join(f"{column} {value}" for column, value in zip(columns, alone[0], strict=True))
+        raise ValueError(f"The grids were not scored alike: only the {place} has {what}.{hint}")

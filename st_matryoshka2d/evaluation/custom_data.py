@@ -1,0 +1,237 @@
+"""Texts with ids: a corpus or queries, as mteb wants them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import ClassLabel, Dataset, Features, Value
+
+from st_matryoshka2d.evaluation.custom_tables import (
+    Table,
+    check_columns,
+    check_kind,
+    check_named,
+    column_names,
+    first_of,
+    identifier,
+    is_missing,
+    relevance,
+    rows,
+    text,
+)
+from st_matryoshka2d.texts import check_text
+
+Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
+
+
+def read_queries(given: Texts) -> Dataset:
+    """Queries as a `Dataset` with the columns id and text."""
+    table, columns = _table(given, "queries", ["id", "text"])
+    for row, (name, words) in enumerate(rows(table, list(columns.values()))):
+        text(words, f"queries, id {identifier(name, f'queries, row {row}')!r}")
+    return _dataset(table, columns, "queries")
+
+
+def read_corpus(given: Texts) -> Dataset:
+    """Documents as a `Dataset` with the columns id, text and, if there is one, title; one on disk stays on disk."""
+    table, columns = _table(given, "corpus", ["id", "text", "title"])
+    for row, (name, words, *title) in enumerate(rows(table, list(columns.values()))):
+        where = f"corpus, id {identifier(name, f'corpus, row {row}')!r}"
+        if not isinstance(words, str):
+            raise ValueError(f"{where}: expected a text, got {words!r}. Fill it in, with '' if there is only a title.")
+        if title and not isinstance(title[0], str) and not is_missing(title[0]):
+            raise ValueError(f"{where}: expected a title that is a text or missing, got {title[0]!r}.")
+        for part in (words, *title):
+            check_text(part, where)
+    return _dataset(table, columns, "corpus")
+
+
+def count_empty(corpus: Dataset) -> int:
+    """How many documents have neither text nor title."""
+    columns = [column for column in ("text", "title") if column in corpus.column_names]
+    return sum(not any(words.strip() for words in document) for document in rows(corpus, columns))
+
+
+def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
+    """The texts as a table, and which of its columns is what; an id may also be called _id, as on the Hub."""
+    check_kind(given, what)
+    table = given if isinstance(given, (Dataset, pd.DataFrame)) else _of_mapping(given, what)
+    there = column_names(table)
+    columns = {column: column for column in wanted if column in there or column != "title"}
+    if "id" not in there and "_id" in there:
+        columns["id"] = "_id"
+    check_named(table, what, columns.values(), "id and text")
+    check_columns(table, what, columns)
+    return table, columns
+
+
+def _of_mapping(given: Mapping[Any, Any], what: str) -> dict[str, list[Any]]:
+    table: dict[str, list[Any]] = {"id": list(given), "text": [], "title": []}
+    for name, document in given.items():
+        if isinstance(document, (list, tuple)) or (isinstance(document, Mapping) and "text" not in document):
+            raise ValueError(
+                f"{what}, id {name!r}: a dict maps each id to a text or to {{'title': ..., 'text': ...}}, "
+                f"got {document!r:.60}. A table of columns is a DataFrame or a Dataset."
+            )
+        words, title = (document["text"], document.get("title")) if isinstance(document, Mapping) else (document, None)
+        table["text"].append(words)
+        table["title"].append(title)
+    if all(map(is_missing, table["title"])):
+        del table["title"]
+    return table
+
+
+def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
+    """The checked table with mteb's names and types; what is in a file is not brought into memory."""
+    features = Features({column: Value("string") for column in columns})
+    if isinstance(table, Dataset):
+        dataset = table.with_format(None).select_columns(list(columns.values()))
+        dataset = dataset.rename_columns({old: new for new, old in columns.items() if old != new})
+        if pa.types.is_integer(dataset.features["id"].pa_type):
+            dataset = dataset.cast_column("id", Value("string"))
+        if "title" in columns and any(is_missing(title) for (title,) in rows(dataset, ["title"])):
+            dataset = dataset.map(_with_titles, batched=True, features=features)
+    else:
+        cells = {new: [cell for (cell,) in rows(table, [old])] for new, old in columns.items()}
+        cells["id"] = [str(name) for name in cells["id"]]
+        dataset = Dataset.from_dict(_with_titles(cells) if "title" in cells else cells, features=features)
+    _check_unique(dataset, what)
+    return dataset
+
+
+def _with_titles(cells: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {**cells, "title": ["" if is_missing(title) else title for title in cells["title"]]}
+
+
+def _check_unique(dataset: Dataset, what: str) -> None:
+    # Arrow counts the ids where they are, in a file or in memory.
+    tables = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
+    counts = pa.chunked_array(chunk for table in tables for chunk in table["id"].chunks).value_counts()
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
+    if repeated:
+        raise ValueError(
+            f"{what}: ids that are there more than once: {first_of(repeated)} ({len(repeated)} in all). Keep one of each."
+        )
+
+
+Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] | Sequence[Any] | Set[Any]]
+
+
+def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
+    """Query id to document id to relevance."""
+    check_kind(given, "qrels")
+    found: dict[str, dict[str, int]] = {}
+    judgments = _judged_in_table(given) if isinstance(given, (Dataset, pd.DataFrame)) else _judged_in_mapping(given)
+    for where, query, document, value in judgments:
+        query_id, document_id = identifier(query, f"{where}, query id"), identifier(document, f"{where}, document id")
+        judged = found.setdefault(query_id, {})
+        if document_id in judged:
+            raise ValueError(f"{where}: document {document_id!r} is judged more than once for query {query_id!r}.")
+        judged[document_id] = relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
+    if not found:
+        raise ValueError("qrels is empty; it needs at least one relevant document for one query.")
+    return found
+
+
+def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, Any, Any]]:
+    there = column_names(table)
+    # The Hub's data sets write them with a hyphen.
+    hyphened = {"query_id": "query-id", "corpus_id": "corpus-id"}
+    query, document = (other if other in there and name not in there else name for name, other in hyphened.items())
+    check_named(table, "qrels", (query, document, "score"), "query_id, corpus_id and score")
+    check_columns(table, "qrels", {"query_id": query, "corpus_id": document, "score": "score"})
+    for row, cells in enumerate(rows(table, [query, document, "score"])):
+        yield f"qrels, row {row}", *cells
+
+
+def _judged_in_mapping(given: Mapping[Any, Any]) -> Iterator[tuple[str, Any, Any, Any]]:
+    for query, documents in given.items():
+        if not isinstance(documents, (Mapping, list, tuple, Set)):
+            raise ValueError(
+                f"qrels, query {query!r}: expected a list of document ids or a dict of document ids to relevance, "
+                f"got {documents!r:.60}."
+            )
+        graded = documents.items() if isinstance(documents, Mapping) else ((document, 1) for document in documents)
+        for document, value in graded:
+            yield "qrels", query, document, value
+
+
+Label: TypeAlias = str | int
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts and the labels of each; `several` says whether the table has lists of labels."""
+
+    texts: list[str]
+    labels: list[tuple[Label, ...]]
+    several: bool
+    names: list[str] | None
+
+    def counts(self) -> Counter[Label]:
+        """How many texts have each label."""
+        return Counter(label for labels in self.labels for label in dict.fromkeys(labels))
+
+
+def read_labelled(table: Table, what: str, text_column: str, label_column: str) -> Labelled:
+    """The texts of a split and their labels."""
+    check_columns(table, what, {"text": text_column, "label": label_column})
+    texts, labels, several = [], [], False
+    for row, (words, value) in enumerate(rows(table, [text_column, label_column])):
+        where = f"{what}, row {row}, {label_column}"
+        is_list = isinstance(value, (list, tuple, np.ndarray))
+        if row == 0:
+            several = is_list
+        elif is_list != several:
+            raise ValueError(
+                f"{where}: expected {'a list of labels' if several else 'one label'} as in row 0, got {value!r}."
+            )
+        texts.append(text(words, f"{what}, row {row}, {text_column}"))
+        labels.append(tuple(_label(label, where) for label in (value if is_list else [value])))
+    return Labelled(texts, labels, several, _names(table, label_column))
+
+
+def check_labels(train: Labelled, test: Labelled) -> list[Label]:
+    """All labels, in the order in which they are numbered."""
+    if train.several != test.several:
+        kinds = ["lists of labels" if split.several else "one label for each text" for split in (train, test)]
+        raise ValueError(f"train has {kinds[0]}, test has {kinds[1]}; both need the same.")
+    if train.names and test.names and train.names != test.names:
+        raise ValueError(f"The labels of train and test are numbered differently: {train.names} and {test.names}.")
+    learnt, asked = set(train.counts()), set(test.counts())
+    if len({type(label) for label in learnt | asked}) > 1:
+        texts, numbers = (sorted(label for label in learnt | asked if isinstance(label, kind)) for kind in (str, int))
+        raise ValueError(f"Labels are all texts or all integers; got {first_of(texts)} and {first_of(numbers)}.")
+    if len(learnt) < 2:
+        raise ValueError(f"train needs at least two different labels, got {sorted(learnt)}.")
+    if unlearnt := sorted(asked - learnt):
+        raise ValueError(
+            f"Labels that occur in test alone: {first_of(unlearnt)} ({len(unlearnt)} in all). "
+            "No classifier can learn them: add them to train or drop their texts."
+        )
+    # mteb's average precision wants the two labels of a binary test to be 0 and 1: those of the test come first.
+    return sorted(learnt, key=lambda label: (label not in asked, label))
+
+
+def _label(value: Any, where: str) -> Label:
+    if isinstance(value, Integral):
+        return int(value)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{where}: a label is a text or an integer, got {value!r}. Mend it or drop the row.")
+    check_text(value, where)
+    return value
+
+
+def _names(table: Table, column: str) -> list[str] | None:
+    """The names that a `Dataset` has for its numbered labels."""
+    feature = table.features[column] if isinstance(table, Dataset) else None
+    feature = getattr(feature, "feature", feature)
+    return list(feature.names) if isinstance(feature, ClassLabel) else None

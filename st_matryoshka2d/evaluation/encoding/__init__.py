@@ -1,1 +1,0 @@
-"""Texts to embeddings, each once, and what mteb sees of them."""

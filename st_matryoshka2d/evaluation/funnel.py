@@ -1,0 +1,251 @@
+"""Score all funnels of two sizes of a model: the first makes a shortlist, the second puts it in order."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from hashlib import blake2b
+from itertools import groupby, permutations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytrec_eval
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
+from mteb.types import EncodeKwargs
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d.evaluation.funnel_result import FunnelResult
+from st_matryoshka2d.evaluation.grid_io import AXES
+from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, result_of
+from st_matryoshka2d.evaluation.pivots import vector_bytes
+from st_matryoshka2d.evaluation.rankings import Found
+from st_matryoshka2d.evaluation.run import running
+from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.store import Cache, Job, Kept
+from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
+from st_matryoshka2d.evaluation.variants import Variant, precisions_of
+from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
+
+__all__ = ["evaluate_funnel"]
+
+Funnel = tuple[int, int, int]  # which variant makes a shortlist, which puts it in order, length of the shortlist
+Relevance = Mapping[str, Mapping[str, int]]
+
+
+def evaluate_funnel(
+    model: SentenceTransformer,
+    tasks: Tasks,
+    sizes: Iterable[Size | str] | None = None,
+    *,
+    shortlists: int | Iterable[int] = (20, 50, 100),
+    k: int = 10,
+    precisions: str | Iterable[str] = AXES["precision"],
+    cache: Cache = None,
+    batch_size: int = 32,
+    corpus_chunk_size: int = 4096,
+    show_progress_bar: bool = True,
+) -> FunnelResult:
+    """What is left of a search when a small size makes a shortlist of k1 documents and a larger one puts it in order.
+
+    All pairs of sizes are scored in one go whose first is the cheaper: it has no more layers, dims and bits than the second,
+    and less of one of them. In each stage queries and documents are compared at the size of that stage. Both stages are
+    exact; what an approximate index loses comes on top. The corpus is read once, each text goes through the model once, and
+    no embedding of a document is kept. Under `torchrun` or `accelerate launch` the processes share the texts.
+
+    Fewer layers in the first stage save nothing as long as the second needs more: the model is run up to the second's layer
+    for every document and every query, and makes the first vectors on the way. Dims and bits make the index small.
+
+    Args:
+        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
+        tasks: One or several mteb tasks of retrieval, task names or benchmarks, or tasks that `retrieval_task` makes.
+        sizes: Sizes that either stage may have; None for all layers, with 8, 16, 32, ... and all dims.
+        shortlists: How many documents the first stage hands on, k1; none below k. What is kept in memory grows with the
+            longest, the number of queries, and up to the square of the number of sizes.
+        k: How many documents come out.
+        precisions: As for `evaluate`; every size is taken in each, so `["binary", "float32"]` has binary shortlists that
+            float32 vectors put in order, and all others too.
+        cache: A folder or mteb's `ResultCache`: what was found for a task is written there, a run that was killed goes on
+            where it stopped, and one that is repeated reads it. None reads and writes nothing.
+        batch_size: Texts in a batch of the model.
+        corpus_chunk_size: Documents that are in memory at a time.
+        show_progress_bar: Show what is done.
+
+    Returns:
+        nDCG@k and recall@k of every funnel and of the second size alone, and what they cost.
+
+    Raises:
+        TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
+        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, a task
+            does not search a corpus (STS, reranking, ...), or `cache` is a file.
+
+    Warns:
+        UserWarning: A shortlist is longer than a corpus, so that nothing is left out.
+
+    Example:
+        >>> from st_matryoshka2d import retrieval_task
+        >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess", "d4": "a cat and a dog"}
+        >>> corpus["d5"] = "the sun shines"
+        >>> task = retrieval_task(corpus, {"q1": "tired kitten", "q2": "wet weather"}, {"q1": ["d1"], "q2": ["d2"]})
+        >>> result = evaluate_funnel(model, task, ["6L-4d", "6L-384d"], shortlists=[1, 4], k=1, show_progress_bar=False)
+        >>> result.to_frame()[["first", "second", "k1", "recall_at_k1", "ndcg", "ndcg_alone"]]
+           first   second  k1  recall_at_k1  ndcg  ndcg_alone
+        0  6L-4d  6L-384d   1           0.5   0.5         1.0
+        1  6L-4d  6L-384d   4           1.0   1.0         1.0
+    """
+    transformer_of(model)
+    chosen = chosen_tasks(tasks)
+    for task in chosen:
+        for part in parts_of(task):
+            _check_search(part)
+    lengths = _lengths(shortlists, positive_int(k, "k"))
+    variants = _variants(full_size(model), sizes, precisions)
+    funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
+    told = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
+    with running(
+        model,
+        chosen,
+        variants,
+        what="Funnels",
+        shortlist=lengths[-1] + 1,  # one of them may have the query's own id, and be left out
+        cache=cache,
+        batch_size=batch_size,
+        corpus_chunk_size=corpus_chunk_size,
+        show_progress_bar=show_progress_bar,
+    ) as run:
+        name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
+        job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
+        parts = [(task, part, run.results(part, [job])[0].result.frame) for task in chosen for part in parts_of(task)]
+        model_name = str(run.embeddings.meta.name)
+    # The tasks that an aggregate is made of are its subsets.
+    frames = [
+        rows if part is task else rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
+        for task, part, rows in parts
+    ]
+    frame = pd.concat(frames, ignore_index=True)
+    _warn_of_short_corpora(frame)
+    return FunnelResult(frame, model_name)
+
+
+def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
+    given = list(shortlists) if isinstance(shortlists, Iterable) else [shortlists]
+    lengths = sorted({positive_int(length, "shortlists") for length in given})
+    if not lengths or len(lengths) < len(given):
+        raise ValueError(f"shortlists: give each length once, and at least one; got {given}.")
+    if lengths[0] < k:
+        raise ValueError(
+            f"shortlists has {lengths[0]}, which is below k={k}: no more documents can come out than the shortlist has. "
+            "Make the shortlist longer, or k smaller."
+        )
+    return lengths
+
+
+def _variants(full: Size, sizes: Iterable[Size | str] | None, precisions: str | Iterable[str]) -> list[Variant]:
+    default = sizes_product([full.num_layers], [*mrl_dims(full.dim), full.dim])
+    wanted = default if sizes is None else validate_sizes(sizes, full)
+    variants = ascending([Variant(size, precision) for size in wanted for precision in precisions_of(precisions)])
+    if not pairs_of(variants):
+        raise ValueError(
+            f"No size is cheaper than another among {', '.join(map(str, variants))}: the first of two stages has no more "
+            "layers, dims and bits than the second, and less of one of them."
+        )
+    return variants
+
+
+def _warn_of_short_corpora(frame: pd.DataFrame) -> None:
+    for task, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
+        lengths = ", ".join(map(str, sorted(of_task["k1"].unique())))
+        warnings.warn(
+            f"{task} has a corpus of {of_task['documents'].min()} documents, of which shortlists of {lengths} leave none "
+            "out: that is a search with the second size alone.",
+            stacklevel=3,
+        )
+
+
+def _check_search(task: AbsTask) -> None:
+    name = task.metadata.name
+    if not isinstance(task, AbsTaskRetrieval) or "Reranking" in task.metadata.type:
+        raise ValueError(f"{name} is a task of type {task.metadata.type}; a funnel needs one that searches a corpus.")
+    if task.skip_first_result:
+        raise ValueError(f"{name} leaves out the first result of every query, so a shortlist of it has no fixed length.")
+
+
+def _score(
+    variants: list[Variant], funnels: list[Funnel], k: int, search: CorpusSearch, task: AbsTask, encode_kwargs: EncodeKwargs
+) -> Kept[FunnelResult]:
+    """The rows of a task that is no aggregate; mteb decides what is searched for."""
+    model = VariantModel(search, variants[-1])
+    again: Any = fresh(task)
+    result_of(model, again, encode_kwargs)
+    longest = max(k1 for _, _, k1 in funnels)
+    # Alone, a variant ranks its own longest shortlist.
+    alone = {second: (second, second, longest) for _, second, _ in funnels}
+    rows = []
+    for (split, subset), found in model.found.items():
+        relevance, asked = again.dataset[subset][split]["relevant_docs"], [*funnels, *alone.values()]
+        scores = funnel_scores(found, relevance, asked, k, ignore_identical_ids=again.ignore_identical_ids)
+        of = dict(zip(asked, scores, strict=True))
+        place: dict[str, Any] = {"task": task.metadata.name, "split": split, "subset": subset}
+        place |= {"k": k, "queries": len(found.query_ids), "documents": found.documents}
+        for first, second, k1 in funnels:
+            funnel = {"first": str(variants[first]), "second": str(variants[second]), "k1": k1}
+            whole = {f"{name}_alone": of[alone[second]][name] for name in ("ndcg", "recall")}
+            costs = stage_costs(variants[first], variants[second], k1, found.documents)
+            rows.append({**place, **funnel, **of[first, second, k1], **whole, **costs})
+    return Kept(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name)))
+
+
+def funnel_scores(
+    found: Found, relevance: Relevance, funnels: Sequence[Funnel], k: int, *, ignore_identical_ids: bool
+) -> list[dict[str, float]]:
+    """Of each funnel the mean recall in the shortlist, and the mean nDCG and recall of the first k that come out."""
+    lengths = sorted({k, *(k1 for _, _, k1 in funnels)})
+    grades = {query: {doc: max(grade, 0) for doc, grade in relevance[query].items()} for query in found.query_ids}
+    judge = pytrec_eval.RelevanceEvaluator(grades, {f"ndcg_cut.{k}", f"recall.{','.join(map(str, lengths))}"})
+    totals = np.zeros((len(funnels), 3))
+    for block in found.blocks():
+        # Not from the scores: of documents that a variant cannot tell apart, the candidates have those that others like.
+        listed = [
+            {query: [doc for doc in docs if doc != query or not ignore_identical_ids] for query, docs in of_first.items()}
+            for of_first in map(block.results, range(1 + max(first for first, _, _ in funnels)))
+        ]
+        by_second = sorted(range(len(funnels)), key=lambda place: funnels[place][1])
+        for second, places in groupby(by_second, key=lambda place: funnels[place][1]):
+            scores = block.candidate_scores(second)
+            for place in places:
+                first, _, k1 = funnels[place]
+                out = {query: {doc: scores[query][doc] for doc in docs[:k1]} for query, docs in listed[first].items()}
+                for judged in judge.evaluate(out).values():
+                    totals[place] += judged[f"recall_{k1}"], judged[f"ndcg_cut_{k}"], judged[f"recall_{k}"]
+    means = totals / len(found.query_ids)
+    return [dict(zip(("recall_at_k1", "ndcg", "recall"), row, strict=True)) for row in means.tolist()]
+
+
+def ascending(variants: Sequence[Variant]) -> list[Variant]:
+    """Smallest vectors first; of vectors that are as large, fewest layers first."""
+    return sorted(variants, key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
+
+
+def pairs_of(variants: Sequence[Variant]) -> list[tuple[int, int]]:
+    """All pairs whose first is cheaper: no more layers, dims and bits than the second, and less of one of them."""
+    costs = [(variant.size.num_layers, variant.size.dim, vector_bytes(8, variant.precision)) for variant in variants]
+    return [
+        (first, second)
+        for first, second in permutations(range(len(variants)), 2)
+        if costs[first] != costs[second]
+        and all(one <= other for one, other in zip(costs[first], costs[second], strict=True))
+    ]
+
+
+def stage_costs(first: Variant, second: Variant, k1: int, documents: int) -> dict[str, int]:
+    """What is stored for a document, and what is computed for a query."""
+    return {
+        "first_bytes": vector_bytes(first.size.dim, first.precision),
+        "second_bytes": vector_bytes(second.size.dim, second.precision),
+        "first_multiply_adds": documents * first.size.dim,
+        "second_multiply_adds": min(k1, documents) * second.size.dim,
+        "alone_multiply_adds": documents * second.size.dim,
+    }

@@ -1,1 +1,0 @@
-"""A cheap size makes a shortlist, a better one puts it in order."""

@@ -1,0 +1,267 @@
+"""What funnels keep of a search, and what they cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.table_files import TableFile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FunnelResult"]
+
+# What belongs to a funnel whatever the task, and what is measured of it.
+_FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
+_MEASURED = [
+    *("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"),
+    *("first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"),
+]
+
+# What tells rows apart, and all there is in a row.
+_KEYS = ["task", "split", "subset", "first", "second", "k1"]
+_COLUMNS = [*_KEYS, "k", "first_bytes", "second_bytes", "queries", "documents", *_MEASURED]
+
+_KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_MEASURED[:5], float)}
+_FILE = TableFile("FunnelResult", _KINDS)
+
+# What a table or a figure can show.
+_SHOWN = {
+    "ndcg_kept": "nDCG@{k} kept of {second} alone",
+    "recall_kept": "recall@{k} kept of {second} alone",
+    "recall_at_k1": "recall in the shortlist",
+    "ndcg": "nDCG@{k}",
+    "recall": "recall@{k}",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FunnelResult:
+    """What is left of a search when a first size makes a shortlist of k1 documents and a second one puts it in order.
+
+    Scores and what is kept are shares, 1 where nothing is lost; percent appears only where something is printed or drawn.
+    Of several tasks the mean is meant, and of a task the mean over its splits and subsets, as in mteb; what is kept is the
+    share of one mean in the other.
+
+    Args:
+        frame: What `to_frame` says, without what is kept.
+        model: Name of the model, for titles.
+
+    Raises:
+        ValueError: Columns are missing or unknown, there are no rows, or a row is there twice.
+
+    Example:
+        >>> row = {"task": "T", "split": "test", "subset": "default", "second": "6L-384d", "k": 10, "queries": 50}
+        >>> row |= {"documents": 1000, "first_bytes": 256, "second_bytes": 1536, "recall": 0.5, "recall_alone": 0.5}
+        >>> row |= {name: 1 for name in ("first_multiply_adds", "second_multiply_adds", "alone_multiply_adds")}
+        >>> row |= {"first": "6L-64d", "ndcg_alone": 0.4}
+        >>> scores = [(20, 0.36, 0.7), (50, 0.4, 0.9)]
+        >>> rows = [row | {"k1": k1, "ndcg": ndcg, "recall_at_k1": recall} for k1, ndcg, recall in scores]
+        >>> print(FunnelResult(pd.DataFrame(rows)))
+        T: nDCG@10 kept of 6L-384d alone, which has 40.00; percent
+        |  first | bytes | k1=20 |  k1=50 |
+        | -----: | ----: | ----: | -----: |
+        | 6L-64d |   256 | 90.00 | 100.00 |
+    """
+
+    frame: pd.DataFrame
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        if set(self.frame.columns) != set(_COLUMNS):
+            raise ValueError(f"A FunnelResult has the columns {_COLUMNS}, got {list(self.frame.columns)}.")
+        if self.frame.empty or self.frame.duplicated(_KEYS).any():
+            raise ValueError("A FunnelResult has at least one row, and each task, split, subset and funnel once.")
+        object.__setattr__(self, "frame", self.frame[_COLUMNS].reset_index(drop=True))  # the class is frozen
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks, in the order scored."""
+        return list(self.frame["task"].unique())
+
+    @property
+    def firsts(self) -> list[str]:
+        """Sizes that made shortlists, smallest vectors first."""
+        return list(self.frame["first"].unique())
+
+    @property
+    def seconds(self) -> list[str]:
+        """Sizes that put shortlists in order, smallest vectors first."""
+        return list(self.frame.sort_values("second_bytes", kind="stable")["second"].unique())
+
+    @property
+    def shortlists(self) -> list[int]:
+        """Lengths of the shortlists, ascending."""
+        return sorted(map(int, self.frame["k1"].unique()))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each task, split, subset, pair of sizes and length of the shortlist.
+
+        Returns:
+            `first` and `second` are sizes, with the precision where it is not float32. `recall_at_k1` is the share of a
+            query's relevant documents that are in the shortlist; `ndcg` and `recall` are of the first `k` documents that
+            come out; `ndcg_alone` and `recall_alone` are those of a search with the second size alone; `ndcg_kept` and
+            `recall_kept` are the one over the other, NaN where there is nothing to keep.
+
+            `first_bytes` and `second_bytes` are stored for each document. For a query, `first_multiply_adds` are what the
+            first stage computes when it looks at every document, `second_multiply_adds` what the second stage computes, and
+            `alone_multiply_adds` what the second size alone would. One of fewer bits takes less time.
+        """
+        return _with_kept(self.frame)
+
+    def summary(self, task: str | None = None) -> pd.DataFrame:
+        """One row for each pair of sizes and length of the shortlist; the columns of `to_frame`.
+
+        Args:
+            task: Name of one task; None for the mean over tasks.
+
+        Raises:
+            ValueError: There is no such task.
+        """
+        _check("task", task or self.tasks[0], self.tasks)
+        rows = self.frame if task is None else self.frame[self.frame["task"] == task]
+        return _with_kept(_mean_over_tasks(rows))
+
+    def pivot(self, k1: int | None = None, value: str = "ndcg_kept", task: str | None = None) -> pd.DataFrame:
+        """First sizes (rows) by second sizes (columns); NaN where the first is not the cheaper one.
+
+        Args:
+            k1: Length of the shortlist; None for the longest.
+            value: A column of `summary` with numbers.
+            task: As for `summary`.
+
+        Raises:
+            ValueError: There is no such length, column or task.
+        """
+        length = self.shortlists[-1] if k1 is None else k1
+        _check("shortlist of length", length, self.shortlists)
+        summary = self.summary(task)
+        _check("value", value, list(summary.columns.drop(["first", "second"])))
+        table = summary[summary["k1"] == length].pivot(index="first", columns="second", values=value)
+        return table.reindex(index=self.firsts, columns=self.seconds)
+
+    def by_shortlist(self, second: str | None = None, value: str = "ndcg_kept", task: str | None = None) -> pd.DataFrame:
+        """First sizes (rows) by length of the shortlist (columns), with one second size.
+
+        Args:
+            second: One of `seconds`; None for the last of them, which is the largest.
+            value: `"ndcg_kept"`, `"recall_kept"`, `"recall_at_k1"`, `"ndcg"` or `"recall"`.
+            task: As for `summary`.
+
+        Raises:
+            ValueError: There is no such size, value or task.
+        """
+        chosen = self.seconds[-1] if second is None else second
+        _check("second size", chosen, self.seconds)
+        _check("value", value, list(_SHOWN))
+        summary = self.summary(task)
+        table = summary[summary["second"] == chosen].pivot(index="first", columns="k1", values=value)
+        return table.reindex([first for first in self.firsts if first in table.index])
+
+    def to_markdown(self, second: str | None = None, value: str = "ndcg_kept", task: str | None = None) -> str:
+        """`by_shortlist` as a Markdown table, in percent, with the bytes of a document in the first index.
+
+        Args:
+            second: As for `by_shortlist`.
+            value: As for `by_shortlist`.
+            task: As for `by_shortlist`.
+        """
+        table = self.by_shortlist(second, value, task)
+        of_first = self._bytes()
+        head = ["first", "bytes", *(f"k1={k1}" for k1 in table.columns)]
+        body = [
+            [str(first), str(of_first[str(first)]), *(f"{100 * share:.2f}" for share in row)]
+            for first, row in zip(table.index, table.to_numpy(), strict=True)
+        ]
+        return pivots.aligned(head, body)
+
+    def plot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        title: str | None = None,
+        *,
+        second: str | None = None,
+        value: str = "ndcg_kept",
+        task: str | None = None,
+    ) -> Figure:
+        """How small may the first stage be? What is kept against the length of the shortlist, a line for each first size.
+
+        Args:
+            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
+            title: None for the name of the task.
+            second: As for `by_shortlist`.
+            value: As for `by_shortlist`.
+            task: As for `by_shortlist`.
+        """
+        from st_matryoshka2d.plots.funnel_curves import funnel_curves
+        from st_matryoshka2d.plots.saving import saved
+
+        shares = self.by_shortlist(second, value, task) * 100
+        title = title if title is not None else pivots.subject([task] if task else self.tasks)
+        words = {"title": title, "label": f"{self._in_words(second, value)} (%)"}
+        return saved(path, lambda: funnel_curves(shares, self._bytes(), **words))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which is never left half written.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        _FILE.write(path, self.frame, {"model": self.model})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FunnelResult:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: Another ending, or the file is not a saved result.
+        """
+        frame, about = _FILE.read(path)
+        try:
+            return cls(frame, **about)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no result that this version can read: {error}") from error
+
+    def __str__(self) -> str:
+        alone = self.summary().query("second == @self.seconds[-1]")["ndcg_alone"].iloc[0]
+        words = self._in_words(None, "ndcg_kept")
+        return f"{pivots.subject(self.tasks)}: {words}, which has {100 * alone:.2f}; percent\n{self.to_markdown()}"
+
+    __repr__ = __str__
+
+    def _in_words(self, second: str | None, value: str) -> str:
+        return _SHOWN[value].format(k=self.frame["k"].iloc[0], second=second or self.seconds[-1])
+
+    def _bytes(self) -> dict[str, int]:
+        return dict(zip(self.frame["first"], self.frame["first_bytes"], strict=True))
+
+
+def _check(what: str, given: object, known: Sequence[object]) -> None:
+    if given not in known:
+        raise ValueError(f"There is no {what} {given!r} here; there are {', '.join(map(str, known))}.")
+
+
+def _mean_over_tasks(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean over tasks of the mean over a task's splits and subsets, for each funnel."""
+    by_task = rows.groupby(["task", *_FUNNEL], sort=False)[_MEASURED].mean()
+    return by_task.groupby(level=_FUNNEL, sort=False).mean().reset_index()
+
+
+def _with_kept(rows: pd.DataFrame) -> pd.DataFrame:
+    """With what a funnel keeps of a search with the second size alone; NaN where there is nothing to keep."""
+    kept = {f"{name}_kept": rows[name] / rows[f"{name}_alone"].replace(0, np.nan) for name in ("ndcg", "recall")}
+    return rows.assign(**kept)

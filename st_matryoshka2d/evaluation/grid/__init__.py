@@ -1,1 +1,0 @@
-"""Scores at many sizes: `GridResult`."""

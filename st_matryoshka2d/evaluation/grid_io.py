@@ -1,0 +1,139 @@
+"""The tables of a grid: which columns there are, what is refused, and how they lie in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.table_files import TableFile
+
+_KINDS = {"task": str, "split": str, "subset": str, "num_layers": int, "dim": int, "metric": str, "score": float}
+COLUMNS = [*_KINDS, "is_main"]
+
+# More axes, and what a plain grid has there. They are shown only where a grid has something else.
+AXES = {"precision": "float32", "truncation": "first", "documents": "same size"}
+
+# What one number of a metric belongs to.
+PLACE = ["task", "split", "subset", "num_layers", "dim", *AXES]
+
+
+class Items(NamedTuple):
+    """What a main score is made of: scores of queries, or similarities of pairs with gold scores; see `GridResult`."""
+
+    ids: list[str]
+    values: NDArray[np.float64]
+    gold: NDArray[np.float64] | None
+
+
+ITEM_COLUMNS = [*PLACE, *Items._fields]
+
+
+def told(axes: Mapping[str, str]) -> list[str]:
+    """What of these axes does not go without saying, in words."""
+    words = {**axes, "documents": f"documents at {axes['documents']}"}
+    return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain]
+
+
+_GRID = TableFile(
+    "GridResult", {**_KINDS, "is_main": bool, **dict.fromkeys(AXES, str)}, {"ids": str, "values": float, "gold": float}
+)
+
+
+def write_grid(path: str | os.PathLike[str], frame: pd.DataFrame, items: pd.DataFrame, about: Mapping[str, Any]) -> None:
+    """Save a grid; the items lie in the rows of the main scores that are made of them."""
+    _GRID.write(path, frame.merge(items.assign(is_main=True), on=[*PLACE, "is_main"], how="left"), about)
+
+
+def read_grid(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """What `write_grid` was given."""
+    rows, about = _GRID.read(path)
+    items = rows[rows["ids"].notna()][ITEM_COLUMNS].copy()
+    for name in ("values", "gold"):
+        arrays = [None if values is None else np.asarray(values, dtype=float) for values in items[name]]
+        items[name] = pd.Series(arrays, items.index, dtype=object)
+    return rows[[*COLUMNS, *AXES]], items, about
+
+
+def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Copies with every column there is, in one order."""
+    if not set(COLUMNS) <= set(frame.columns) <= {*COLUMNS, *AXES}:
+        raise ValueError(f"A GridResult has the columns {COLUMNS}, got {list(frame.columns)}.")
+    if frame.empty:
+        raise ValueError("A GridResult needs at least one score, got none.")
+    if missing := set(ITEM_COLUMNS) - set(AXES) - set(items.columns):
+        raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
+    frame = frame.assign(**{axis: plain for axis, plain in AXES.items() if axis not in frame})
+    items = items.assign(**{axis: plain for axis, plain in AXES.items() if axis not in items})
+    frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
+    if (repeated := frame.duplicated([*PLACE, "metric"])).any():
+        row = frame[repeated].iloc[0]
+        raise ValueError(f"Each score can be there only once; {row['metric']} of {_place(row)} is repeated.")
+    return frame, items[ITEM_COLUMNS].reset_index(drop=True)
+
+
+def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:
+    """The rows that have one of some values in a column; None stands for all values."""
+    if values is None:
+        return frame
+    kept = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if unknown := [value for value in kept if value not in set(frame[column])]:
+        there = ", ".join(map(str, frame[column].unique()))
+        raise ValueError(f"There is no {column} {unknown[0]!r} here; there are {there}.")
+    return frame[frame[column].isin(kept)]
+
+
+def joined(tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of several grids in one."""
+    frame = pd.concat([frame for frame, _ in tables], ignore_index=True)
+    if (repeated := frame.duplicated([*PLACE, "metric"])).any():
+        raise ValueError(
+            f"{_place(frame[repeated].iloc[0])} is in two of these grids. Drop it from one: "
+            "`grid.at(tasks=..., num_layers=..., dims=...)` keeps what you name."
+        )
+    with_items = [items for _, items in tables if not items.empty]
+    return frame, pd.concat(with_items, ignore_index=True) if with_items else tables[0][1]
+
+
+def common_latency(latencies: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
+    """The one table of times among those of several grids."""
+    known = [latency for latency in latencies if latency is not None]
+    if any(not latency.equals(known[0]) for latency in known):
+        raise ValueError(
+            "These grids have different latencies, and a grid has one: merge them without, `replace(grid, latency=None)`, "
+            "and give the times of one machine to the result with `with_latency`."
+        )
+    return known[0] if known else None
+
+
+def _place(row: Any) -> str:
+    size = Size(int(row["num_layers"]), int(row["dim"]))
+    return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *told(row)])
+
+
+def checked_latency(times: pd.DataFrame, depths: Iterable[int]) -> pd.DataFrame:
+    """A copy of a table of times, if it has what a grid needs."""
+    if not isinstance(times, pd.DataFrame):
+        raise TypeError(f"The times are a table as benchmark_latency(model) returns it, got {type(times).__name__}.")
+    if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
+        raise ValueError(
+            f"The times lack {', '.join(sorted(missing))}; a table as benchmark_latency(model) returns it is needed, got "
+            f"the columns {list(times.columns)}."
+        )
+    known = times["num_layers"].tolist()
+    if len(set(known)) < len(known):
+        raise ValueError(f"The times have a depth more than once: num_layers is {known}.")
+    if untimed := sorted({int(depth) for depth in depths} - set(known)):
+        raise ValueError(
+            f"The times lack num_layers {', '.join(map(str, untimed))}, which the grid has; there are "
+            f"{', '.join(map(str, known))}. Time all depths: benchmark_latency(model)."
+        )
+    milliseconds = times["milliseconds_per_text"].to_numpy(dtype=float)
+    if not (np.isfinite(milliseconds) & (milliseconds > 0)).all():
+        raise ValueError(f"milliseconds_per_text must be above 0, got {milliseconds.tolist()}.")
+    return times.sort_values("num_layers", ignore_index=True)

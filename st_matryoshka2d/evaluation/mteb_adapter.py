@@ -1,0 +1,205 @@
+"""One variant as a model of its own, as mteb sees it, and what mteb says of it as a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import mteb
+import numpy as np
+import pandas as pd
+import pytrec_eval
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
+from mteb.abstasks.sts import AbsTaskSTS
+from mteb.results import TaskResult
+from mteb.types import PromptType
+from numpy.typing import NDArray
+from sentence_transformers.util import SimilarityFunction
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from st_matryoshka2d.evaluation.grid import GridResult
+from st_matryoshka2d.evaluation.grid_io import AXES, COLUMNS, ITEM_COLUMNS, Items
+from st_matryoshka2d.evaluation.rankings import Found, Wanted
+from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.variants import Variant, quantise
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.models import ModelMeta
+    from mteb.types import Array, BatchedInput, CorpusDatasetType, EncodeKwargs, QueryDatasetType
+
+
+Place = tuple[str, str]  # split and subset
+Ranking = Mapping[str, Mapping[str, float]]
+
+
+def meta_of(whole: ModelMeta, variant: Variant) -> ModelMeta:
+    """The model at a variant: mteb tells results apart by name, revision and what is added here."""
+    experiment: dict[str, Any] = {"num_layers": variant.size.num_layers, "embed_dim": variant.size.dim}
+    named = {"precision": "output_dtypes"}  # what mteb has a name for
+    experiment |= {named.get(axis, axis): value for axis, value in variant.axes.items() if value != AXES[axis]}
+    return whole.model_copy(update={"embed_dim": variant.size.dim, "experiment_kwargs": experiment})
+
+
+class VariantModel:
+    """One variant as a model of its own: mteb's `EncoderProtocol` and `SearchProtocol`."""
+
+    def __init__(self, search: CorpusSearch, variant: Variant) -> None:
+        self._search = search
+        self._embeddings = search.embeddings
+        self._variant = variant
+        self._corpus: CorpusDatasetType | None = None
+        self._asked_for = ("", "")
+        self._calls = 0
+        self.found: dict[Place, Found] = {}
+        self.rankings: dict[Place, Ranking] = {}
+        self.pairs: dict[Place, tuple[Array, Array]] = {}
+        self.own_similarity = self._embeddings.similarity
+        self.mteb_model_meta = meta_of(self._embeddings.meta, variant)
+
+    def encode(
+        self,
+        inputs: DataLoader[BatchedInput],
+        *,
+        task_metadata: TaskMetadata,
+        prompt_type: PromptType | None = None,
+        **kwargs: Any,
+    ) -> NDArray[np.floating]:
+        """Embeddings (texts, dim), not normalised again."""
+        self._asked_for = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
+        texts = cast("Dataset", inputs.dataset)[:]["text"]  # at once: the loader would go row by row
+        # A task of pairs asks for all first texts, then for all second ones.
+        layers = self._variant.document_layers if self._calls % 2 else self._variant.size.num_layers
+        self._calls += 1
+        told = {"task_metadata": task_metadata, "prompt_type": prompt_type, **kwargs}
+        whole = self._embeddings.of_texts(texts, [layers], **told)[layers]
+        kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
+        return quantise(kept, self._variant.precision).numpy()
+
+    def index(self, corpus: CorpusDatasetType, **kwargs: Any) -> None:
+        """Take note of the corpus."""
+        self._corpus = corpus
+
+    def search(
+        self,
+        queries: QueryDatasetType,
+        *,
+        task_metadata: TaskMetadata,
+        hf_split: str,
+        hf_subset: str,
+        top_k: int,
+        encode_kwargs: dict[str, Any],
+        top_ranked: dict[str, list[str]] | None = None,
+        **kwargs: Any,
+    ) -> Ranking:
+        """The best documents of each query, with their similarities."""
+        if self._corpus is None:
+            raise RuntimeError("index comes before search.")
+        wanted = Wanted(f"{hf_split}-{hf_subset}", queries, top_k, top_ranked)
+        told = {"task_metadata": task_metadata, "hf_split": hf_split, "hf_subset": hf_subset, **encode_kwargs}
+        found = self._search.found(self._corpus, wanted, **told)
+        self.found[hf_split, hf_subset] = found
+        self.rankings[hf_split, hf_subset] = found.results(self._search.variants.index(self._variant))
+        return self.rankings[hf_split, hf_subset]
+
+    def similarity(self, embeddings1: Array, embeddings2: Array) -> Tensor:
+        """The model's own similarity of all pairs, (texts 1, texts 2)."""
+        return SimilarityFunction.to_similarity_fn(self.own_similarity)(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Tensor:
+        """The model's own similarity of text i to text i, (texts,); what was compared is in `pairs`, by split and subset."""
+        self.pairs[self._asked_for] = embeddings1, embeddings2
+        return SimilarityFunction.to_similarity_pairwise_fn(self.own_similarity)(embeddings1, embeddings2)
+
+
+def result_of(model: VariantModel, task: AbsTask, encode_kwargs: EncodeKwargs) -> TaskResult:
+    """What mteb says of a variant."""
+    results = mteb.evaluate(
+        model, task, cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs=encode_kwargs.copy()
+    )
+    return results.task_results[0]
+
+
+# What mteb keeps beside the metrics; `main_score` is one of the metrics a second time.
+_NOT_METRICS = {"main_score", "hf_subset", "languages", "mteb_version"}
+
+# mteb's names of metrics, and trec_eval's.
+_MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "hit_rate": "success"}
+
+# How far the mean over queries may be from the score, which mteb rounds.
+_CLOSE = 1e-4
+
+
+def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[Place, Items], model: str) -> GridResult:
+    """What mteb found for one variant, as a grid of one size."""
+    of_variant = {"num_layers": variant.size.num_layers, "dim": variant.size.dim, **variant.axes}
+    rows = [{**row, **of_variant} for row in _rows(task, result)]
+    parts = [
+        {"task": task.metadata.name, "split": split, "subset": subset, **of_variant, **of_place._asdict()}
+        for (split, subset), of_place in items.items()
+    ]
+    return GridResult(pd.DataFrame(rows, columns=[*COLUMNS, *AXES]), pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
+
+
+def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Place, Items]:
+    """What the main scores are made of: similarities of pairs, or the metric of each query."""
+    if isinstance(task, AbsTaskSTS):
+        return _of_pairs(task, model)
+    return _of_queries(task, result, model.rankings) if isinstance(task, AbsTaskRetrieval) else {}
+
+
+def _rows(task: AbsTask, result: TaskResult) -> Iterator[dict[str, Any]]:
+    for split, scores in ((split, scores) for split, subsets in result.scores.items() for scores in subsets):
+        place = {"task": task.metadata.name, "split": split, "subset": scores["hf_subset"]}
+        for metric, score in scores.items():
+            if metric not in _NOT_METRICS and isinstance(score, (int, float)) and not isinstance(score, bool):
+                yield {**place, "metric": metric, "score": float(score), "is_main": metric == task.metadata.main_score}
+
+
+def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
+    kind, _, correlation = task.metadata.main_score.rpartition("_")
+    if correlation not in ("spearman", "pearson"):
+        return {}
+    of_pairs = SimilarityFunction.to_similarity_pairwise_fn(kind or model.own_similarity)
+    items = {}
+    for (split, subset), (one, two) in model.pairs.items():
+        values = np.asarray(of_pairs(one, two), dtype=float)
+        loaded: Mapping[str, Any] = task.dataset or {}
+        data = loaded.get(subset, loaded)[split]
+        gold = np.asarray(data.select_columns("score")[:]["score"], dtype=float)
+        items[split, subset] = Items(list(map(str, range(len(values)))), values, gold)
+    return items
+
+
+def _of_queries(task: AbsTaskRetrieval, result: TaskResult, rankings: Mapping[Place, Ranking]) -> dict[Place, Items]:
+    """None where the mean over queries is not the main score."""
+    items = {}
+    for (split, subset), ranking in rankings.items():
+        score = next(scores["main_score"] for scores in result.scores[split] if scores["hf_subset"] == subset)
+        by_query = _by_query(task, task.dataset[subset][split]["relevant_docs"], ranking)
+        if by_query and abs(np.mean(list(by_query.values())) - score) < _CLOSE:
+            items[split, subset] = Items(list(by_query), np.array(list(by_query.values())), None)
+    return items
+
+
+def _by_query(task: AbsTaskRetrieval, relevant: Mapping[str, Mapping[str, int]], ranking: Ranking) -> dict[str, float]:
+    name, _, cut = task.metadata.main_score.partition("_at_")
+    if task.skip_first_result:
+        ranking = {query: dict(_sorted(found)[1:]) for query, found in ranking.items()}
+    if name == "mrr":
+        best = {query: enumerate(_sorted(found)[: int(cut)], 1) for query, found in ranking.items() if query in relevant}
+        return {  # not trec_eval's: mteb breaks ties in its own way
+            query: next((1 / place for place, (doc, _) in found if relevant[query].get(doc, 0) > 0), 0.0)
+            for query, found in best.items()
+        }
+    if name not in _MEASURES:
+        return {}
+    measure = _MEASURES[name]
+    found = pytrec_eval.RelevanceEvaluator(relevant, {f"{measure}.{cut}"}).evaluate(ranking)
+    return {query: float(scores[f"{measure}_{cut}"]) for query, scores in found.items()}
+
+
+def _sorted(found: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(found.items(), key=lambda pair: pair[1], reverse=True)

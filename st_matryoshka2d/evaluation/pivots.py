@@ -1,0 +1,225 @@
+"""From the tidy table of a grid to layers by dims, to tasks by sizes, to what sizes cost, and to text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from st_matryoshka2d.evaluation.grid_io import AXES, narrowed, told
+from st_matryoshka2d.sizes import Size, positive_int
+
+
+def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+    """Scores by layers (rows) and dims (columns): the mean over tasks of the mean over a task's splits and subsets."""
+    return _means(_rows(frame, task, metric)).mean(axis=1, skipna=False).unstack("dim")
+
+
+def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
+    """Scores by tasks (rows) and sizes (columns): the means over a task's splits and subsets."""
+    rows = _rows(frame, None, metric)
+    by_size = _means(rows)[list(rows["task"].unique())]
+    names = [str(Size(int(layers), int(dim))) for layers, dim in by_size.index]
+    return by_size.set_axis(pd.Index(names, name="size")).T
+
+
+def without_mean(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> dict[str, list[Size]]:
+    """By task, the sizes at which it was not scored while others were: there is no mean over tasks."""
+    scored = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"]).size().unstack("task")
+    return {
+        str(name): [Size(int(layers), int(dim)) for layers, dim in missing.index[missing]]
+        for name, missing in scored.isna().items()
+        if missing.any()
+    }
+
+
+def shown(frame: pd.DataFrame) -> dict[str, str]:
+    """By axis, the one value that is shown: the plain one where there is such, or else the first."""
+    return {axis: plain if plain in there else there[0] for axis, plain in AXES.items() if (there := _values(frame, axis))}
+
+
+def hidden_axes(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """By axis, what a grid has beside the one value that is shown."""
+    beside = {axis: [value for value in _values(frame, axis) if value != one] for axis, one in shown(frame).items()}
+    return {axis: values for axis, values in beside.items() if values}
+
+
+def to_be_told(frame: pd.DataFrame) -> list[str]:
+    """What is shown of the axes where that does not go without saying: it is not plain, or not all there is."""
+    one, hidden = shown(frame), hidden_axes(frame)
+    plain = {axis: value for axis, value in one.items() if value == AXES[axis] and axis in hidden}
+    return [*told(one), *("documents at the same size" if axis == "documents" else value for axis, value in plain.items())]
+
+
+def the_one(frame: pd.DataFrame, axis: str) -> str:
+    """The one value of an axis that numbers are taken of: the plain one, or the only one."""
+    one, there = shown(frame)[axis], _values(frame, axis)
+    if len(there) > 1 and one != AXES[axis]:
+        raise ValueError(
+            f"This grid has several {axis}s, {', '.join(there)}, and none of them is {AXES[axis]}: say which one is meant, "
+            f"such as grid.at({axis}={one!r})."
+        )
+    return one
+
+
+def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+    """The pivot as text: empty where a size was not scored on all the tasks, `nan` where the score is NaN."""
+    rows = _rows(frame, task, metric)
+    scored = rows.pivot_table(index="num_layers", columns="dim", values="task", aggfunc="nunique")
+    return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
+
+
+def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:
+    """What a table of percents does not show: which task lacks sizes, and what else the grid has."""
+    lines = []
+    for name, sizes in without_mean(frame, task, metric).items():
+        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+        lines.append(f"No mean where a task was not scored: {name} lacks {', '.join(map(str, sizes[:3]))}{more}.")
+    return [*lines, *beside(frame)]
+
+
+def beside(frame: pd.DataFrame) -> list[str]:
+    """What else a grid has than what is shown."""
+    return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in hidden_axes(frame).items()]
+
+
+def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """What a table of percents is of."""
+    tasks = list(frame["task"].unique()) if task is None else [task]
+    return f"{subject(tasks)}: {label(frame, task, metric)}, percent"
+
+
+def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """What the numbers of a pivot are: the metric, and what of the axes does not go without saying."""
+    return ", ".join([metric_name(frame, task, metric), *to_be_told(frame)])
+
+
+def subject(tasks: Sequence[str]) -> str:
+    """What a table of these tasks is about."""
+    return tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
+
+
+def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """The metric of a pivot, where there is one for all tasks."""
+    rows = frame if task is None else frame[frame["task"] == task]
+    names = (rows[rows["is_main"]]["metric"] if metric is None else pd.Series([metric])).unique()
+    return str(names[0]) if len(names) == 1 else "main score"
+
+
+def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataFrame:
+    rows = frame
+    for axis in AXES:
+        rows = rows[rows[axis] == the_one(frame, axis)]
+    if task is not None:
+        if task not in set(rows["task"]):
+            raise ValueError(f"There is no task {task!r} here; there are {', '.join(rows['task'].unique())}.")
+        rows = rows[rows["task"] == task]
+    if metric is None:
+        return rows[rows["is_main"]]
+    if metric not in set(rows["metric"]):
+        raise ValueError(f"There is no metric {metric!r} here; there are {', '.join(rows['metric'].unique())}.")
+    return rows[rows["metric"] == metric]
+
+
+def _values(frame: pd.DataFrame, axis: str) -> list[str]:
+    return [str(value) for value in frame[axis].unique()]
+
+
+def _means(rows: pd.DataFrame) -> pd.DataFrame:
+    """Sizes by tasks."""
+    return rows.groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
+
+
+def _mean(scores: pd.Series[float]) -> float:
+    # pandas would leave NaN out, and a size that failed at one task would look better for it
+    return float(scores.to_numpy().mean())
+
+
+# What has a meaning of its own in LaTeX, and may be in the name of a task or a metric.
+_LATEX = str.maketrans({mark: f"\\{mark}" for mark in "&%$#_{}"} | {"\\": r"\textbackslash{}", "\n": " "})
+
+
+def head_and_body(cells: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """A table of layers (rows) and dims (columns) as rows of text."""
+    head = ["layers / dim", *map(str, cells.columns)]
+    return head, [[str(layers), *row] for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
+
+
+def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose source is aligned as well."""
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    rule = ["-" * (width - 1) + ":" for width in widths]
+    lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def markdown(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """Percents as a Markdown table, and what it does not show."""
+    table = aligned(*head_and_body(percent(frame, task, metric)))
+    return "\n\n".join([table, *notes(frame, task, metric)])
+
+
+def latex(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
+    """Percents as a LaTeX table, for the package booktabs; what it does not show is a comment."""
+    table = head_and_body(percent(frame, task, metric))
+    head, *body = [" & ".join(row) + r" \\" for row in (table[0], *table[1])]
+    lines = [f"% {note}" for note in notes(frame, task, metric)]
+    lines += [r"\begin{table}", r"\centering", rf"\caption{{{title(frame, task, metric).translate(_LATEX)}}}"]
+    lines += [rf"\begin{{tabular}}{{{'r' * (head.count(' & ') + 1)}}}", r"\toprule", head, r"\midrule", *body]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+HOW_TO_TIME = "grid.with_latency(benchmark_latency(model))"
+
+# Bits of one coordinate, under mteb's names and sentence-transformers' `ubinary`.
+BITS = dict(float32=32, float16=16, bfloat16=16, int8=8, uint8=8, int4=4, uint4=4, binary=1, ubinary=1)
+
+
+def vector_bytes(dim: int, precision: str = "float32") -> int:
+    """Bytes of one vector in an index, packed, without what the index itself adds."""
+    bits = BITS.get(precision)
+    if bits is None:
+        raise ValueError(f"How many bits {precision!r} has is not known; there are {', '.join(BITS)}.")
+    return -(-positive_int(dim, "dim") * bits // 8)
+
+
+def costs(frame: pd.DataFrame, latency: pd.DataFrame | None = None, task: str | None = None) -> pd.DataFrame:
+    """Score and cost of every size and precision, smallest first; NaN where a task, or the largest size, was not scored."""
+    for axis in AXES:
+        frame = frame if axis == "precision" else frame[frame[axis] == the_one(frame, axis)]
+    rows = narrowed(frame, "task", task).query("is_main")
+    # As a NaN, a task without a score makes the mean over tasks one: a size must not look better for what it lacks.
+    by_task = rows.groupby(["num_layers", "dim", "precision", "task"])["score"].agg(_mean)
+    table = by_task.unstack("task").mean(axis=1, skipna=False).rename("score").reset_index()
+    table["bytes"] = [vector_bytes(dim, precision) for dim, precision in zip(table["dim"], table["precision"], strict=True)]
+    times = pd.DataFrame({"num_layers": []}) if latency is None else latency
+    of_depth = times.set_index("num_layers").reindex(table["num_layers"])
+    of_depth = of_depth.reindex(columns=["milliseconds_per_text", "parameters"])
+    table["milliseconds_per_text"] = of_depth["milliseconds_per_text"].astype(float).array
+    table["parameters"] = of_depth["parameters"].astype("Int64").array
+    full = full_row(table)
+    table["relative"] = table["score"] / (full["score"] if full is not None and full["score"] > 0 else np.nan)
+    # A narrow terminal leaves out the middle ones.
+    names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text", "parameters", "bytes"]
+    return table.sort_values(["num_layers", "dim", "bytes"], ignore_index=True)[names]
+
+
+def full_row(table: pd.DataFrame) -> pd.Series[Any] | None:
+    """What the sizes are compared with: the largest depth and width there are, in the precision of most bytes."""
+    largest = table[(table["num_layers"] == table["num_layers"].max()) & (table["dim"] == table["dim"].max())]
+    return None if largest.empty else largest.loc[largest["bytes"].idxmax()]
+
+
+def called(row: Any, full_size: str) -> str:
+    """What scores are a share of, in words: the size, and whether it is the full one."""
+    is_full = str(Size(row["num_layers"], row["dim"])) == full_size
+    other = f", which has not the full {full_size}" if full_size else ""
+    return f"{name_of(row)} ({'the full size' if is_full else f'the largest of the grid{other}'})"
+
+
+def name_of(row: Any) -> str:
+    """How a row of `costs` is called: `"4L-128d"`, or `"4L-128d int8"`."""
+    size = str(Size(row.num_layers, row.dim))
+    return size if row.precision == AXES["precision"] else f"{size} {row.precision}"

@@ -1,0 +1,187 @@
+"""One evaluation: each task from the store or anew, its texts once through the model, then mteb's own evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import joblib
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
+from mteb.abstasks.aggregated_task import AbsTaskAggregate
+from mteb.types import EncodeKwargs
+from sentence_transformers import SentenceTransformer
+from tqdm.auto import tqdm
+
+from st_matryoshka2d.evaluation.embeddings import Embeddings
+from st_matryoshka2d.evaluation.grid import GridResult
+from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, meta_of, result_of
+from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.store import Cache, Job, Kept, Store, T
+from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, quiet_mteb, random_states_kept
+from st_matryoshka2d.evaluation.variants import RANGED, Variant
+from st_matryoshka2d.processes import Processes
+from st_matryoshka2d.sizes import full_size, positive_int
+from st_matryoshka2d.texts import naming_a_broken_text
+
+_MODEL = "weights or settings of the model"
+
+
+def score_variants(
+    model: SentenceTransformer, tasks: Sequence[AbsTask], variants: Sequence[Variant], **settings: Any
+) -> GridResult:
+    """Score every variant on every task; the settings are those of `running`."""
+    with running(model, tasks, variants, what="Scores", steps=len(variants), **settings) as run:
+        grid = GridResult.merge([grid for task in tasks for grid in _grids(run, task)])
+        return replace(grid, revision=str(run.embeddings.meta.revision), full_size=str(full_size(model)))
+
+
+@contextmanager
+def running(
+    model: SentenceTransformer,
+    tasks: Sequence[AbsTask],
+    variants: Sequence[Variant],
+    *,
+    what: str,
+    steps: int = 1,
+    shortlist: int = 0,
+    cache: Cache = None,
+    n_jobs: int = 1,
+    batch_size: int = 32,
+    corpus_chunk_size: int = 4096,
+    show_progress_bar: bool = True,
+) -> Iterator[Run]:
+    """What an evaluation needs, shared by the processes of a launch; the bar is called `what`, of so many steps a task."""
+    numbers = {"batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size, "n_jobs": 1 if n_jobs == -1 else n_jobs}
+    for name, value in numbers.items():
+        positive_int(value, name)
+    processes = Processes.that_share(model)
+    show_progress_bar = show_progress_bar and processes.rank == 0
+    total = sum(len(parts_of(task)) for task in tasks) * steps
+    bar = tqdm(total=total, desc=what, disable=not show_progress_bar)
+    with processes.failing_together(), random_states_kept(), bar:
+        depths = {depth for variant in variants for depth in variant.depths}
+        embeddings = Embeddings(model, depths, processes=processes, show_progress_bar=show_progress_bar)
+        # Texts have a bar of their own; how long the scores will take is told from the scores alone.
+        embeddings.after_encoding = bar.unpause
+        search = CorpusSearch(embeddings, variants, corpus_chunk_size=corpus_chunk_size, shortlist=shortlist)
+        _check_alike(search, tasks)
+        store = Store(cache, embeddings.meta) if cache is not None else None
+        yield Run(search, store, n_jobs, {"batch_size": batch_size, "show_progress_bar": False}, bar)
+
+
+def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
+    """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does."""
+    parts = [part.metadata for task in tasks for part in parts_of(task)]
+    asked = {
+        _MODEL: search.embeddings.meta.revision,
+        "tasks": [task.metadata.name for task in tasks],
+        "data of the tasks": [part.revision for part in parts],  # of the user's own it is a digest
+        "sizes, precisions or truncations": [str(variant) for variant in search.variants],
+        "corpus_chunk_size": search.corpus_chunk_size,
+    }
+    everyones = search.embeddings.processes.everyones(asked)
+    if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
+        hint = (
+            " If they have trained it, each did so by itself: on CPUs the Trainer shares the work with `use_cpu=True` alone."
+        )
+        hint = hint if _MODEL in differing else ""
+        raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.{hint}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluation: what searches and encodes, what keeps results, and how many jobs go on at a time."""
+
+    search: CorpusSearch
+    store: Store | None
+    n_jobs: int
+    encode_kwargs: EncodeKwargs
+    bar: tqdm[Any]
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """What encodes."""
+        return self.search.embeddings
+
+    def results(self, task: AbsTask, jobs: Sequence[Job[T]]) -> list[Kept[T]]:
+        """What each job finds in a task that is no aggregate, in their order."""
+        processes = self.embeddings.processes
+        self.bar.set_description(task.metadata.name)
+        # The first process decides for all, so that they meet wherever they wait for each other.
+        store = None if processes.rank else self.store
+        loaded = {} if store is None else {number: store.load(task, job) for number, job in enumerate(jobs)}
+        found = processes.everyones({number: kept for number, kept in loaded.items() if kept})[0]
+        self.bar.update(len(found))
+        if pending := [number for number in range(len(jobs)) if number not in found]:
+            with naming_a_broken_text(task.metadata.name), data_of(task):
+                self.search.begin(self.store.folder(task) if self.store is not None else None)
+                # The first job has every text encoded, by all processes together; the others only look up.
+                first = jobs[pending[0]].score(self.search, task, self.encode_kwargs)
+                kept = self._kept(task, jobs[pending[0]], first) if processes.rank == 0 else None
+                found[pending[0]] = processes.everyones(kept)[0]
+                self.bar.update()
+                found |= self._rest(task, jobs, pending[1:])
+                self.search.begin(None)
+        if store is not None:
+            store.clear(task)  # also where the run before was killed when it had just finished
+        return [found[number] for number in range(len(jobs))]
+
+    def _kept(self, task: AbsTask, job: Job[T], found: Kept[T]) -> Kept[T]:
+        """The result as it is read back, so that it is the same whether this run wrote it or the one before."""
+        if self.store is None:
+            return found
+        self.store.save(task, job, found)
+        return self.store.load(task, job) or found
+
+    def _rest(self, task: AbsTask, jobs: Sequence[Job[T]], pending: Sequence[int]) -> dict[int, Kept[T]]:
+        """Each process does its share, several jobs at a time where that is asked for."""
+        processes, search = self.embeddings.processes, self.search.alone()
+        own = pending[processes.rank :: processes.count]
+        # The scores of retrieval take less time than sending what was found to another process.
+        n_jobs = 1 if isinstance(task, AbsTaskRetrieval) else self.n_jobs
+        calls = (joblib.delayed(jobs[number].score)(search, task, self.encode_kwargs, quiet=True) for number in own)
+        found: dict[int, Kept[T]] = {}
+        for number, one in zip(own, joblib.Parallel(n_jobs, return_as="generator")(calls), strict=True):
+            found[number] = self._kept(task, jobs[number], one)
+            self.bar.update()
+        self.bar.update(len(pending) - len(own))
+        return {number: one for of_process in processes.everyones(found) for number, one in of_process.items()}
+
+
+def _grids(run: Run, task: AbsTask) -> list[GridResult]:
+    """What was found under each variant, in their order."""
+    parts = [run.results(part, [_job(run, part, variant) for variant in run.search.variants]) for part in parts_of(task)]
+    if isinstance(task, AbsTaskAggregate):
+        return [_mean(run, task, variant, of_parts) for variant, *of_parts in zip(run.search.variants, *parts, strict=True)]
+    return [kept.result for kept in parts[0]]
+
+
+def _job(run: Run, task: AbsTask, variant: Variant) -> Job[GridResult]:
+    name = str(variant).replace(" ", "-")
+    if variant.precision in RANGED and isinstance(task, AbsTaskRetrieval):
+        name += f"-of-{run.search.corpus_chunk_size}"  # whose ranges integers are spread over
+    return Job(name, GridResult, partial(_score, variant), meta_of(run.embeddings.meta, variant))
+
+
+def _score(
+    variant: Variant, search: CorpusSearch, task: AbsTask, encode_kwargs: EncodeKwargs, *, quiet: bool = False
+) -> Kept[GridResult]:
+    """What mteb says of one variant."""
+    model, again = VariantModel(search, variant), fresh(task)
+    with quiet_mteb() if quiet else nullcontext():
+        result = result_of(model, again, encode_kwargs)
+    name = str(search.embeddings.meta.name)
+    return Kept(as_grid(again, variant, result, items_of(again, result, model), name), result)
+
+
+def _mean(run: Run, task: AbsTaskAggregate, variant: Variant, parts: Sequence[Kept[GridResult]]) -> GridResult:
+    """What a task that is made of others scores under a variant."""
+    result = task.combine_task_results([part.of_mteb for part in parts if part.of_mteb is not None])
+    grid = as_grid(task, variant, result, {}, str(run.embeddings.meta.name))
+    if run.store is not None and run.embeddings.processes.rank == 0:
+        run.store.save(task, _job(run, task, variant), Kept(grid, result))
+        run.store.clear(task)
+    return grid

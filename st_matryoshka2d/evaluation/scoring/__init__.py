@@ -1,1 +1,0 @@
-"""mteb's own evaluation of each size, kept on disk."""

@@ -1,0 +1,236 @@
+"""Search a corpus once, in chunks, for all variants: what is kept does not grow with the corpus."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from mteb.types import PromptType
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from st_matryoshka2d.evaluation.embeddings import Embeddings
+from st_matryoshka2d.evaluation.rankings import Found, SearchState, Wanted
+from st_matryoshka2d.evaluation.variants import Truncation, Variant, quantise, ranges_of
+from st_matryoshka2d.topk import prefix_similarities
+
+if TYPE_CHECKING:
+    from mteb.types import CorpusDatasetType
+
+
+# Similarities of some queries under all variants that are in memory at a time: 32 MB, and some copies.
+_BLOCK = 8_000_000
+
+# Seconds between two writes of what was found, which may take gigabytes.
+_BETWEEN_SAVES = 10.0
+
+
+class CorpusSearch:
+    """The best documents of every query under every variant; the corpus is read when the first variant asks.
+
+    With a shortlist, so many of the best documents under each variant keep their scores under all variants.
+    """
+
+    def __init__(
+        self, embeddings: Embeddings, variants: Iterable[Variant], *, corpus_chunk_size: int = 4096, shortlist: int = 0
+    ) -> None:
+        self.embeddings = embeddings
+        self.variants = list(variants)
+        self.corpus_chunk_size = corpus_chunk_size
+        self.shortlist = shortlist
+        self._found: dict[str, Found] = {}
+
+    def alone(self) -> CorpusSearch:
+        """What was found, for work that this process does while the others do something else."""
+        by_itself = copy.copy(self)
+        by_itself.embeddings = self.embeddings.alone()
+        return by_itself
+
+    def begin(self, folder: Path | None) -> None:
+        """Forget the last task; what is found for the next is also in the folder, as far as it is known."""
+        self.embeddings.begin(folder)
+        self._found.clear()
+
+    def found(self, corpus: CorpusDatasetType, wanted: Wanted, **encode_kwargs: Any) -> Found:
+        """The best documents of every query; several processes read each their share of the corpus."""
+        if self.shortlist and wanted.top_ranked is not None:
+            name = encode_kwargs["task_metadata"].name
+            raise ValueError(f"{name} gives each query its candidates; a funnel searches a corpus for them.")
+        if wanted.name not in self._found:
+            self._found[wanted.name] = self._search(corpus, wanted, encode_kwargs)
+            self.embeddings.after_encoding()
+        return self._found[wanted.name]
+
+    def _search(self, corpus: CorpusDatasetType, wanted: Wanted, encode_kwargs: dict[str, Any]) -> Found:
+        everyones, rank = self.embeddings.processes.everyones, self.embeddings.processes.rank
+        folder = self.embeddings.folder
+        file = folder / f"search-{wanted.name}-{rank}.safetensors" if folder is not None else None
+        reader = _Reader(self, corpus, wanted, encode_kwargs)
+        state = SearchState.begin(file, reader.made_for, [len(block) for block in reader.blocks], len(self.variants))
+        # A launch that was killed may have told these to some processes only.
+        state.ranges = next(filter(None, everyones(state.ranges)), [])
+        hidden, saved = not self.embeddings.show_progress_bar, time.monotonic()
+        done = reader.documents_before(state.turns_done)
+        with tqdm(total=len(corpus), initial=done, desc="Documents", leave=False, disable=hidden) as bar:
+            for turn in range(state.turns_done, reader.turns):
+                reader.read(state, turn, bar)
+                bar.update(reader.documents_before(turn + 1) - bar.n)  # those of other processes, and what is there twice
+                if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
+                    state.save(file, reader.made_for)
+                    saved = time.monotonic()
+        whole = SearchState.merged(everyones(state), reader.top_k, self.shortlist)
+        rows = sorted({row for block in whole.rankings for row in block.rows.unique().tolist() if row >= 0})
+        ids = dict(zip(rows, corpus.select(rows)["id"], strict=True))
+        return Found(list(wanted.queries["id"]), whole.rankings, whole.candidates, ids, len(corpus))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Variants that differ in dim alone: one product serves them."""
+
+    query_layers: int
+    document_layers: int
+    truncation: Truncation
+    precision: str
+    dims: list[int]
+    places: list[int]
+
+    def queries(self, by_layer: Mapping[int, Tensor]) -> Tensor:
+        return quantise(self.truncation(by_layer[self.query_layers], self.query_layers), self.precision)
+
+    def documents(self, by_layer: Mapping[int, Tensor], ranges: Tensor) -> Tensor:
+        return quantise(self.kept(by_layer), self.precision, ranges)
+
+    def kept(self, by_layer: Mapping[int, Tensor]) -> Tensor:
+        return self.truncation(by_layer[self.document_layers], self.document_layers)
+
+
+def _groups(variants: Sequence[Variant]) -> list[_Group]:
+    places: dict[tuple[int, int, str, str], list[int]] = defaultdict(list)
+    for place in sorted(range(len(variants)), key=lambda place: variants[place].size.dim):
+        one = variants[place]
+        places[one.size.num_layers, one.document_layers, one.truncation.name, one.precision].append(place)
+    return [
+        _Group(queries, documents, variants[here[0]].truncation, precision, [variants[at].size.dim for at in here], here)
+        for (queries, documents, _, precision), here in places.items()
+    ]
+
+
+class _Reader:
+    """Scores one chunk of a corpus after the other; each process has one of its own in a turn, of like length."""
+
+    def __init__(
+        self, search: CorpusSearch, corpus: CorpusDatasetType, wanted: Wanted, encode_kwargs: dict[str, Any]
+    ) -> None:
+        self._search = search
+        self._embeddings = search.embeddings
+        self._corpus = corpus
+        self._wanted = wanted
+        self._encode_kwargs = encode_kwargs
+        self.top_k = search.shortlist or wanted.top_k
+        self._groups = _groups(search.variants)
+        self._texts = _query_texts(wanted.queries)
+        step = max(1, _BLOCK // (len(search.variants) * (search.corpus_chunk_size + self.top_k)))
+        self.blocks = [range(start, min(start + step, len(self._texts))) for start in range(0, len(self._texts), step)]
+        self._turn = search.corpus_chunk_size * self._embeddings.processes.count
+        self.turns = -(-len(corpus) // self._turn)
+        by_layer = self._embeddings.of_texts(self._texts, prompt_type=PromptType.query, **encode_kwargs)
+        self._queries = [group.queries(by_layer) for group in self._groups]
+
+    @cached_property
+    def made_for(self) -> str:
+        """Differs where what was found so far could not be gone on with."""
+        told = [
+            [str(variant) for variant in self._search.variants],
+            [self._search.corpus_chunk_size, self._search.shortlist, self.top_k, len(self._corpus)],
+            [
+                str(self._embeddings.processes),
+                list(self._wanted.queries["id"]),
+                self._texts,
+                self._wanted.top_ranked is None,
+            ],
+        ]
+        return blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+    def documents_before(self, turn: int) -> int:
+        """How many documents all processes have read before a turn."""
+        return min(turn * self._turn, len(self._corpus))
+
+    def read(self, state: SearchState, turn: int, bar: tqdm[Any]) -> None:
+        """Add a chunk to what was found; for the last turn there may be fewer documents than processes left."""
+        rows = self._rows(turn)
+        chunk = self._corpus[rows.start : rows.stop] if rows else {}
+        documents = self._embeddings.of_documents(_document_texts(chunk), bar, **self._encode_kwargs) if rows else {}
+        if not state.ranges:
+            state.ranges = self._ranges(documents, rows)
+        for number, block in enumerate(self.blocks if rows else ()):
+            scores = self._scores(documents, block, state.ranges)
+            if self._wanted.top_ranked is not None:
+                scores.masked_fill_(~self._asked(block, chunk["id"]), -torch.inf)
+            new = torch.arange(rows.start, rows.stop, dtype=torch.int32).expand(len(block), -1)
+            state.rankings[number] = state.rankings[number].with_documents(new, scores, self.top_k)
+            if self._search.shortlist:
+                state.candidates[number] = state.candidates[number].with_documents(new, scores, self._search.shortlist)
+        state.turns_done += 1
+
+    def _rows(self, turn: int) -> range:
+        """This process's share of the documents of a turn."""
+        rank, count = self._embeddings.processes.rank, self._embeddings.processes.count
+        start = turn * self._turn
+        length = min(self._turn, len(self._corpus) - start)
+        return range(start + length * rank // count, start + length * (rank + 1) // count)
+
+    def _ranges(self, documents: Mapping[int, Tensor], rows: range) -> list[Tensor]:
+        """What integers are spread over in all chunks alike: the ranges of the first, which processes may have shared."""
+        own = max(0, min(len(rows), self._search.corpus_chunk_size - rows.start))
+        ranges = [ranges_of(group.kept(documents)[:own]) for group in self._groups if own]
+        shares = self._embeddings.processes.everyones(ranges)
+        return [ranges_of(torch.cat(of_group)) for of_group in zip(*filter(None, shares), strict=True)]
+
+    def _scores(self, documents: Mapping[int, Tensor], block: range, ranges: Sequence[Tensor]) -> Tensor:
+        """Similarities (variants, queries of the block, documents)."""
+        scores: list[Tensor] = [torch.empty(0)] * len(self._search.variants)
+        for group, queries, of_group in zip(self._groups, self._queries, ranges, strict=True):
+            coordinates = group.documents(documents, of_group)
+            of_block = queries[block.start : block.stop]
+            by_dim = prefix_similarities(of_block, coordinates, group.dims, self._embeddings.similarity)
+            for place, of_variant in zip(group.places, by_dim, strict=True):
+                scores[place] = of_variant
+        return torch.stack(scores)
+
+    def _asked(self, block: range, ids: Sequence[str]) -> Tensor:
+        """Which documents are to be ranked for which queries of the block."""
+        top_ranked = self._wanted.top_ranked or {}
+        wanted = [set(top_ranked.get(query, ())) for query in self._wanted.queries["id"][block.start : block.stop]]
+        return torch.tensor([[document in of_query for document in ids] for of_query in wanted])
+
+
+def _query_texts(queries: Any) -> list[str]:
+    """Each query as one text, as mteb (2.26) makes it: an instruction follows a query, and stands before a conversation."""
+    texts = list(queries["text"])
+    instructions = queries["instruction"] if "instruction" in queries.column_names else None
+    if texts and not isinstance(texts[0], str):
+        texts = ["; ".join(map(_turn, turns)) for turns in texts]
+        return texts if instructions is None else [f"{more} {text}" for more, text in zip(instructions, texts, strict=True)]
+    if instructions is None:
+        return texts
+    return [text if more is None else f"{text} {more}" for text, more in zip(texts, instructions, strict=True)]
+
+
+def _turn(said: str | Mapping[str, str]) -> str:
+    return said if isinstance(said, str) else f"{said['role']}: {said['content']}"
+
+
+def _document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:
+    """Title and text as one, as mteb joins them."""
+    titles = chunk.get("title") or [""] * len(chunk["text"])
+    return [f"{title} {text}".strip() if title else text.strip() for title, text in zip(titles, chunk["text"], strict=True)]

@@ -1,1 +1,0 @@
-"""A corpus once, in chunks, for all sizes."""

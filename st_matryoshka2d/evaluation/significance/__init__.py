@@ -1,1 +1,0 @@
-"""Whether two grids differ by more than chance."""

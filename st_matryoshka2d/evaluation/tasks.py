@@ -1,0 +1,203 @@
+"""Which tasks are scored, their data, and what mteb does beside its work."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import hashlib
+import json
+import logging
+import random
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import mteb
+import numpy as np
+import pandas as pd
+import torch
+from datasets import Dataset, DatasetDict
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
+from mteb.abstasks.aggregated_task import AbsTaskAggregate
+from mteb.abstasks.task_metadata import TaskCategory, TaskMetadata, TaskType
+from mteb.benchmarks.benchmark import Benchmark
+
+Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
+
+_OWN_DATA = "sts_task, retrieval_task and classification_task make tasks of data of your own."
+
+
+def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
+    """Task objects, each once."""
+    if isinstance(tasks, (pd.DataFrame, Dataset, DatasetDict)):
+        raise TypeError(f"A {type(tasks).__name__} is not a task. {_OWN_DATA}")
+    given = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
+    flat = [task for entry in given for task in (entry if isinstance(entry, Benchmark) else [entry])]
+    chosen: list[AbsTask] = []
+    for entry in flat:
+        task = _task_named(entry) if isinstance(entry, str) else entry
+        if not isinstance(task, AbsTask):
+            raise TypeError(f"A task is an mteb task object, its name or a benchmark, got {task!r} ({type(task).__name__}).")
+        name, modalities = task.metadata.name, task.metadata.modalities
+        if list(modalities) != ["text"]:
+            raise ValueError(f"{name} is a task of {', '.join(modalities)}; only tasks of text alone are scored.")
+        if name in [other.metadata.name for other in chosen]:
+            hint = "; name='...' tells tasks of your own apart" if isinstance(task, OwnData) and task not in chosen else ""
+            raise ValueError(f"{name} is given more than once; give each task once{hint}.")
+        chosen.append(task)
+    if not chosen:
+        raise ValueError(f"tasks is empty; give at least one task, for example 'STSBenchmark'. {_OWN_DATA}")
+    return chosen
+
+
+def parts_of(task: AbsTask) -> list[AbsTask]:
+    """The tasks that an aggregate is the mean of; the task itself, otherwise."""
+    return list(task.tasks) if isinstance(task, AbsTaskAggregate) else [task]
+
+
+def fresh(task: AbsTask) -> AbsTask:
+    """The task, with the same data, as it was before it drew any random number: each size is scored on one sample."""
+    again = copy.copy(task)
+    again.rng_state, again.np_rng = copy.deepcopy((task.rng_state, task.np_rng))
+    return again
+
+
+@contextmanager
+def data_of(task: AbsTask) -> Iterator[None]:
+    """Load a task's data once for all sizes; data that was there before stays there."""
+    with ExitStack() as after:
+        if not task.data_loaded:
+            task.load_data()
+            after.callback(task.unload_data)
+        if isinstance(task, AbsTaskRetrieval):
+            task.convert_v1_dataset_format_to_v2(num_proc=None)
+        yield
+
+
+def _task_named(name: str) -> AbsTask:
+    try:
+        with random_states_kept():  # mteb seeds the generators when it makes a task
+            return mteb.get_task(name)
+    except KeyError as error:
+        known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"Near names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists what there is."
+        raise ValueError(f"mteb has no task named {name!r}. {hint}") from error
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Give the generators back as they were: mteb seeds them all when a task is made or scored."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    # To ask a GPU that is not in use for its state would occupy memory of every one.
+    used = torch.cuda.is_initialized()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if used else ()):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        if not used:
+            torch.cuda.manual_seed_all(torch.initial_seed())  # it is seeded when it is first used
+
+
+@contextmanager
+def quiet_mteb(*others: type[Warning]) -> Iterator[None]:
+    """Hide mteb's remarks, which it makes again for every variant, and warnings of other categories."""
+    logger = logging.getLogger("mteb")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning, module="mteb")
+            for category in others:
+                warnings.filterwarnings("ignore", category=category)
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+# Rows that are in memory at a time.
+_BATCH = 1000
+
+
+class OwnData:
+    """Put before one of mteb's task classes: the data comes from memory instead of the Hub."""
+
+    kind: ClassVar[TaskType]
+    category: ClassVar[TaskCategory]
+    main_score: ClassVar[str]
+    abstask_prompt: str
+    metadata: TaskMetadata
+    dataset: Any
+    data_loaded: bool
+
+    def __init__(self, name: str, data: dict[str, Any], *, description: str, **settings: Any) -> None:
+        digest = hashlib.sha256()
+        _feed(digest, [self.kind, name, settings])
+        _feed(digest, data)
+        self.metadata = TaskMetadata(
+            name=name,
+            type=self.kind,
+            category=self.category,
+            main_score=self.main_score,
+            prompt=self.abstask_prompt,  # mteb finds the instruction of a type by the names of its own tasks only
+            description=description,
+            dataset={"path": f"own-data/{name}", "revision": digest.hexdigest()[:16]},
+            eval_splits=["test"],
+            eval_langs=["und-Zyyy"],  # ISO's codes of a language and a script that nobody has said
+        )
+        self._own = (self.metadata, data)
+        for setting, value in settings.items():
+            setattr(self, setting, value)
+        with random_states_kept():
+            super().__init__()
+        self.load_data()
+
+    def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
+        """Set `dataset`; nothing is read from anywhere."""
+        self.dataset = _containers(self._own[1])
+        self.data_loaded = True
+
+    def unload_data(self) -> None:
+        """Let go of `dataset`. mteb's own method would also delete the metadata, which here belong to the object."""
+        self.metadata = self._own[0]
+        self.dataset = None
+        self.data_loaded = False
+
+
+def check_name(name: object) -> None:
+    """Refuse a name under which results would be lost or mistaken."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, got {name!r} ({type(name).__name__}).")
+    if not re.fullmatch(r"\w[\w .+-]*", name):
+        raise ValueError(
+            f"name={name!r}: a file with results is called so; use letters, digits, '_', '-', '+', '.' and spaces."
+        )
+    try:
+        with random_states_kept():
+            mteb.get_task(name)
+    except KeyError:
+        return
+    raise ValueError(f"name={name!r} is a task of mteb, whose results these would be taken for; use another name.")
+
+
+def _containers(data: Any) -> Any:
+    """The same rows in new dicts: mteb replaces what is in them."""
+    return type(data)({key: _containers(value) for key, value in data.items()}) if isinstance(data, dict) else data
+
+
+def _feed(digest: Any, data: Any) -> None:
+    """Add everything in nested dicts of data to a digest, data sets in batches of rows."""
+    if isinstance(data, dict):
+        for key in sorted(data):
+            _feed(digest, key)
+            _feed(digest, data[key])
+    elif isinstance(data, Dataset):
+        _feed(digest, [data.column_names, len(data)])
+        for batch in data.with_format(None).iter(_BATCH):
+            _feed(digest, list(batch.values()))
+    else:
+        digest.update(json.dumps(data).encode())

@@ -1,0 +1,276 @@
+"""What truncation costs without training for it: prefixes against random subsets, windows and principal components."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student_t
+
+from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.evaluation.grid import GridResult
+from st_matryoshka2d.evaluation.grid_io import AXES
+from st_matryoshka2d.sizes import Size, positive_int
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["TruncationResult"]
+
+_FIRST = AXES["truncation"]
+
+_IN_WORDS = {
+    "helps": "the first coordinates carry more",
+    "hurts": "the first coordinates carry less",
+    "no difference": "no difference seen",
+    "unknown": "not known, a score does not exist",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TruncationResult:
+    """Scores of one depth of a model, narrowed in several ways.
+
+    Relative scores are shares of the score of the full size, 1 where nothing is lost; percent appears only where something
+    is printed or drawn. Printing the result prints the verdict on every dim, prefix against random subsets, and behind it
+    what windows and principal components keep.
+
+    Args:
+        grid: Scores at one depth and precision, of prefixes and of two random subsets or more.
+
+    Raises:
+        ValueError: The grid has several depths or precisions, or lacks prefixes or random subsets.
+
+    Example:
+        >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "cosine_spearman", "is_main": True}
+        >>> cells = [(384, "first", 0.8), (96, "first", 0.76), (96, "random-0", 0.71), (96, "random-1", 0.70)]
+        >>> scores = [row | {"num_layers": 6, "dim": dim, "truncation": name, "score": score} for dim, name, score in cells]
+        >>> print(TruncationResult(GridResult(pd.DataFrame(scores))))
+        T, 6 layers: 80.00 at the full 384 dims.
+         96 of 384 dims (75 % removed): prefix keeps 95.0 %, random 88.1 % +- 0.9: no difference seen.
+        PCA was not scored: it needs pca_texts.
+    """
+
+    grid: GridResult
+
+    def __post_init__(self) -> None:
+        depths = sorted({size.num_layers for size in self.grid.sizes})
+        if len(depths) > 1 or len(self.grid.precisions) > 1:
+            raise ValueError(
+                "Truncations are compared at one depth and one precision, "
+                f"got layers {depths} and precisions {self.grid.precisions}."
+            )
+        names = self.grid.truncations
+        if _FIRST not in names or sum(name.startswith("random-") for name in names) < 2:
+            raise ValueError(f"Prefixes and at least two random subsets are compared, got {', '.join(names)}.")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TruncationResult:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: It is not such a file, or its scores are not of truncations.
+        """
+        grid = GridResult.load(path)
+        try:
+            return cls(grid)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} is a grid, but not one of truncations: {error}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which `GridResult.load` reads as well.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        self.grid.save(path)
+
+    @property
+    def full(self) -> Size:
+        """The size that everything is relative to."""
+        return self.grid.at(truncation=_FIRST).sizes[-1]
+
+    def to_frame(self, task: str | None = None) -> pd.DataFrame:
+        """One row for each truncation and dim.
+
+        Args:
+            task: Name of one task; None for the mean over tasks.
+
+        Returns:
+            Columns `method` (`"first"`, `"random"`, `"window"` or `"pca"`), `variant` (the seed or the start, as text),
+            `dim`, `removed` (rounded percent), `score` (in mteb's units) and `relative` (to the full size; NaN where that
+            does not score above 0). A random subset or a window of all coordinates has no row: it is the full size.
+
+        Raises:
+            ValueError: There is no such task.
+        """
+        full, rows = self.full, []
+        for name in self.grid.truncations:
+            method, _, variant = name.partition("-")
+            scores = self.grid.at(truncation=name).pivot(task)
+            for dim in sorted(map(int, scores.columns), reverse=True):
+                rows.append((method, variant, dim, percent_removed(dim, full.dim), scores[dim][full.num_layers]))
+        frame = pd.DataFrame(rows, columns=["method", "variant", "dim", "removed", "score"])
+        full_score = self.grid.at(truncation=_FIRST).score(full, task)
+        return frame.assign(relative=frame["score"] / (full_score if full_score > 0 else np.nan))
+
+    def summary(self, task: str | None = None) -> pd.DataFrame:
+        """Mean and spread over the seeds of random subsets, and over windows.
+
+        Args:
+            task: As for `to_frame`.
+
+        Returns:
+            One row for each method and dim; columns `method`, `dim`, `removed`, `runs` (how many), `score` and `relative`
+            (means), and of `relative` the sample's standard deviation `std` (NaN for one run), `min` and `max`.
+        """
+        # pandas would leave out a NaN: a seed that failed would not show
+        whole = {name: lambda runs, name=name: getattr(runs, name)(skipna=False) for name in ("mean", "std", "min", "max")}
+        groups = self.to_frame(task).groupby(["method", "dim", "removed"], sort=False)
+        columns = {"runs": ("score", "size"), "score": ("score", whole["mean"]), "relative": ("relative", whole["mean"])}
+        columns |= {name: ("relative", whole[name]) for name in ("std", "min", "max")}
+        return groups.agg(**columns).reset_index()
+
+    def verdict(self, task: str | None = None) -> pd.DataFrame:
+        r"""Whether the first coordinates are worth more than any others, dim by dim.
+
+        If the order of coordinates meant nothing, the prefix would be one more random subset. With mean m and standard
+        deviation s of n seeds, 95 % of further ones lie within :math:`m \pm t_{0.975, n-1}\, s \sqrt{1 + 1/n}`; a prefix
+        beyond that says that the order means something. Whether other tasks would agree, it does not say.
+
+        Args:
+            task: As for `to_frame`.
+
+        Returns:
+            One row for each dim below the full one; columns `dim`, `removed`, the relative scores `first`, `random` (mean),
+            `std`, `low` and `high` (the interval), and `order`: `"helps"`, `"hurts"`, `"no difference"`, or `"unknown"`
+            where a score does not exist.
+        """
+        summary = self.summary(task).set_index(["dim", "removed"])
+        first, random = (summary[summary["method"] == method] for method in (_FIRST, "random"))
+        table = random[["relative", "std"]].rename(columns={"relative": "random"})
+        table.insert(0, "first", first["relative"].reindex(table.index))
+        margin = student_t.ppf(0.975, random["runs"] - 1) * random["std"] * np.sqrt(1 + 1 / random["runs"])
+        table["low"], table["high"] = table["random"] - margin, table["random"] + margin
+        answers = {
+            "helps": table["first"] > table["high"],
+            "hurts": table["first"] < table["low"],
+            "no difference": table["first"].between(table["low"], table["high"]),
+        }
+        table["order"] = np.select(list(answers.values()), list(answers), default="unknown")
+        return table.reset_index()
+
+    def plot(
+        self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
+    ) -> Figure:
+        """Relative score against the share of coordinates removed: a line for prefixes, bands for all others.
+
+        A band is the mean with one standard deviation to each side.
+
+        Args:
+            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
+            title: None for the name of the task.
+            task: As for `to_frame`.
+
+        Raises:
+            ValueError: The full size does not score above 0, so nothing can be relative to it.
+        """
+        from st_matryoshka2d.plots.saving import saved
+        from st_matryoshka2d.plots.truncation_curves import truncation_curves
+
+        words = {"title": title or self._subject(task), "model": self.grid.model}
+        return saved(path, lambda: truncation_curves(self._curves(task), self.full.dim, **words))
+
+    def plot_against(
+        self,
+        other: TruncationResult,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        labels: tuple[str, str] | None = None,
+        task: str | None = None,
+    ) -> Figure:
+        """Two models in one figure, for example trained with and without a matryoshka loss: prefixes and random subsets.
+
+        The scores are on the left, those relative to each model's own full size on the right.
+
+        Args:
+            other: Of the same tasks.
+            path: As for `plot`.
+            labels: What to call this model and the other; None for their names.
+            task: As for `to_frame`.
+
+        Raises:
+            ValueError: The two are of different tasks, have no two names, or a full size does not score above 0.
+        """
+        from st_matryoshka2d.plots.saving import saved
+        from st_matryoshka2d.plots.truncation_curves import compared_curves
+
+        names = labels or (self.grid.model, other.grid.model)
+        if not all(names) or names[0] == names[1]:
+            raise ValueError(f"The two models are called {names[0]!r} and {names[1]!r}; give labels=('one', 'the other').")
+        if task is None and set(self.grid.tasks) != set(other.grid.tasks):
+            raise ValueError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
+        models = dict(zip(names, (self, other), strict=True))
+        curves = {name: (one._curves(task), one.full.dim) for name, one in models.items()}
+        return saved(path, lambda: compared_curves(curves, title=self._subject(task)))
+
+    def __str__(self) -> str:
+        full_dim = self.full.dim
+        kept = self.summary().set_index(["method", "dim"])["relative"]
+        full_score = self.grid.at(truncation=_FIRST).score(self.full)
+        lines = [f"{self._subject(None)}: {100 * full_score:.2f} at the full {full_dim} dims."]
+        for row in self.verdict().to_dict("records"):
+            others = [
+                f"{name} {100 * kept[method, row['dim']]:.1f} %"
+                for method, name in (("window", "windows"), ("pca", "PCA"))
+                if (method, row["dim"]) in kept.index
+            ]
+            told = f" ({', '.join(others)})" if others else ""
+            lines.append(
+                f"{row['dim']:{len(str(full_dim))}} of {full_dim} dims ({row['removed']} % removed): "
+                f"prefix keeps {100 * row['first']:.1f} %, random {100 * row['random']:.1f} % "
+                f"+- {100 * row['std']:.1f}: {_IN_WORDS[row['order']]}{told}."
+            )
+        if "pca" not in kept.index:
+            lines.append("PCA was not scored: it needs pca_texts.")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _subject(self, task: str | None) -> str:
+        return f"{pivots.subject([task] if task else self.grid.tasks)}, {self.full.num_layers} layers"
+
+    def _curves(self, task: str | None) -> pd.DataFrame:
+        """The summary, of which a figure can be made."""
+        summary = self.summary(task)
+        if summary["relative"].isna().all():
+            full_score = summary.query("method == @_FIRST")["score"].iloc[0]
+            raise ValueError(f"The full size scores {full_score:.4f}; relative scores need one above 0.")
+        return summary
+
+
+# The dims that the paper's models of this width were trained at, beside its tenths; 512 of 1024 is a tenth as well.
+_TRAINED = {768: (512, 256, 128, 64), 1024: (768, 256, 128, 64)}
+
+
+def truncation_dims(full_dim: int) -> list[int]:
+    """The dims at which "To MRL or not to MRL" scores a model (Tables 2 to 5), descending."""
+    positive_int(full_dim, "full_dim")
+    powers = [2**exponent for exponent in range(full_dim.bit_length()) if full_dim / 16 <= 2**exponent < full_dim]
+    tenths = [round(full_dim * (10 - tenth) / 10) for tenth in range(10)]
+    return sorted({dim for dim in (*tenths, *_TRAINED.get(full_dim, powers)) if dim > 0}, reverse=True)
+
+
+def percent_removed(dim: int, full_dim: int) -> int:
+    """The share of coordinates that is removed, rounded as the paper's tables are headed."""
+    return round(100 * (full_dim - dim) / full_dim)

@@ -1,1 +1,0 @@
-"""Other coordinates than the first: the baselines of matryoshka training."""

@@ -1,1 +1,0 @@
-"""What is scored: a size, a precision, a choice of coordinates."""

@@ -1,0 +1,123 @@
+"""Ways to narrow embeddings other than keeping the first coordinates: the baselines that matryoshka training has to beat."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_matryoshka2d.encode import encode_sizes
+from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
+
+__all__ = ["PCA", "RandomSubset", "Window"]
+
+
+@dataclass(frozen=True)
+class RandomSubset:
+    """Random coordinates, which cost little (Takeshita et al., 2025): those of a small dim are among a larger one's."""
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", positive_int(self.seed, "seed", least=0))  # the class is frozen
+
+    @property
+    def name(self) -> str:
+        """`random-` and the seed."""
+        return f"random-{self.seed}"
+
+    def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
+        """The coordinates shuffled, in the same way at every layer."""
+        generator = random.Random(self.seed)  # whose numbers Python keeps the same on all machines, in all versions
+        draws = [generator.random() for _ in range(embeddings.shape[-1])]
+        return embeddings[..., sorted(range(len(draws)), key=draws.__getitem__)]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Coordinates that follow each other, from one that is not the first; after the last comes the first again."""
+
+    start: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", positive_int(self.start, "start", least=0))  # the class is frozen
+
+    @property
+    def name(self) -> str:
+        """`window-` and the start."""
+        return f"window-{self.start}"
+
+    def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
+        """The coordinates from `start` on, then those before it."""
+        if self.start >= embeddings.shape[-1]:
+            raise ValueError(f"start={self.start}: the embeddings have {embeddings.shape[-1]} coordinates, counted from 0.")
+        return embeddings.roll(-self.start, dims=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class PCA:
+    """Principal components: centred embeddings, rotated so that the first coordinates vary most. Make one with `PCA.fit`."""
+
+    name: str
+    bases: Mapping[int, tuple[Float[Tensor, " full"], Float[Tensor, "full full"]]]
+
+    @classmethod
+    def fit(
+        cls,
+        model: SentenceTransformer,
+        texts: Iterable[str],
+        num_layers: int | Iterable[int] | None = None,
+        *,
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+    ) -> PCA:
+        """Find the components of a sample of texts."""
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of texts, got one string.")
+        transformer_of(model)
+        full = full_size(model)
+        layers = all_within(full.num_layers if num_layers is None else num_layers, full.num_layers, "num_layers")
+        sample = list(dict.fromkeys(texts))
+        if len(sample) <= full.dim:
+            raise ValueError(
+                f"Components of {full.dim} dims need at least {full.dim + 1} different texts, got {len(sample)}. "
+                "Give more texts; ten for each dim is a good sample."
+            )
+        at_layer = {layer: Size(layer, full.dim) for layer in layers}
+        embeddings = encode_sizes(
+            model, sample, at_layer.values(), batch_size=batch_size, show_progress_bar=show_progress_bar
+        )
+        digest = sha256("\0".join(sorted(sample)).encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(f"pca-{digest[:8]}", {layer: _basis(embeddings[size]) for layer, size in at_layer.items()})
+
+    def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
+        """The embeddings in the components of that layer, largest variance first."""
+        if num_layers not in self.bases:
+            raise ValueError(
+                f"This PCA was fitted at layers {sorted(self.bases)}, not at {num_layers}; pass that to PCA.fit as well."
+            )
+        mean, components = (part.to(embeddings) for part in self.bases[num_layers])
+        return (embeddings - mean) @ components
+
+
+def _basis(sample: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
+    """Mean and components of a sample (texts, full), computed in float64."""
+    mean = sample.mean(axis=0, dtype=np.float64)
+    if not np.isfinite(mean).all():
+        raise ValueError("The model's embeddings of the sample are not all finite, so they have no principal components.")
+    centred = sample - mean
+    _, ascending = np.linalg.eigh(centred.T @ centred)
+    components = ascending[:, ::-1]
+    # An eigenvector is one up to its sign: the largest entry is made positive, so that every machine finds the same.
+    largest = np.abs(components).argmax(axis=0)
+    components = components * np.sign(components[largest, range(len(components))])
+    return torch.from_numpy(mean).float(), torch.from_numpy(components).float()

@@ -1,0 +1,163 @@
+"""How much each coordinate of an embedding varies over texts: where a model keeps what it knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d.encode import encode_sizes
+from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.table_files import TableFile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["CoordinateSpread", "coordinate_spread"]
+
+_FILE = TableFile("CoordinateSpread", {"coordinate": int, "std": float})
+
+# A share of the median: what varies less is as good as constant, up to the rounding of float32.
+_CONSTANT = 1e-3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CoordinateSpread:
+    """The standard deviation of each coordinate over texts. Printed, it says how large they are, and how many are constant.
+
+    Args:
+        values: (dim,), in the order of the coordinates.
+        num_layers: Depth of the embeddings.
+        num_texts: How many texts.
+
+    Example:
+        >>> CoordinateSpread(np.array([0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.1, 0.0]), num_layers=6, num_texts=50)
+        6 layers, 50 texts: standard deviation of 8 coordinates 0 to 0.4, median 0.2; mean of the first quarter 2.1 times \
+that of the others; 1 constant.
+    """
+
+    values: NDArray[np.float64]
+    num_layers: int
+    num_texts: int
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which is never left half written.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        _FILE.write(path, self.to_frame(), {"num_layers": self.num_layers, "num_texts": self.num_texts})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CoordinateSpread:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: Another ending, or the file is not a saved spread.
+        """
+        frame, about = _FILE.read(path)
+        try:
+            return cls(frame["std"].to_numpy(), **about)
+        except TypeError as error:
+            raise ValueError(f"{os.fspath(path)} holds no spread that this version can read: {error}") from error
+
+    def to_frame(self) -> pd.DataFrame:
+        """Columns `coordinate`, counted from 1, and `std`."""
+        return pd.DataFrame({"coordinate": range(1, len(self.values) + 1), "std": self.values})
+
+    def plot(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Figure:
+        """The values along the coordinates, as in Figure 4 of "To MRL or not to MRL", with their mean over neighbours.
+
+        Args:
+            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
+            title: None for the depth and the number of texts.
+        """
+        return self._drawn({title or self._subject(): self}, path)
+
+    def plot_against(
+        self, other: CoordinateSpread, labels: tuple[str, str], path: str | os.PathLike[str] | None = None
+    ) -> Figure:
+        """Two models, one above the other, for example trained with and without a matryoshka loss.
+
+        Args:
+            other: The spread of the other one.
+            labels: What to call this one and the other.
+            path: As for `plot`.
+        """
+        if labels[0] == labels[1]:
+            raise ValueError(f"The two labels must differ, got {labels[0]!r} twice.")
+        return self._drawn(
+            {f"{label}, {one._subject()}": one for label, one in zip(labels, (self, other), strict=True)}, path
+        )
+
+    def __str__(self) -> str:
+        least, median, most = np.quantile(self.values, [0, 0.5, 1])
+        first, others = np.split(self.values, [len(self.values) // 4])
+        ratio = first.mean() / others.mean() if len(first) and others.any() else np.nan
+        constant = int((self.values <= _CONSTANT * median).sum())
+        return (
+            f"{self._subject()}: standard deviation of {len(self.values)} coordinates {least:.2g} to {most:.2g}, "
+            f"median {median:.2g}; mean of the first quarter {ratio:.1f} times that of the others; "
+            f"{constant or 'none'} constant."
+        )
+
+    __repr__ = __str__
+
+    def _subject(self) -> str:
+        return f"{self.num_layers} layers, {self.num_texts} texts"
+
+    @staticmethod
+    def _drawn(spreads: dict[str, CoordinateSpread], path: str | os.PathLike[str] | None) -> Figure:
+        from st_matryoshka2d.plots.coordinate_spread import spread_panels
+        from st_matryoshka2d.plots.saving import saved
+
+        return saved(path, lambda: spread_panels({title: spread.values for title, spread in spreads.items()}))
+
+
+def coordinate_spread(
+    model: SentenceTransformer, texts: Sequence[str], num_layers: int | None = None, *, batch_size: int = 32
+) -> CoordinateSpread:
+    """See whether a model keeps more in its first coordinates, as matryoshka training makes it do.
+
+    "To MRL or not to MRL" found much larger standard deviations in the first coordinates of models that were trained so, and
+    the same ones everywhere in others (Figures 4 and 6).
+
+    Args:
+        model: Any `SentenceTransformer` that starts with a `Transformer`.
+        texts: Two or more; a few hundred give a clear picture.
+        num_layers: The depth; None for all layers.
+        batch_size: Texts in a batch of the model.
+
+    Returns:
+        The standard deviation (of the population, divisor n) of each coordinate of the pipeline's output.
+
+    Raises:
+        TypeError: The model is not a `SentenceTransformer`, or `texts` is one string.
+        ValueError: There are fewer than two texts, or the depth is not within the model.
+
+    Example:
+        >>> spread = coordinate_spread(model, ["a cat", "a dog", "it rains"])
+        >>> spread.values.shape
+        (384,)
+    """
+    transformer_of(model)
+    full = full_size(model)
+    size = Size(full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers"), full.dim)
+    if not isinstance(texts, str) and len(texts) < 2:
+        raise ValueError(f"A spread needs at least two texts, got {len(texts)}.")
+    embeddings = encode_sizes(model, texts, [size], batch_size=batch_size, show_progress_bar=False)[size]
+    return CoordinateSpread(embeddings.std(axis=0, dtype=np.float64), size.num_layers, len(texts))

@@ -1,0 +1,108 @@
+"""A table in one file, Parquet or JSON, whole or not at all: what is read is what was written, or an error in words."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from st_matryoshka2d.files import check_is_file, replace_file
+
+__all__ = ["TableFile"]
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """How the table of one kind of result lies in a file, Parquet or JSON, and what else belongs to it."""
+
+    name: str
+    columns: Mapping[str, type]
+    lists: Mapping[str, type] = field(default_factory=dict)  # columns of lists, with None where a row has none
+
+    def write(self, path: str | os.PathLike[str], frame: pd.DataFrame, about: Mapping[str, Any]) -> None:
+        """Save a table; tables and texts in `about` belong to it as a whole."""
+        suffix = self._suffix(path)
+        told = {name: value.to_dict("list") if isinstance(value, pd.DataFrame) else value for name, value in about.items()}
+        lists = {name: [_listed(value) for value in frame[name]] for name in self.lists}
+        if suffix == ".parquet":
+            table = pa.Table.from_pandas(frame[[*self.columns]], preserve_index=False)
+            for name, kind in self.lists.items():
+                table = table.append_column(name, pa.array(lists[name], pa.list_(pa.from_numpy_dtype(kind))))
+            table = table.replace_schema_metadata({self._kind: json.dumps(told)})
+            replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
+            return
+        rows = frame[[*self.columns]].to_dict("records")
+        for name, values in lists.items():
+            for row, value in zip(rows, values, strict=True):
+                row |= {} if value is None else {name: value}
+        content = json.dumps({"kind": self._kind, **told, "rows": rows}, ensure_ascii=False)
+        replace_file(path, lambda part: part.write_text(content, encoding="utf-8"))
+
+    def read(self, path: str | os.PathLike[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """What `write` was given."""
+        read = self._read_parquet if self._suffix(path) == ".parquet" else self._read_json
+        check_is_file(path)
+        frame, told = read(Path(path))
+        return frame, {name: pd.DataFrame(value) if isinstance(value, dict) else value for name, value in told.items()}
+
+    @property
+    def _kind(self) -> str:
+        return f"st_matryoshka2d.{self.name}"
+
+    def _suffix(self, path: str | os.PathLike[str]) -> str:
+        suffix = Path(path).suffix.lower()
+        if suffix not in (".parquet", ".json"):
+            raise ValueError(f"A {self.name} is saved as .parquet or .json, got {os.fspath(path)!r}.")
+        return suffix
+
+    def _read_parquet(self, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+        try:
+            # `read_table` would open the path twice, and find another file the second time if it is being replaced.
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                table = file.read()
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # missing, not to be read: the system's own words
+                raise
+            raise ValueError(f"{path} is not a Parquet file: {error}") from error
+        metadata = table.schema.metadata or {}
+        if self._kind.encode() not in metadata or not {*self.columns, *self.lists} <= set(table.column_names):
+            raise ValueError(f"{path} is a Parquet file, but not one that {self.name}.save wrote.")
+        frame = table.select([*self.columns]).to_pandas(ignore_metadata=True)
+        lists = {name: pd.Series(table[name].to_pylist(), dtype=object) for name in self.lists}
+        return frame.assign(**lists), json.loads(metadata[self._kind.encode()])
+
+    def _read_json(self, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
+            raise ValueError(f"{path} is not a JSON file: {error}") from error
+        if not isinstance(content, dict) or content.pop("kind", None) != self._kind:
+            raise ValueError(f"{path} is a JSON file, but not one that {self.name}.save wrote.")
+        rows = content.pop("rows", None)
+        if not isinstance(rows, list) or not all(map(self._is_row, rows)):
+            raise ValueError(f"{path} is a JSON file of {self.name}.save, but its rows are not what that writes.")
+        frame = pd.DataFrame(
+            {name: pd.Series([row[name] for row in rows], dtype=self._dtype(name)) for name in self.columns}
+        )
+        return frame.assign(
+            **{name: pd.Series([row.get(name) for row in rows], dtype=object) for name in self.lists}
+        ), content
+
+    def _dtype(self, name: str) -> str | None:
+        return "float64" if self.columns[name] is float else None
+
+    def _is_row(self, row: Any) -> bool:
+        kinds = {name: int | float if kind is float else kind for name, kind in self.columns.items()}
+        return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in kinds.items())
+
+
+def _listed(value: Any) -> list[Any] | None:
+    return None if value is None or isinstance(value, float) else np.asarray(value).tolist()

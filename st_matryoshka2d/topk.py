@@ -1,0 +1,108 @@
+"""Similarities at many dims from one product, and the best documents of each query as a corpus goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["Candidates", "Rankings", "prefix_similarities"]
+
+# sentence-transformers divides by norms no smaller than this
+_EPSILON = 1e-12
+
+# In place of the row of a document that is not there.
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """For some queries, the top k documents under each variant."""
+
+    rows: Int[Tensor, "variants queries top"]
+    scores: Float[Tensor, "variants queries top"]
+
+    @classmethod
+    def none(cls, variants: int, queries: int) -> Rankings:
+        """Before any document was seen."""
+        return cls(torch.empty(variants, queries, 0, dtype=torch.int32), torch.empty(variants, queries, 0))
+
+    def with_documents(
+        self, rows: Int[Tensor, "#variants queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
+    ) -> Rankings:
+        """The top k of these and more."""
+        all_scores = torch.cat([self.scores, scores], dim=2)
+        all_rows = torch.cat([self.rows, rows.expand(*scores.shape).to(torch.int32)], dim=2)
+        best = _order(all_scores, all_rows).topk(min(top_k, all_scores.shape[2]), dim=2).indices
+        kept = all_scores.gather(2, best)
+        return Rankings(all_rows.gather(2, best).masked_fill(kept == -torch.inf, _NONE), kept)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """For some queries, the documents that are among the top k under any variant, with their scores under every variant."""
+
+    rows: Int[Tensor, "queries kept"]
+    scores: Float[Tensor, "variants queries kept"]
+
+    @classmethod
+    def none(cls, variants: int, queries: int) -> Candidates:
+        """Before any document was seen."""
+        return cls(torch.empty(queries, 0, dtype=torch.int32), torch.empty(variants, queries, 0))
+
+    def with_documents(
+        self, rows: Int[Tensor, "queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
+    ) -> Candidates:
+        """These and more, as far as they are among the top k of a variant."""
+        all_rows = torch.cat([self.rows, rows], dim=1)
+        all_scores = torch.cat([self.scores, scores], dim=2)
+        kept = torch.zeros_like(all_rows, dtype=torch.bool)
+        for of_variant in all_scores:
+            best = _order(of_variant, all_rows).topk(min(top_k, of_variant.shape[1]), dim=1, sorted=False)
+            kept.scatter_(1, best.indices, True)
+        kept &= (all_rows != _NONE) & (all_scores[0] > -torch.inf)
+        # Queries keep different numbers of documents: the kept ones go to the left, and the table is as wide as the longest.
+        order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : int(kept.sum(1).max())]
+        kept = kept.gather(1, order)
+        return Candidates(
+            all_rows.gather(1, order).masked_fill(~kept, _NONE),
+            all_scores.gather(2, order.expand(len(all_scores), -1, -1)).masked_fill(~kept, -torch.inf),
+        )
+
+
+def _order(scores: Tensor, rows: Tensor) -> Tensor:
+    """Integers in the order of scores, no two alike: of equal scores the lower row has the larger."""
+    # Few bits make many scores equal: which documents are kept must not depend on chunks, processes or other variants.
+    bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
+    # As integers, the bits of floats above 0 are in the order of the floats, those of floats below 0 the other way round.
+    return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows
+
+
+def prefix_similarities(
+    queries: Float[Tensor, "queries full"], documents: Float[Tensor, "documents full"], dims: Sequence[int], similarity: str
+) -> Iterator[Float[Tensor, "queries documents"]]:
+    """Similarity of every query to every document at ascending dims: each adds its coordinates to the dim before it."""
+    # Dot products, squared norms and Manhattan distances are sums over coordinates: all dims cost one product.
+    total = queries.new_zeros(len(queries), len(documents))
+    query_squares, document_squares = queries.new_zeros(len(queries), 1), documents.new_zeros(1, len(documents))
+    start = 0
+    for dim in dims:
+        query, document = queries[:, start:dim], documents[:, start:dim]
+        start = dim
+        if similarity == "manhattan":
+            total = total - torch.cdist(query, document, p=1.0)
+            yield total
+            continue
+        total = torch.addmm(total, query, document.T)
+        if similarity == "dot":
+            yield total
+            continue
+        query_squares = query_squares + query.square().sum(1, keepdim=True)
+        document_squares = document_squares + document.square().sum(1)
+        if similarity == "euclidean":
+            yield -(query_squares + document_squares - 2 * total).clamp_min(0).sqrt()
+        else:
+            yield total / query_squares.sqrt().clamp_min(_EPSILON) / document_squares.sqrt().clamp_min(_EPSILON)

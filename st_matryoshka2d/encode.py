@@ -93,7 +93,7 @@ def encode_sizes(
 ) -> dict[Size, NDArray[np.float32]]:
     """Embed texts at many sizes with one forward pass through the deepest of them.
 
-    Equal to `truncate(model, size.num_layers, size.dim).encode(texts)` for each size, to rounding.
+    Equal to `truncate(model, size).encode(texts)` for each size, to rounding.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
@@ -113,7 +113,7 @@ def encode_sizes(
             pair, or the tokenizer has no padding token.
 
     Example:
-        >>> by_size = encode_sizes(model, ["a text", "another"], [Size(2, 32), Size(6, 384)])
+        >>> by_size = encode_sizes(model, ["a text", "another"], ["2L-32d", Size(6, 384)])
         >>> by_size[Size(2, 32)].shape
         (2, 32)
     """

@@ -25,7 +25,7 @@ from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, transformer_of
 from st_matryoshka2d.model_card.inherited import replace_card
 from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
-from st_matryoshka2d.sizes import Size, full_size, positive_int, within
+from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.submodel import cut_to, narrow
 from st_matryoshka2d.trained import warn_if_untrained
 
@@ -37,7 +37,7 @@ _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
 
 def load(
     name_or_path: str | os.PathLike[str],
-    num_layers: int | None = None,
+    num_layers: Size | str | int | None = None,
     dim: int | None = None,
     *,
     allow_bin: bool = False,
@@ -45,14 +45,15 @@ def load(
 ) -> SentenceTransformer:
     """Load a model cut to a size, without the weights of the layers above: they are neither fetched nor read.
 
-    From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. It can be had of
-    safetensors files only. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
+    From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. This requires
+    safetensors weights. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
     fetched), and nothing is unpickled. A size that the model was not trained at is warned of, as by `truncate`.
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
             `TruncatedTransformer` is read whole and then cut.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. Or the whole size, without `dim`: `Size(3, 64)` or
+            `"3L-64d"`.
         dim: Dimensions to keep, 1..D; None for all. Without either, the whole model comes, an aligned one with the readouts
             of all its depths.
         allow_bin: Where there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
@@ -60,32 +61,30 @@ def load(
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: A number is out of range, the architecture cannot be cut exactly, or the checkpoint
-            is broken, lacks weights that the cut needs, or has no safetensors file.
+        ValueError: A number is out of range, the text is not a size, a size and a dim are given, the architecture cannot be
+            cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
         FileNotFoundError: A path to no folder, or weights that are not in the cache where the Hub is not in reach.
 
     Example:
-        >>> small = load(folder, num_layers=3, dim=64)  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
+        >>> small = load(folder, "3L-64d")  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
         >>> small.config.num_hidden_layers
         3
     """
-    for number, name in ((num_layers, "num_layers"), (dim, "dim")):
-        if number is not None:
-            positive_int(number, name)  # how large the model is shows only later
+    layers, dim = resolve_size(num_layers, dim)  # how large the model is shows only later
     checkpoint, kwargs = opened(name_or_path, kwargs)
-    piece = None if num_layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, num_layers)
+    piece = None if layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, layers)
     if piece and piece.is_dir():
         kwargs = _without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
     elif not _brings_other_weights(kwargs):
-        checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
+        checkpoint, kwargs = within_reach(checkpoint, kwargs, layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        small, whole = _cut_whole(checkpoint, num_layers, dim, kwargs)
+        small, whole = _cut_whole(checkpoint, layers, dim, kwargs)
         warn_if_untrained(whole.config, full_size(small), full_size(whole))
         return small
     full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(full_config, checkpoint.name)
-    keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
+    keep = depth if layers is None else within(layers, depth, "num_layers")
     if piece and not piece.is_dir():
         piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
     cut = cut_config(full_config, keep)

@@ -12,10 +12,12 @@ from typing import Protocol
 __all__ = [
     "Size",
     "all_within",
+    "as_size",
     "full_size",
     "ladder_to",
     "mrl_dims",
     "positive_int",
+    "resolve_size",
     "sizes_ladder",
     "sizes_product",
     "validate_sizes",
@@ -42,7 +44,7 @@ def positive_int(value: object, name: str) -> int:
     return int(value)
 
 
-def within(value: object, limit: int, name: str) -> int:
+def within(value: object, limit: float, name: str) -> int:
     """An integer from 1 to what the model has.
 
     Args:
@@ -127,6 +129,27 @@ class Size:
         if match is None:
             raise ValueError(f"A size is written like '6L-128d' (layers, then dimensions), got {text!r}.")
         return cls(int(match[1]), int(match[2]))
+
+
+def as_size(given: object, name: str) -> Size:
+    """A size that was given as such or as its text."""
+    size = Size.parse(given) if isinstance(given, str) else given
+    if not isinstance(size, Size):
+        raise TypeError(f"{name} must be a Size such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
+    return size
+
+
+def resolve_size(num_layers: object, dim: object, full: Size | None = None) -> tuple[int | None, int | None]:
+    """Layers and dims of a size however it was given; None keeps all. Checked against the model where that is known."""
+    if isinstance(num_layers, (Size, str)):
+        size = as_size(num_layers, "num_layers")
+        if dim is not None:
+            raise ValueError(f"{size} names the dim already, and dim={dim!r} was given too. Give one of them.")
+        num_layers, dim = size.num_layers, size.dim
+    limits = (math.inf, math.inf) if full is None else (full.num_layers, full.dim)
+    given = ((num_layers, limits[0], "num_layers"), (dim, limits[1], "dim"))
+    layers, width = (None if number is None else within(number, limit, name) for number, limit, name in given)
+    return layers, width
 
 
 class SupportsSize(Protocol):
@@ -240,9 +263,7 @@ def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes"
         raise TypeError(f"{where} must be a list of sizes such as [Size(6, 128)] or ['6L-128d'], got {sizes!r}.")
     checked: list[Size] = []
     for given in sizes:
-        size = Size.parse(given) if isinstance(given, str) else given
-        if not isinstance(size, Size):
-            raise TypeError(f"{where} must hold Size objects such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
+        size = as_size(given, f"each of {where}")
         if size.num_layers > full.num_layers:
             raise ValueError(f"{where}: {size} asks for {size.num_layers} layers, the model has {full.num_layers}.")
         if size.dim > full.dim:

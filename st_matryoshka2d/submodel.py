@@ -20,15 +20,17 @@ from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.readout import Readout, declare_cut_readout, require_readouts
-from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
-__all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "require_one", "truncate", "with_modules"]
+__all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "truncate", "with_modules"]
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
 
-def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
+def truncate(
+    model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
+) -> SentenceTransformer:
     """Cut a model to a size.
 
     The cut is a plain `SentenceTransformer`: save it with `save_pretrained` or `push_to_hub`, and it loads anywhere without
@@ -46,15 +48,17 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. Or the whole size, without `dim`: `Size(3, 64)` or
+            `"3L-64d"`.
         dim: Dimensions to keep, 1..D; None for all.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: Neither number is given, one is out of range, or the architecture cannot be cut exactly.
+        ValueError: No size is given, or a size and a dim; a number is out of range, the text is not a size, or the
+            architecture cannot be cut exactly.
 
     Example:
-        >>> small = truncate(model, num_layers=3, dim=64)
+        >>> small = truncate(model, "3L-64d")  # or Size(3, 64), or num_layers=3, dim=64
         >>> small.encode(["a text", "another"]).shape
         (2, 64)
         >>> small.save_pretrained("small")
@@ -67,7 +71,9 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     return cut
 
 
-def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
+def cut_to(
+    model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
+) -> SentenceTransformer:
     """`truncate` where nobody chose the size by hand: it does not warn of one that was not trained.
 
     Args:
@@ -80,12 +86,12 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
         ValueError: As `truncate`.
     """
     routes_of(model)
-    require_one(num_layers, dim)
+    if num_layers is None and dim is None:
+        raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
     full = full_size(model)
-    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    layers, dim = resolve_size(num_layers, dim, full)
+    depth = layers or full.num_layers
     require_readouts(model, model.config, [depth])
-    if dim is not None:
-        within(dim, full.dim, "dim")
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = model.truncate_dim
     inherit_card(cut, model)
@@ -156,20 +162,6 @@ def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
     made = copy.copy(container)
     made._modules = dict(modules)
     return made
-
-
-def require_one(num_layers: int | None, dim: int | None) -> None:
-    """Refuse a size of which nothing was given.
-
-    Args:
-        num_layers: Transformer layers to keep.
-        dim: Dimensions to keep.
-
-    Raises:
-        ValueError: Neither number is given.
-    """
-    if num_layers is None and dim is None:
-        raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
 
 
 def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str | None) -> SentenceTransformer:

@@ -24,7 +24,7 @@ __all__ = [
     "figure_option",
     "file_option",
     "make_folders",
-    "read_size",
+    "size_option",
 ]
 
 FIGURES = (".png", ".svg", ".pdf")
@@ -95,15 +95,12 @@ def make_folders(*files: Path | None) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def read_size(text: str) -> Size:
-    """A size as it is written on the command line.
+def size_option(what: str, **settings: Any) -> Any:
+    """The option for a size such as 6L-128d."""
+    return typer.Option(help=what, parser=_read_size, metavar="SIZE", **settings)
 
-    Args:
-        text: Such as `6L-128d`.
 
-    Raises:
-        BadParameter: It has another form.
-    """
+def _read_size(text: str) -> Size:
     try:
         return Size.parse(text)
     except ValueError as error:

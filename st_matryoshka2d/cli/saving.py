@@ -62,7 +62,7 @@ def check_places(out: Path | None, push: str | None, private: bool, token: str |
     if out is None and push is None:
         raise typer.BadParameter("Say where the model goes: --out FOLDER, --push ORG/NAME or both.")
     if private and push is None:
-        raise typer.BadParameter("--private is about the repository of --push, which is not given.")
+        raise typer.BadParameter("--private needs --push.")
     if push is not None:
         require_token(push, token)
 

@@ -15,15 +15,7 @@ _NAMED = 5
 
 
 def check_complete(pipeline: SentenceTransformer, where: str) -> None:
-    """Refuse a model that was just loaded if weights that its token embeddings depend on were not in the checkpoint.
-
-    Args:
-        pipeline: The model, as sentence-transformers made it.
-        where: The file and the checkpoint, for the error.
-
-    Raises:
-        ValueError: There are such weights; or some are made up, and the architecture is not one that can be cut.
-    """
+    """Refuse a model that was just loaded if weights that its token embeddings depend on were not in the checkpoint."""
     for module in pipeline.modules():
         network = module.model if isinstance(module, Transformer) else None
         # what packs numbers replaces the parameters, and reads them itself

@@ -122,15 +122,7 @@ TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
 def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
-    """A Transformer module over the first `num_layers` layers, in the memory of the whole one.
-
-    Args:
-        module: First module of a pipeline.
-        num_layers: Layers to keep.
-
-    Raises:
-        ValueError: Deeper than the model, an adapter that is not merged, or a family that cannot be cut exactly.
-    """
+    """A Transformer module over the first `num_layers` layers, in the memory of the whole one."""
     model = module.model
     backbone = find_backbone(model)
     within(num_layers, backbone.num_layers, "num_layers")

@@ -36,13 +36,7 @@ class EveryLayer(SentenceTransformer):
 
     @classmethod
     def of(cls, model: SentenceTransformer, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
-        """The model's layers up to the deepest wanted, in its memory.
-
-        Args:
-            model: The full pipeline.
-            depths: Layers wanted, each 1..N.
-            normalize: Whether `Normalize` modules at the end of the pipeline are run.
-        """
+        """The model's layers up to the deepest wanted, in its memory."""
         wanted = sorted(set(depths))
         require_readouts(model, model.config, wanted)
         require_padding(model)
@@ -68,10 +62,8 @@ class EveryLayer(SentenceTransformer):
         return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
-        """By what `encode` sorts texts before it batches them: sorted by tokens, a third less of a batch is padding.
-
-        Where sentence-transformers no longer asks, it sorts by characters.
-        """
+        """By what `encode` sorts texts before it batches them: sorted by tokens, a third less of a batch is padding."""
+        # Where sentence-transformers no longer asks, it sorts by characters.
         if not isinstance(sample, str) or not getattr(self.tokenizer, "is_fast", False):
             return super()._input_length(sample)
         return sum(self.tokenizer.backend_tokenizer.encode(sample).attention_mask)

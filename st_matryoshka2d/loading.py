@@ -127,17 +127,7 @@ def _cut_whole(
 
 
 def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
-    """Give what was loaded of an aligned model the readout of its depth, or those of all depths if it has all layers.
-
-    Args:
-        model: What sentence-transformers loaded; any model.
-        checkpoint: Where it is from.
-        full_config: Of the whole model.
-        num_layers: Layers that were loaded.
-
-    Raises:
-        ValueError: A readout is missing, broken or of another model.
-    """
+    """Give what was loaded of an aligned model the readout of its depth, or those of all depths if it has all layers."""
     depths = getattr(full_config, "matryoshka_readouts", None) or []
     if not depths:
         require_readouts(model, full_config, [num_layers])

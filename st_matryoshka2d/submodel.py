@@ -74,17 +74,7 @@ def truncate(
 def cut_to(
     model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
 ) -> SentenceTransformer:
-    """`truncate` where nobody chose the size by hand: it does not warn of one that was not trained.
-
-    Args:
-        model: As for `truncate`.
-        num_layers: As for `truncate`.
-        dim: As for `truncate`.
-
-    Raises:
-        TypeError: As `truncate`.
-        ValueError: As `truncate`.
-    """
+    """`truncate` where nobody chose the size by hand: it does not warn of one that was not trained."""
     routes_of(model)
     if num_layers is None and dim is None:
         raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
@@ -101,14 +91,7 @@ def cut_to(
 def pipeline_at_depth(
     model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, with_readouts: bool = False
 ) -> Pipeline:
-    """The pipeline over fewer layers, as a plain `SentenceTransformer` or a subclass, in the same memory.
-
-    Args:
-        model: The full pipeline.
-        num_layers: Layers to keep.
-        cls: What to make.
-        with_readouts: Whether an aligned model keeps the readouts of the depths below, and not that of this one alone.
-    """
+    """The pipeline over fewer layers, as a plain `SentenceTransformer` or a subclass, in the same memory."""
     (name, first), *head = model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
@@ -121,13 +104,7 @@ def pipeline_at_depth(
 
 
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Pipeline]) -> Pipeline:
-    """A pipeline of other modules, that in all else is as the model.
-
-    Args:
-        model: Whose prompts, similarity, device, mode and trust in remote code to take.
-        modules: By name, in order; each keeps its own mode.
-        cls: What to make.
-    """
+    """A pipeline of other modules, that in all else is as the model."""
     ordered: Any = OrderedDict(modules)
     made = cls(
         modules=ordered,
@@ -165,18 +142,7 @@ def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
 
 
 def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str | None) -> SentenceTransformer:
-    """Set the width in place, and tell in the config which dims the model may be asked for and what it is a cut of.
-
-    Args:
-        model: A pipeline at its depth; it is returned.
-        dim: Dimensions to keep; None for all.
-        original: Config of the model that is cut.
-        name: How that one is called on the Hub; None if that is not known.
-
-    Raises:
-        TypeError: `dim` is not an integer.
-        ValueError: `dim` is out of range.
-    """
+    """Set the width in place, and tell in the config which dims the model may be asked for and what it is a cut of."""
     depth, width = full_size(model).num_layers, full_size(model).dim
     kept = width if dim is None else within(dim, width, "dim")
     if dim is not None:

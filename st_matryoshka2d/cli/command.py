@@ -49,14 +49,7 @@ class Command(TyperCommand):
     """A command whose function returns an `Answer`."""
 
     def invoke(self, ctx: Any) -> None:
-        """Run the function and print its answer, or its error in words.
-
-        Args:
-            ctx: What typer knows of the call.
-
-        Raises:
-            Exit: With code 1, after an error that the library told in words.
-        """
+        """Run the function and print its answer, or its error in words."""
         try:
             # what libraries print must not get between a program and its JSON
             with _warnings_in_words(), redirect_stdout(sys.stderr):
@@ -72,17 +65,7 @@ class Command(TyperCommand):
         answer.show()
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Read the words of a call; what is wrong with them is also told as JSON, where that was asked for.
-
-        Args:
-            info_name: Name of the command.
-            args: The words after it.
-            parent: What typer knows of the program.
-            **extra: Settings of the context.
-
-        Raises:
-            TyperException: An option is unknown, missing or has no sense.
-        """
+        """Read the words of a call; what is wrong with them is also told as JSON, where that was asked for."""
         asked = "--json" in args  # which reading them uses up
         try:
             return super().make_context(info_name, args, parent, **extra)

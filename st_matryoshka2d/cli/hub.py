@@ -17,16 +17,7 @@ _LOG_IN = "log in with `hf auth login`, or give --token"
 
 
 def require_model(name: str, revision: str | None, token: str | None) -> None:
-    """Refuse a model that is not there, before anything is imported that takes seconds.
-
-    Args:
-        name: Hub id or folder.
-        revision: What was given as --revision.
-        token: What was given as --token.
-
-    Raises:
-        ValueError: The folder has no model, or the Hub has no such repository or is not in reach.
-    """
+    """Refuse a model that is not there, before anything is imported that takes seconds."""
     folder = Path(name)
     if folder.exists():
         if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
@@ -44,17 +35,8 @@ def require_model(name: str, revision: str | None, token: str | None) -> None:
 
 
 def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
-    """Load a model whole.
-
-    What the Hub does not have, or a Hub that is not in reach, shows at the first request and not after many.
-
-    Args:
-        name: Hub id or folder.
-        **kwargs: Keywords of `SentenceTransformer`.
-
-    Raises:
-        ValueError: It cannot be had from the Hub.
-    """
+    """Load a model whole."""
+    # What the Hub does not have, or a Hub that is not in reach, shows at the first request and not after many.
     from sentence_transformers import SentenceTransformer
 
     from st_matryoshka2d.hub.checkpoint import opened, within_reach
@@ -69,15 +51,7 @@ def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
 
 @contextmanager
 def fetching(name: str, revision: str | None) -> Iterator[None]:
-    """Say in words of the command line what went wrong on the way from the Hub.
-
-    Args:
-        name: Hub id of the model.
-        revision: What was given as --revision.
-
-    Raises:
-        ValueError: In place of an error of the Hub's client.
-    """
+    """Say in words of the command line what went wrong on the way from the Hub."""
     from huggingface_hub import errors
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
@@ -97,15 +71,7 @@ def fetching(name: str, revision: str | None) -> Iterator[None]:
 
 
 def require_token(repository: str, token: str | None) -> None:
-    """Refuse an upload without a token, which the Hub would refuse too, but after the work.
-
-    Args:
-        repository: Where it is to go.
-        token: What was given as --token.
-
-    Raises:
-        ValueError: There is none to send.
-    """
+    """Refuse an upload without a token, which the Hub would refuse too, but after the work."""
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
     if "authorization" not in build_hf_headers(token=token):
@@ -114,14 +80,7 @@ def require_token(repository: str, token: str | None) -> None:
 
 @contextmanager
 def pushing(repository: str) -> Iterator[None]:
-    """Say in words of the command line why an upload was refused.
-
-    Args:
-        repository: Where it was to go.
-
-    Raises:
-        ValueError: In place of an error of the Hub's client.
-    """
+    """Say in words of the command line why an upload was refused."""
     from huggingface_hub import errors
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 

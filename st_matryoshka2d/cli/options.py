@@ -62,34 +62,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 
 
 def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any) -> Any:
-    """An option for a file whose ending says the format; another ending is refused before any work is done.
-
-    Args:
-        name: Such as `--out`.
-        what: What the file is for.
-        suffixes: The endings there are.
-        **settings: More settings of `typer.Option`.
-    """
+    """An option for a file whose ending says the format; another ending is refused before any work is done."""
     ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     callback = _refusing_other_endings(suffixes, ending)
     return typer.Option(name, help=f"{what}: {ending}.", dir_okay=False, callback=callback, **settings)
 
 
 def figure_option(what: str) -> Any:
-    """The option for a figure.
-
-    Args:
-        what: What is drawn.
-    """
+    """The option for a figure."""
     return file_option("--plot", what, FIGURES, writable=True)
 
 
 def make_folders(*files: Path | None) -> None:
-    """Make the folders of files to be written: where that cannot be done shows before the work, not after it.
-
-    Args:
-        *files: None for one that was not asked for.
-    """
+    """Make the folders of files to be written: where that cannot be done shows before the work, not after it."""
     for path in files:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -47,18 +47,7 @@ Private = Annotated[bool, typer.Option("--private", help="Make that repository p
 
 
 def check_places(out: Path | None, push: str | None, private: bool, token: str | None) -> None:
-    """Refuse what cannot be saved before the work that makes it.
-
-    Args:
-        out: What was given as --out.
-        push: What was given as --push.
-        private: What was given as --private.
-        token: What was given as --token.
-
-    Raises:
-        BadParameter: There is no place to save to, or an option for a place that was not given.
-        ValueError: There is no token for the Hub.
-    """
+    """Refuse what cannot be saved before the work that makes it."""
     if out is None and push is None:
         raise typer.BadParameter("Say where the model goes: --out FOLDER, --push ORG/NAME or both.")
     if private and push is None:
@@ -70,21 +59,7 @@ def check_places(out: Path | None, push: str | None, private: bool, token: str |
 def saved(
     model: SentenceTransformer, out: Path | None, push: str | None, private: bool, token: str | None
 ) -> dict[str, str]:
-    """Save a model, with a card that tells its sizes and what it is a cut of, if it is one.
-
-    Args:
-        model: What is called by its name on the Hub, or else by the folder.
-        out: Folder.
-        push: Repository.
-        private: Whether that is to be private.
-        token: For the Hub.
-
-    Returns:
-        Where it is: `saved`, a folder, and `pushed`, a URL.
-
-    Raises:
-        ValueError: The Hub did not take it.
-    """
+    """Save a model, with a card that tells its sizes and what it is a cut of, if it is one."""
     places: dict[str, str] = {}
     with TemporaryDirectory() as temporary:
         folder = str(out or temporary)
@@ -108,9 +83,5 @@ def _save(model: SentenceTransformer, folder: str, name: str | None) -> None:
 
 
 def told(places: dict[str, str]) -> list[str]:
-    """The places in words.
-
-    Args:
-        places: What `saved` returned.
-    """
+    """The places in words."""
     return [f"{what.capitalize()}: {where}" for what, where in places.items()]

@@ -24,38 +24,18 @@ Columns = Annotated[
 
 
 def texts_option(what: str) -> Any:
-    """The option for a file of texts.
-
-    Args:
-        what: What they are for.
-    """
+    """The option for a file of texts."""
     return options.file_option("--texts", what, (".csv", ".parquet", ".txt"), exists=True)
 
 
 def check_columns(texts: Path, columns: list[str] | None) -> None:
-    """Refuse names of columns for a file that has none.
-
-    Args:
-        texts: What was given as --texts.
-        columns: What was given as --columns.
-
-    Raises:
-        BadParameter: The file is lines of text.
-    """
+    """Refuse names of columns for a file that has none."""
     if columns and texts.suffix.lower() == ".txt":
         raise typer.BadParameter("--columns is about a .csv or .parquet file; a .txt has a text in each line.")
 
 
 def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
-    """The texts in a file, in their order, column after column; an empty one is none.
-
-    Args:
-        path: Ends in `.csv`, `.parquet` or `.txt`.
-        columns: What was given as --columns.
-
-    Raises:
-        ValueError: The file is not what its ending says, lacks a column, or holds something else than texts, or nothing.
-    """
+    """The texts in a file, in their order, column after column; an empty one is none."""
     import pandas as pd
 
     if path.suffix.lower() == ".txt":
@@ -74,12 +54,7 @@ def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
 
 
 def drawn_texts(texts: pd.Series[str], most: int) -> list[str]:
-    """All texts, or where there are more than wanted, some of them: the same each time.
-
-    Args:
-        texts: What there is.
-        most: How many are wanted.
-    """
+    """All texts, or where there are more than wanted, some of them: the same each time."""
     return list(texts.sample(most, random_state=0) if len(texts) > most else texts)
 
 

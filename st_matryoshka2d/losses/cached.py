@@ -53,12 +53,7 @@ class CachedStep(CachedLossMixin):
         self.steps: list[Tensor] = []
 
     def parts(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        """Named parts that sum to the loss; the first of them carries the gradient of all.
-
-        Args:
-            columns: Features of each text column.
-            labels: What the wrapped loss takes.
-        """
+        """Named parts that sum to the loss; the first of them carries the gradient of all."""
         ordered = [self._longest_first(column) for column in columns]
         self.places = [places for _, places in ordered]
         total = self.forward_cached([column for column, _ in ordered], labels)

@@ -21,11 +21,11 @@ def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, 
 
 
 def declare_dims(config: Any, dims: Iterable[int]) -> None:
-    """Write into a model's config which dims it may be asked for, under the two keys that vLLM and other servers read."""
+    """Write a model's dims into its config, under the two keys that vLLM and other servers read."""
     config.is_matryoshka = True
     config.matryoshka_dimensions = sorted(set(dims))
 
 
 def declared_dims(config: Any) -> list[int]:
-    """The dims that a model's config declares; none for a model that says nothing."""
+    """The dims that a model's config declares."""
     return list(getattr(config, "matryoshka_dimensions", None) or [])

@@ -122,7 +122,7 @@ TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
 def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
-    """A Transformer module over the first `num_layers` layers, in the memory of the whole one."""
+    """A Transformer module over the first `num_layers` layers, with shared weights."""
     model = module.model
     backbone = find_backbone(model)
     within(num_layers, backbone.num_layers, "num_layers")

@@ -21,7 +21,7 @@ _TOLD = {"_name_or_path", "transformers_version", "is_matryoshka"}
 
 
 def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
-    """Give a model that was made of another one a name and a revision of its own, where mteb looks for them."""
+    """Give a model that was made from another a name and a revision of its own, where mteb reads them."""
     # mteb keeps scores under the card's `model_name`, or `base_model` where there is none, and its `base_model_revision`. A
     # card says of the last that the base model was taken at it, so the commit stays in front of what is added here.
     card = made.model_card_data
@@ -70,13 +70,13 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def _settings_of(transformer: Transformer) -> dict[str, Any]:
-    """The config without what is only told: where it came from, and how it was trained."""
+    """The config without entries that change no embedding: where it came from, how it was trained."""
     config = transformer.model.config.to_dict()
     return {key: value for key, value in config.items() if key not in _TOLD and not key.startswith("matryoshka_")}
 
 
 def _tokenizer(tokenizer: Any) -> Any:
-    """All that makes token ids of a text; how long a batch was padded last is no part of it."""
+    """All that turns a text into token ids; the padding of the last batch does not count."""
     if tokenizer is None:
         return None
     told: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}

@@ -69,7 +69,7 @@ def transformer_of(model: SentenceTransformer) -> Transformer:
 
 
 def routes_of(model: SentenceTransformer) -> dict[str, Route]:
-    """The ways through a pipeline: those of a `Router` in front, by name, or else the only one, under an empty name."""
+    """The routes through a pipeline by name: those of its `Router`, or the only one under an empty name."""
     if not isinstance(model, SentenceTransformer):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     (_, first), *after = model.named_children()
@@ -91,7 +91,7 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
 
 
 def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
-    """Which of the `routes_of` a model a batch takes."""
+    """Name of the route that a batch takes."""
     first = next(pipeline.children())
     if not isinstance(first, Router):
         return ""
@@ -99,7 +99,7 @@ def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> s
 
 
 def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
-    """The `Normalize` modules at the end of a pipeline, in whichever way a text takes."""
+    """The `Normalize` modules at the end of a pipeline, whichever route a text takes."""
     routes = routes_of(model)
     ends = {name: list(route.head.values())[len(route.without_normalize().head) :] for name, route in routes.items()}
     if len({bool(end) for end in ends.values()}) > 1:
@@ -161,7 +161,7 @@ def split_layers(
 
 
 def _width(modules: Iterable[nn.Module]) -> int:
-    """Of what a route returns: of its last module that knows."""
+    """Width of a route's output, as its last module that knows it says."""
     known: list[Any] = [module for module in modules if hasattr(module, "get_embedding_dimension")]
     return int(known[-1].get_embedding_dimension())
 

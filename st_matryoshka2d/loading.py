@@ -63,7 +63,7 @@ def load(
         TypeError: A number is not an integer.
         ValueError: A number is out of range, the text is not a size, a size and a dim are given, the architecture cannot be
             cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
-        FileNotFoundError: A path to no folder, or weights that are not in the cache where the Hub is not in reach.
+        FileNotFoundError: There is no such folder, or weights that are not in the cache while the Hub cannot be reached.
 
     Example:
         >>> small = load(folder, "3L-64d")  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
@@ -111,7 +111,7 @@ def load(
 def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
 ) -> tuple[SentenceTransformer, SentenceTransformer]:
-    """A model that does not start with a plain Transformer: all of it is loaded, and then cut. The cut, and the whole."""
+    """Load all of a model that does not start with a plain Transformer, and cut it; return both."""
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
     if not _brings_other_weights(kwargs):
         check_weights(checkpoint, configs, None, bool(kwargs.get("trust_remote_code")))
@@ -127,7 +127,7 @@ def _cut_whole(
 
 
 def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
-    """Give what was loaded of an aligned model the readout of its depth, or those of all depths if it has all layers."""
+    """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
     depths = getattr(full_config, "matryoshka_readouts", None) or []
     if not depths:
         require_readouts(model, full_config, [num_layers])
@@ -144,7 +144,7 @@ def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_confi
 
 
 def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:
-    """Whether the model is not made of the safetensors files of a repository on the Hub and nothing else."""
+    """Whether the model is anything else than the safetensors files of a repository on the Hub."""
     return (
         checkpoint.commit is None
         or checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS
@@ -158,14 +158,14 @@ def _brings_other_weights(kwargs: dict[str, Any]) -> bool:
 
 
 def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keywords with one more, so that transformers unpickles nothing, or nothing but tensors if that was asked for."""
+    """The keywords with one more, so that transformers unpickles nothing, or tensors alone with `allow_bin`."""
     require_safetensors(checkpoint, allow_bin)
     safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
     return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
 
 
 def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
-    """A new piece; None where the whole files are needed, or here already, or nobody may be asked."""
+    """Fetch a piece; None where whole files are needed or cached, or there is no network."""
     if checkpoint.is_cached or checkpoint.is_offline or not checkpoint.has_plain_weights:
         return None
     try:
@@ -176,7 +176,7 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
 
 
 def _pipeline(checkpoint: Checkpoint, piece: Path | None, kwargs: dict[str, Any]) -> SentenceTransformer:
-    """The pipeline from the checkpoint or its piece, called after the checkpoint in either case."""
+    """Build the pipeline from the checkpoint or its piece, named after the checkpoint either way."""
     if piece is None:
         return assembled(checkpoint, **kwargs)
     revision = kwargs.pop("revision")
@@ -189,7 +189,7 @@ def _pipeline(checkpoint: Checkpoint, piece: Path | None, kwargs: dict[str, Any]
 
 @contextmanager
 def _upper_layers_unmentioned() -> Iterator[None]:
-    """Transformers lists each weight it leaves in the file; here that is meant. Missing weights are still reported."""
+    """Silence transformers' report of weights it leaves in the file; missing ones are still reported."""
 
     def worth_telling(record: logging.LogRecord) -> bool:
         message = record.getMessage()

@@ -74,7 +74,7 @@ def truncate(
 def cut_to(
     model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
 ) -> SentenceTransformer:
-    """`truncate` where nobody chose the size by hand: it does not warn of one that was not trained."""
+    """`truncate` without a warning for an untrained size, where the user did not choose the size."""
     routes_of(model)
     if num_layers is None and dim is None:
         raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
@@ -91,7 +91,7 @@ def cut_to(
 def pipeline_at_depth(
     model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, with_readouts: bool = False
 ) -> Pipeline:
-    """The pipeline over fewer layers, as a plain `SentenceTransformer` or a subclass, in the same memory."""
+    """The pipeline over fewer layers, of class `cls`, with shared weights; it may keep the readouts of depths below."""
     (name, first), *head = model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
@@ -104,7 +104,7 @@ def pipeline_at_depth(
 
 
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Pipeline]) -> Pipeline:
-    """A pipeline of other modules, that in all else is as the model."""
+    """A pipeline of other modules with all other settings of the model."""
     ordered: Any = OrderedDict(modules)
     made = cls(
         modules=ordered,
@@ -142,7 +142,7 @@ def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
 
 
 def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str | None) -> SentenceTransformer:
-    """Set the width in place, and tell in the config which dims the model may be asked for and what it is a cut of."""
+    """Set the width in place, and write into the config which dims the model has and what it was cut from."""
     depth, width = full_size(model).num_layers, full_size(model).dim
     kept = width if dim is None else within(dim, width, "dim")
     if dim is not None:
@@ -158,7 +158,7 @@ def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str
 
 
 def _name(model: SentenceTransformer) -> str | None:
-    """Id on the Hub, if the model has one: what was changed in memory is no longer what it was loaded from."""
+    """Id on the Hub, unless the model was changed since it was loaded."""
     card = model.model_card_data
     origin = None if {"generated_from_trainer", "aligned"} & set(card.tags) else getattr(model.config, "name_or_path", None)
     for known in (card.model_id, origin):

@@ -1,4 +1,4 @@
-"""What is refused of texts, and of the tokenizer that is to read them, before a model runs."""
+"""Checks of texts and tokenizers before a model runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ __all__ = ["check_text", "check_texts", "naming_a_broken_text", "require_padding
 
 
 def check_texts(texts: Iterable[object], name: str = "texts") -> None:
-    """Refuse texts that no tokenizer takes; what is no text at all is left to others."""
+    """Refuse one string, and texts that no tokenizer takes; other types are left to the tokenizer."""
+    if isinstance(texts, str):
+        raise TypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
     for place, text in enumerate(texts):
         check_text(text, f"{name}[{place}]")
 
 
 def check_text(text: object, where: str) -> None:
-    """Refuse a text that no tokenizer, and no file in UTF-8, takes."""
+    """Refuse a text that cannot be encoded in UTF-8, as tokenizers and files need."""
     if not isinstance(text, str):
         return
     try:
@@ -30,7 +32,7 @@ def check_text(text: object, where: str) -> None:
 
 @contextmanager
 def naming_a_broken_text(task: str) -> Iterator[None]:
-    """Say which text of a task a library could not take."""
+    """Say which text of a task a library could not encode."""
     try:
         yield
     except UnicodeEncodeError as error:

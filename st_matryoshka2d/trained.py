@@ -20,13 +20,13 @@ _LISTED = 64  # more sizes than these are written as layers and dims, where most
 
 
 def declare_training(config: Any, sizes: Iterable[Size], loss: str) -> None:
-    """Add sizes to those that a model says it was trained at, and name the loss that trained last."""
+    """Add sizes to those in a model's config, and name the loss that trained last."""
     config.matryoshka_sizes = _written({*trained_sizes(config), *sizes})
     config.matryoshka_loss = loss
 
 
 def trained_sizes(config: Any) -> list[Size]:
-    """The sizes that a model was trained at, ascending; none for a model that does not say."""
+    """The sizes that a model's config says it was trained at, ascending."""
     told = config.get("matryoshka_sizes") if isinstance(config, dict) else getattr(config, "matryoshka_sizes", None)
     try:
         if isinstance(told, dict):
@@ -38,7 +38,7 @@ def trained_sizes(config: Any) -> list[Size]:
 
 
 def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | None) -> None:
-    """Write into the config of a cut what it is a cut of, and which of the trained sizes it still has."""
+    """Write into a cut's config what it was cut from, and which trained sizes it still has."""
     # A cut of a cut is one of the model that was cut first.
     if trained := trained_sizes(original):
         within = [each for each in trained if each.num_layers <= size.num_layers and each.dim <= size.dim]
@@ -49,7 +49,7 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
 
 
 def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
-    """The trained sizes next to a size: one that costs less and one that costs more, where there are such."""
+    """The trained sizes nearest to a size: one smaller and one larger, where they exist."""
     # Layers make most of the cost, so the nearest in layers comes first, and of those the nearest in dims.
 
     def distance(other: Size) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
 
 
 def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
-    """Warn the caller of the function that calls this one, if a model says what it was trained at and this is not in it."""
+    """Warn the user, two calls up, of a size that is not among those the model was trained at."""
     trained = trained_sizes(original)
     if not trained or size == full or size in trained:
         return
@@ -77,7 +77,7 @@ def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
 
 
 def layers_by_dims(sizes: Iterable[Size]) -> list[tuple[list[int], list[int]]]:
-    """Layers in a row that have the same dims, and those dims."""
+    """Runs of layers with the same dims, and those dims."""
     dims = {layer: [size.dim for size in group] for layer, group in groupby(sizes, key=lambda size: size.num_layers)}
     return [(list(layers), of_each) for of_each, layers in groupby(dims, key=dims.__getitem__)]
 

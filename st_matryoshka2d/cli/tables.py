@@ -38,7 +38,7 @@ def table_of_sizes(sizes: Iterable[Size]) -> Table:
 
 
 def drawn(text: str) -> Iterator[RenderableType]:
-    """What a result of this package prints, with its Markdown tables drawn."""
+    """A printed result with its Markdown tables drawn."""
     for is_table, lines in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
         if not is_table:
             yield from lines
@@ -48,7 +48,7 @@ def drawn(text: str) -> Iterator[RenderableType]:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as JSON has them; NaN is null."""
+    """The rows of a table for JSON, with null for NaN."""
     rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
     return rows
 
@@ -66,7 +66,7 @@ def read_table(path: Path, **settings: Any) -> pd.DataFrame:
 
 
 def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: str) -> pd.DataFrame:
-    """A table with columns of texts, each read as a text: it may well be "NA" or "42"."""
+    """A table whose text columns are read as texts, even "NA" or "42"."""
     table = read_table(path, keep_default_na=False, dtype=dict.fromkeys(texts, str))
     if missing := [column for column in (*texts, *others) if column not in table.columns]:
         raise ValueError(
@@ -77,5 +77,5 @@ def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: st
 
 
 def written(*paths: Path | None) -> list[str]:
-    """Names of the files that were asked for, to be told."""
+    """Names of the files that were written."""
     return [str(path) for path in paths if path is not None]

@@ -105,7 +105,7 @@ class CachedStep(CachedLossMixin):
                 parameter.grad = average_gradient(parameter.grad)
 
     def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """A column sorted by length, and where each of its texts has gone."""
+        """A column sorted by length, and the new place of each text."""
         mask = column.get("attention_mask")
         at_once = 1 if self.mini_batch_num_tokens else self.mini_batch_size
         if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:

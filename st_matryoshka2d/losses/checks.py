@@ -75,7 +75,7 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
 
 
 def check_mini_batches(mini_batch_size: int | None, mini_batch_num_tokens: int | None) -> None:
-    """Refuse mini-batches that hold nothing."""
+    """Refuse mini-batches below 1."""
     for number, name in ((mini_batch_size, "mini_batch_size"), (mini_batch_num_tokens, "mini_batch_num_tokens")):
         if number is not None:
             positive_int(number, name)
@@ -139,7 +139,7 @@ def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> li
 
 
 def positive(value: float, name: str, *, zero: bool = False) -> float:
-    """A finite number above zero (or from zero on)."""
+    """A finite number above zero, or from zero on."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
@@ -148,7 +148,7 @@ def positive(value: float, name: str, *, zero: bool = False) -> float:
 
 
 def one_of(value: Choice, name: str, allowed: tuple[str, ...]) -> Choice:
-    """A word from a short list."""
+    """One of the allowed words."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
     return value

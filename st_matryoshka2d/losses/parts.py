@@ -23,6 +23,6 @@ class Parts(dict[str, Tensor]):
         torch.stack(list(self.values())).sum().backward(*args, **kwargs)
 
     def when_trained(self, call: Callable[[], None]) -> None:
-        """Call something in each backward pass that reaches a part; never, where there are no gradients."""
+        """Call a function in each backward pass that reaches a part."""
         if parts := [part for part in self.values() if part.requires_grad]:
             register_multi_grad_hook(parts, lambda _: call(), mode="any")

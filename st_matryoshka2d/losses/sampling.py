@@ -89,7 +89,7 @@ class UniformSizes(SizeSampler):
         if full.num_layers < 2:
             raise ValueError(f"2DMSE draws a layer below the last one; the model has only {full.num_layers}.")
         if isinstance(dims, Sequence) and not dims:
-            raise ValueError(f"2DMSE draws a dim below the full {full.dim}; there is none. Pass dims=[...] of your own.")
+            raise ValueError(f"2DMSE draws a dim below the full {full.dim}; there is none. Pass dims=[...].")
         self.dims = all_within(dims, full.dim, "dim")
         if full.dim in self.dims:
             raise ValueError(f"dim={full.dim} is not below the full {full.dim}, which is always trained.")

@@ -122,7 +122,7 @@ class Term(nn.Module, ABC):
 
 
 def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
-    """Refuse what is not a dict of scalars."""
+    """Refuse a term's output that is not a dict of scalars."""
     if isinstance(parts, dict) and all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
         return parts
     found = (
@@ -141,7 +141,7 @@ def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
 
 
 def check_terms(terms: Iterable[Term]) -> list[Term]:
-    """Refuse what is not a term."""
+    """Refuse anything but a list of terms."""
     if isinstance(terms, nn.Module) and not isinstance(terms, nn.ModuleList):
         raise TypeError(f"terms must be a list of Term objects, got one {type(terms).__name__}; wrap it: [term].")
     if not isinstance(terms, Iterable) or isinstance(terms, type):

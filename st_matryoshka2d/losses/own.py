@@ -25,7 +25,7 @@ def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
     """Warn that a Trainer's checkpoint lacks what the loss trains besides the model."""
     first, *others = names
     warnings.warn(
-        f"{loss} trains {1 + len(others)} tensors of its own (such as {first}), which a Trainer's checkpoint lacks: a "
-        "resumed training would start them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
+        f"{loss} trains {1 + len(others)} tensors of its own (such as {first}), which a Trainer's checkpoint does not hold: "
+        "a resumed training would start them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
         stacklevel=3,
     )

@@ -101,8 +101,8 @@ def _resumed_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
                 return folder
     raise FileNotFoundError(
         f"Training resumes at step {state.global_step}, but no {FILE_NAME} of that checkpoint was found in "
-        f"{[str(folder) for folder in folders]}, so the loss would start from scratch. Resume from a checkpoint "
-        "that was saved with LossStateCallback; if it is in another folder, say so in the training arguments: resume_from_checkpoint=..."
+        f"{[str(folder) for folder in folders]}, so the loss would start from scratch. Resume from a checkpoint that was "
+        "saved with LossStateCallback. If it is in another folder, name that folder: resume_from_checkpoint=..."
     )
 
 

@@ -1,4 +1,4 @@
-"""From a checkpoint to a pipeline: sentence-transformers builds it; what is broken or lacking is refused by name."""
+"""From a checkpoint to a pipeline; broken or missing files are refused by name."""
 
 from __future__ import annotations
 
@@ -20,17 +20,7 @@ __all__ = ["assembled", "check_weights", "read_config"]
 
 
 def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
-    """Read the config.json of a Transformer.
-
-    Args:
-        checkpoint: Where it is.
-        folder: Its folder there.
-        kwargs: Keywords of `SentenceTransformer`.
-
-    Raises:
-        ValueError: It is no config of a known model.
-        OSError: There is none.
-    """
+    """Read the config.json of a Transformer."""
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             checkpoint.name,
@@ -50,17 +40,7 @@ def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) 
 def check_weights(
     checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, is_code: bool
 ) -> None:
-    """Look at the names and shapes of weights before a model is built of them.
-
-    Args:
-        checkpoint: Where they are; of the Hub, they are fetched.
-        configs: The full config for each of the `transformer_folders`.
-        num_layers: Layers that are built; None for all.
-        is_code: Whether the repository may bring code of its own, which alone knows the shapes.
-
-    Raises:
-        ValueError: A file is broken, or the weights contradict the config.
-    """
+    """Check names and shapes of weights before a model is built from them."""
     for folder, config in configs.items():
         shapes = stored_shapes(checkpoint, folder)
         if shapes is not None:
@@ -75,15 +55,7 @@ def check_weights(
 
 
 def assembled(checkpoint: Checkpoint, **kwargs: Any) -> SentenceTransformer:
-    """The pipeline, all of whose weights are from the checkpoint.
-
-    Args:
-        checkpoint: Where it is.
-        **kwargs: Keywords of `SentenceTransformer`.
-
-    Raises:
-        ValueError: A file is broken, or weights are missing. Also whatever sentence-transformers raises.
-    """
+    """Build the pipeline, and refuse one that lacks weights."""
     with _broken_files_named(checkpoint):
         model = SentenceTransformer(checkpoint.name, **kwargs)
     files = [path for folder in transformer_folders(checkpoint) if (path := weights_in(checkpoint, folder))]
@@ -93,7 +65,7 @@ def assembled(checkpoint: Checkpoint, **kwargs: Any) -> SentenceTransformer:
 
 @contextmanager
 def _broken_files_named(checkpoint: Checkpoint) -> Iterator[None]:
-    """An error of a library seldom says which file it is about."""
+    """Name the broken file, which a library's error seldom does."""
     try:
         yield
     except Exception as error:

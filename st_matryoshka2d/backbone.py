@@ -76,15 +76,7 @@ class Backbone:
 
 
 def find_backbone(model: nn.Module) -> Backbone:
-    """Find the blocks and the tail of a model.
-
-    Args:
-        model: The Hugging Face model inside a `Transformer` module.
-
-    Raises:
-        TypeError: Not a `PreTrainedModel`: a PEFT wrapper, an ONNX session.
-        ValueError: The structure is not understood; the message names the class and what was looked for.
-    """
+    """Find the blocks and the tail of a model."""
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
             f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. Merge a PEFT wrapper first "
@@ -108,11 +100,9 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
 
 
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
-    """The model with its first `num_layers` blocks only, made of the model's own parameters: training it trains them.
-
-    Containers are copied, so that the view can have fewer blocks and a config of its own; parameters, buffers and leaf
-    modules are shared, no tensor is made, and the model looked at stays as it is.
-    """
+    """The model with its first `num_layers` blocks only, made of the model's own parameters: training it trains them."""
+    # Containers are copied, so that the view can have fewer blocks and a config of its own; parameters, buffers and leaf
+    # modules are shared, no tensor is made, and the model looked at stays as it is.
     config = cut_config(model.config, num_layers)
     copies: dict[int, nn.Module] = {}
 

@@ -15,36 +15,25 @@ _NAMED = 5
 
 
 def check_complete(pipeline: SentenceTransformer, where: str) -> None:
-    """Refuse a model that was just loaded if weights that its token embeddings depend on were not in the checkpoint.
-
-    Args:
-        pipeline: The model, as sentence-transformers made it.
-        where: The file and the checkpoint, for the error.
-
-    Raises:
-        ValueError: There are such weights; or some are made up, and the architecture is not one that can be cut.
-    """
+    """Refuse a loaded model if the checkpoint lacked weights that its token embeddings depend on."""
     for module in pipeline.modules():
         network = module.model if isinstance(module, Transformer) else None
         # what packs numbers replaces the parameters, and reads them itself
         if not isinstance(network, PreTrainedModel) or getattr(network, "hf_quantizer", None) is not None:
             continue
-        if absent := _needed(network, _made_up(network)):
+        if absent := _absent(network):
             more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
             raise ValueError(
                 f"{where} lacks weights of {type(network).__name__}, or has them in other shapes: "
-                f"{', '.join(absent[:_NAMED])}{more}. Nothing is made up in their place: get the checkpoint anew, or ask "
-                "whoever made it to save it anew."
+                f"{', '.join(absent[:_NAMED])}{more}. They are not replaced by random values: download the "
+                "checkpoint again, or ask its author to save it again."
             )
 
 
-def _made_up(network: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
-    """Parameters without the mark that transformers gives to those it has read or tied, so as to initialise the rest."""
-    return {name: value for name, value in network.named_parameters() if not getattr(value, "_is_hf_initialized", False)}
-
-
-def _needed(network: PreTrainedModel, made_up: dict[str, torch.nn.Parameter]) -> list[str]:
-    """Names of those in the blocks, and of those that the token embeddings depend on, as they do not on a pooling head."""
+def _absent(network: PreTrainedModel) -> list[str]:
+    """Weights that were not read, in the blocks or wherever token embeddings depend on them, as not in a pooling head."""
+    # Transformers marks what it has read or tied, so as to initialise the rest.
+    made_up = {n: value for n, value in network.named_parameters() if not getattr(value, "_is_hf_initialized", False)}
     if not made_up:
         return []
     blocks = find_backbone(network).blocks

@@ -10,7 +10,7 @@ from sentence_transformers.base.modules import Transformer
 from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
 from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
-from st_matryoshka2d.sizes import within
+from st_matryoshka2d.sizes import Size, within
 
 __all__ = ["TruncatedTransformer"]
 
@@ -104,8 +104,13 @@ class TruncatedTransformer(Transformer):
         self.num_layers: int | None = None
         self.num_layers = None if num_layers is None else self._depth(num_layers)
 
-    def _depth(self, num_layers: int | None) -> int:
+    def _depth(self, num_layers: Size | str | int | None) -> int:
         total = self._backbone.num_layers
+        if isinstance(num_layers, (Size, str)):
+            raise TypeError(
+                f"num_layers must be an integer here, got {str(num_layers)!r}: a Transformer module has layers to choose, "
+                "and the pipeline cuts dimensions. Give both: model.encode(texts, num_layers=3, truncate_dim=64)."
+            )
         depth = num_layers if num_layers is not None else self.num_layers
         if depth is None:
             return total
@@ -117,15 +122,7 @@ TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
 def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
-    """A Transformer module over the first `num_layers` layers, in the memory of the whole one.
-
-    Args:
-        module: First module of a pipeline.
-        num_layers: Layers to keep.
-
-    Raises:
-        ValueError: Deeper than the model, an adapter that is not merged, or a family that cannot be cut exactly.
-    """
+    """A Transformer module over the first `num_layers` layers, with shared weights."""
     model = module.model
     backbone = find_backbone(model)
     within(num_layers, backbone.num_layers, "num_layers")

@@ -36,13 +36,7 @@ class EveryLayer(SentenceTransformer):
 
     @classmethod
     def of(cls, model: SentenceTransformer, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
-        """The model's layers up to the deepest wanted, in its memory.
-
-        Args:
-            model: The full pipeline.
-            depths: Layers wanted, each 1..N.
-            normalize: Whether `Normalize` modules at the end of the pipeline are run.
-        """
+        """The model's layers up to the deepest wanted, with shared weights."""
         wanted = sorted(set(depths))
         require_readouts(model, model.config, wanted)
         require_padding(model)
@@ -68,10 +62,8 @@ class EveryLayer(SentenceTransformer):
         return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
-        """By what `encode` sorts texts before it batches them: sorted by tokens, a third less of a batch is padding.
-
-        Where sentence-transformers no longer asks, it sorts by characters.
-        """
+        """Length by which `encode` sorts texts: by tokens, a batch has a third less padding than by characters."""
+        # Where sentence-transformers no longer asks, it sorts by characters.
         if not isinstance(sample, str) or not getattr(self.tokenizer, "is_fast", False):
             return super()._input_length(sample)
         return sum(self.tokenizer.backend_tokenizer.encode(sample).attention_mask)
@@ -93,7 +85,7 @@ def encode_sizes(
 ) -> dict[Size, NDArray[np.float32]]:
     """Embed texts at many sizes with one forward pass through the deepest of them.
 
-    Equal to `truncate(model, size.num_layers, size.dim).encode(texts)` for each size, to rounding.
+    Equal to `truncate(model, size).encode(texts)` for each size, to rounding.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
@@ -113,12 +105,11 @@ def encode_sizes(
             pair, or the tokenizer has no padding token.
 
     Example:
-        >>> by_size = encode_sizes(model, ["a text", "another"], [Size(2, 32), Size(6, 384)])
+        >>> by_size = encode_sizes(model, ["a text", "another"], ["2L-32d", Size(6, 384)])
         >>> by_size[Size(2, 32)].shape
         (2, 32)
     """
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of texts, got one string; wrap it: [text].")
+    check_texts(texts)
     if replaced := {
         "truncate_dim",
         "num_layers",
@@ -132,7 +123,6 @@ def encode_sizes(
         )
     routes_of(model)
     wanted = validate_sizes(sizes, full_size(model))
-    check_texts(texts)
     if not len(texts):
         return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))

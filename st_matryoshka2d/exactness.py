@@ -12,15 +12,10 @@ __all__ = ["check_depths", "check_loaded"]
 
 
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
-    """Prove on a few tokens that the model can be cut at these depths.
-
-    For each depth n three things must agree: the finished state after block n of the full model, the view of n blocks, and
-    a model built anew from the cut config with the view's tensors in it, which is what loading a saved cut makes. The
-    blocks that the cut config makes must also be set up like the first n that the full config makes.
-
-    Raises:
-        ValueError: They do not agree, or one of them cannot be run.
-    """
+    """Prove on a few tokens that the model can be cut at these depths."""
+    # For each depth n three things must agree: the finished state after block n of the full model, the view of n blocks, and
+    # a model built anew from the cut config with the view's tensors in it, which is what loading a saved cut makes. The
+    # blocks that the cut config makes must also be set up like the first n that the full config makes.
     with probing(model) as inputs:
         try:
             whole = shallow_view(model, backbone, backbone.num_layers)  # so that the model itself is not given hooks
@@ -42,15 +37,7 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) 
 
 
 def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
-    """Prove that a model loaded with fewer layers is the first part of the full one, whose upper weights were never read.
-
-    Args:
-        model: What was loaded with the cut config.
-        full_config: The checkpoint's own config.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Prove that a model loaded with fewer layers is the first part of the full one, whose upper weights were never read."""
     cut = find_backbone(model)
     full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
     view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)

@@ -21,16 +21,9 @@ _TOLD = {"_name_or_path", "transformers_version", "is_matryoshka"}
 
 
 def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
-    """Give a model that was made of another one a name and a revision of its own, where mteb looks for them.
-
-    mteb keeps scores under the card's `model_name`, or `base_model` where there is none, and its `base_model_revision`. A
-    card says of the last that the base model was taken at it, so the commit stays in front of what is added here.
-
-    Args:
-        made: A cut, an aligned model or the like, in memory. Its card already has the base model.
-        model: What it was made of.
-        what: Tells the two apart, such as the size of a cut.
-    """
+    """Give a model that was made from another a name and a revision of its own, where mteb reads them."""
+    # mteb keeps scores under the card's `model_name`, or `base_model` where there is none, and its `base_model_revision`. A
+    # card says of the last that the base model was taken at it, so the commit stays in front of what is added here.
     card = made.model_card_data
     commit = (card.base_model_revision or "").partition("+")[0] if card.base_model else ""
     card.model_name = f"{model_name(model)}-{what}"
@@ -38,11 +31,7 @@ def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: obje
 
 
 def model_name(model: SentenceTransformer) -> str:
-    """`"organisation/name"`: the model's own, that of the model it was trained from, or that of its folder.
-
-    Args:
-        model: A pipeline.
-    """
+    """`"organisation/name"`: the model's own, that of the model it was trained from, or that of its folder."""
     card = model.model_card_data
     for known in (card.model_id, card.model_name, card.base_model):
         # a card that was saved is called "SentenceTransformer based on organisation/name"
@@ -53,13 +42,8 @@ def model_name(model: SentenceTransformer) -> str:
 
 
 def model_revision(model: SentenceTransformer) -> str:
-    """40 hexadecimal digits that change with anything that changes an embedding.
-
-    A commit of the Hub would not do: a model in memory may have been trained since it was loaded.
-
-    Args:
-        model: A pipeline.
-    """
+    """40 hexadecimal digits that change with anything that changes an embedding."""
+    # A commit of the Hub would not do: a model in memory may have been trained since it was loaded.
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -86,13 +70,13 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def _settings_of(transformer: Transformer) -> dict[str, Any]:
-    """The config without what is only told: where it came from, and how it was trained."""
+    """The config without entries that change no embedding: where it came from, how it was trained."""
     config = transformer.model.config.to_dict()
     return {key: value for key, value in config.items() if key not in _TOLD and not key.startswith("matryoshka_")}
 
 
 def _tokenizer(tokenizer: Any) -> Any:
-    """All that makes token ids of a text; how long a batch was padded last is no part of it."""
+    """All that turns a text into token ids; the padding of the last batch does not count."""
     if tokenizer is None:
         return None
     told: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}

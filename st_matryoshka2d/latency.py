@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.layers import transformer_of
-from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
+from st_matryoshka2d.sizes import all_within, full_size, positive_int
 from st_matryoshka2d.submodel import cut_to
 from st_matryoshka2d.texts import check_texts, require_padding
 
@@ -86,15 +86,15 @@ def benchmark_latency(
     transformer_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(rounds, "rounds")
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of texts, got one string; wrap it: [text].")
+    if texts is not None:
+        check_texts(texts)
     batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else list(texts)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
-    check_texts(batch)
     require_padding(model)
     full = full_size(model)
-    depths = _depths(num_layers, full)
+    asked = range(1, full.num_layers) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
+    depths = sorted({full.num_layers, *asked})
     cuts = {depth: cut_to(model, num_layers=depth) for depth in depths}
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
@@ -113,12 +113,6 @@ def benchmark_latency(
             "speedup": (milliseconds[full.num_layers] / milliseconds).to_numpy(),
         }
     )
-
-
-def _depths(num_layers: int | Iterable[int] | None, full: Size) -> list[int]:
-    if num_layers is None:
-        return list(range(1, full.num_layers + 1))
-    return sorted({full.num_layers, *all_within(num_layers, full.num_layers, "num_layers")})
 
 
 def _time_in_turns(

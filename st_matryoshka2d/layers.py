@@ -48,11 +48,7 @@ class Route:
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
-    """The pipeline inside `DistributedDataParallel` and `torch.compile` wrappers.
-
-    Raises:
-        TypeError: There is none.
-    """
+    """The pipeline inside `DistributedDataParallel` and `torch.compile` wrappers."""
     inner: Any = model
     while not isinstance(inner, SentenceTransformer):
         wrapped = getattr(inner, "_orig_mod", getattr(inner, "module", None))
@@ -65,12 +61,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 
 def transformer_of(model: SentenceTransformer) -> Transformer:
-    """The module whose depth can be chosen.
-
-    Raises:
-        TypeError: Not a `SentenceTransformer`.
-        ValueError: The pipeline does not start with a `Transformer` that returns token embeddings, or reads all its layers.
-    """
+    """The module whose depth can be chosen."""
     if not isinstance(model, SentenceTransformer):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     first, *head = model.children()
@@ -78,13 +69,7 @@ def transformer_of(model: SentenceTransformer) -> Transformer:
 
 
 def routes_of(model: SentenceTransformer) -> dict[str, Route]:
-    """The ways through a pipeline: those of a `Router` in front, by name, or else the only one, under an empty name.
-
-    Raises:
-        TypeError: Not a `SentenceTransformer`.
-        ValueError: A route does not start with a `Transformer` whose depth can be chosen, or the routes differ in depth or
-            in width.
-    """
+    """The routes through a pipeline by name: those of its `Router`, or the only one under an empty name."""
     if not isinstance(model, SentenceTransformer):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     (_, first), *after = model.named_children()
@@ -106,12 +91,7 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
 
 
 def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
-    """Which of the `routes_of` a model a batch takes.
-
-    Args:
-        pipeline: The model, without wrappers.
-        features: What its `preprocess` has made of the batch.
-    """
+    """Name of the route that a batch takes."""
     first = next(pipeline.children())
     if not isinstance(first, Router):
         return ""
@@ -119,11 +99,7 @@ def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> s
 
 
 def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
-    """The `Normalize` modules at the end of a pipeline, in whichever way a text takes.
-
-    Raises:
-        ValueError: One route of a `Router` ends with one, another does not.
-    """
+    """The `Normalize` modules at the end of a pipeline, whichever route a text takes."""
     routes = routes_of(model)
     ends = {name: list(route.head.values())[len(route.without_normalize().head) :] for name, route in routes.items()}
     if len({bool(end) for end in ends.values()}) > 1:
@@ -142,21 +118,8 @@ def layer_features(
     *,
     normalize: bool = True,
 ) -> dict[int, dict[str, Any]]:
-    """Run a batch once and return what the pipeline cut at each depth would return.
-
-    The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
-
-    Args:
-        model: The pipeline, or `DistributedDataParallel` or `torch.compile` around it.
-        features: What `model.preprocess` makes of a batch of texts.
-        layers: Depths wanted, each 1..N.
-        backbones: From `find_backbone`, for each of the `routes_of` the model.
-        normalize: Whether `Normalize` modules at the end of the pipeline are run.
-
-    Returns:
-        For each depth the output features: `sentence_embedding` (batch, dim), `token_embeddings` (batch, tokens, hidden),
-        `attention_mask`, ...
-    """
+    """Run a batch once and return what the pipeline cut at each depth would return."""
+    # The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
     pipeline = unwrap(model)
     name = route_taken(pipeline, features)
     # A module that takes its depth per call runs no deeper than it must, and no less deep than its default.
@@ -176,17 +139,7 @@ def split_layers(
     normalize: bool = True,
     **kwargs: Any,
 ) -> dict[int, dict[str, Any]]:
-    """Run the modules after the Transformer once for each depth.
-
-    Args:
-        pipeline: The model, without wrappers.
-        outputs: Its output features, with `all_layer_embeddings`.
-        layers: Depths wanted.
-        backbone: From `find_backbone`.
-        route: The way that the batch took, one of `routes_of`.
-        normalize: Whether `Normalize` modules at the end are run.
-        **kwargs: Call-time arguments of those modules, as `SentenceTransformer.forward` takes them.
-    """
+    """Run the modules after the Transformer once for each depth."""
     whole = routes_of(pipeline)[route]
     taken = whole if normalize else whole.without_normalize()
     head = copy.copy(pipeline)
@@ -208,7 +161,7 @@ def split_layers(
 
 
 def _width(modules: Iterable[nn.Module]) -> int:
-    """Of what a route returns: of its last module that knows."""
+    """Width of a route's output, as its last module that knows it says."""
     known: list[Any] = [module for module in modules if hasattr(module, "get_embedding_dimension")]
     return int(known[-1].get_embedding_dimension())
 

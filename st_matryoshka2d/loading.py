@@ -25,7 +25,7 @@ from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, transformer_of
 from st_matryoshka2d.model_card.inherited import replace_card
 from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
-from st_matryoshka2d.sizes import Size, full_size, positive_int, within
+from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.submodel import cut_to, narrow
 from st_matryoshka2d.trained import warn_if_untrained
 
@@ -37,7 +37,7 @@ _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
 
 def load(
     name_or_path: str | os.PathLike[str],
-    num_layers: int | None = None,
+    num_layers: Size | str | int | None = None,
     dim: int | None = None,
     *,
     allow_bin: bool = False,
@@ -45,14 +45,15 @@ def load(
 ) -> SentenceTransformer:
     """Load a model cut to a size, without the weights of the layers above: they are neither fetched nor read.
 
-    From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. It can be had of
-    safetensors files only. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
+    From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. This requires
+    safetensors weights. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
     fetched), and nothing is unpickled. A size that the model was not trained at is warned of, as by `truncate`.
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
             `TruncatedTransformer` is read whole and then cut.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. Or the whole size, without `dim`: `Size(3, 64)` or
+            `"3L-64d"`.
         dim: Dimensions to keep, 1..D; None for all. Without either, the whole model comes, an aligned one with the readouts
             of all its depths.
         allow_bin: Where there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
@@ -60,32 +61,30 @@ def load(
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: A number is out of range, the architecture cannot be cut exactly, or the checkpoint
-            is broken, lacks weights that the cut needs, or has no safetensors file.
-        FileNotFoundError: A path to no folder, or weights that are not in the cache where the Hub is not in reach.
+        ValueError: A number is out of range, the text is not a size, a size and a dim are given, the architecture cannot be
+            cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
+        FileNotFoundError: There is no such folder, or weights that are not in the cache while the Hub cannot be reached.
 
     Example:
-        >>> small = load(folder, num_layers=3, dim=64)  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
+        >>> small = load(folder, "3L-64d")  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
         >>> small.config.num_hidden_layers
         3
     """
-    for number, name in ((num_layers, "num_layers"), (dim, "dim")):
-        if number is not None:
-            positive_int(number, name)  # how large the model is shows only later
+    layers, dim = resolve_size(num_layers, dim)  # how large the model is shows only later
     checkpoint, kwargs = opened(name_or_path, kwargs)
-    piece = None if num_layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, num_layers)
+    piece = None if layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, layers)
     if piece and piece.is_dir():
         kwargs = _without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
     elif not _brings_other_weights(kwargs):
-        checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
+        checkpoint, kwargs = within_reach(checkpoint, kwargs, layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
     if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        small, whole = _cut_whole(checkpoint, num_layers, dim, kwargs)
+        small, whole = _cut_whole(checkpoint, layers, dim, kwargs)
         warn_if_untrained(whole.config, full_size(small), full_size(whole))
         return small
     full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(full_config, checkpoint.name)
-    keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
+    keep = depth if layers is None else within(layers, depth, "num_layers")
     if piece and not piece.is_dir():
         piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
     cut = cut_config(full_config, keep)
@@ -112,7 +111,7 @@ def load(
 def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
 ) -> tuple[SentenceTransformer, SentenceTransformer]:
-    """A model that does not start with a plain Transformer: all of it is loaded, and then cut. The cut, and the whole."""
+    """Load all of a model that does not start with a plain Transformer, and cut it; return both."""
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
     if not _brings_other_weights(kwargs):
         check_weights(checkpoint, configs, None, bool(kwargs.get("trust_remote_code")))
@@ -128,17 +127,7 @@ def _cut_whole(
 
 
 def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
-    """Give what was loaded of an aligned model the readout of its depth, or those of all depths if it has all layers.
-
-    Args:
-        model: What sentence-transformers loaded; any model.
-        checkpoint: Where it is from.
-        full_config: Of the whole model.
-        num_layers: Layers that were loaded.
-
-    Raises:
-        ValueError: A readout is missing, broken or of another model.
-    """
+    """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
     depths = getattr(full_config, "matryoshka_readouts", None) or []
     if not depths:
         require_readouts(model, full_config, [num_layers])
@@ -155,7 +144,7 @@ def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_confi
 
 
 def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:
-    """Whether the model is not made of the safetensors files of a repository on the Hub and nothing else."""
+    """Whether the model is anything else than the safetensors files of a repository on the Hub."""
     return (
         checkpoint.commit is None
         or checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS
@@ -169,14 +158,14 @@ def _brings_other_weights(kwargs: dict[str, Any]) -> bool:
 
 
 def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keywords with one more, so that transformers unpickles nothing, or nothing but tensors if that was asked for."""
+    """The keywords with one more, so that transformers unpickles nothing, or tensors alone with `allow_bin`."""
     require_safetensors(checkpoint, allow_bin)
     safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
     return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
 
 
 def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
-    """A new piece; None where the whole files are needed, or here already, or nobody may be asked."""
+    """Fetch a piece; None where whole files are needed or cached, or there is no network."""
     if checkpoint.is_cached or checkpoint.is_offline or not checkpoint.has_plain_weights:
         return None
     try:
@@ -187,7 +176,7 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
 
 
 def _pipeline(checkpoint: Checkpoint, piece: Path | None, kwargs: dict[str, Any]) -> SentenceTransformer:
-    """The pipeline from the checkpoint or its piece, called after the checkpoint in either case."""
+    """Build the pipeline from the checkpoint or its piece, named after the checkpoint either way."""
     if piece is None:
         return assembled(checkpoint, **kwargs)
     revision = kwargs.pop("revision")
@@ -200,7 +189,7 @@ def _pipeline(checkpoint: Checkpoint, piece: Path | None, kwargs: dict[str, Any]
 
 @contextmanager
 def _upper_layers_unmentioned() -> Iterator[None]:
-    """Transformers lists each weight it leaves in the file; here that is meant. Missing weights are still reported."""
+    """Silence transformers' report of weights it leaves in the file; missing ones are still reported."""
 
     def worth_telling(record: logging.LogRecord) -> bool:
         message = record.getMessage()

@@ -12,10 +12,12 @@ from typing import Protocol
 __all__ = [
     "Size",
     "all_within",
+    "as_size",
     "full_size",
     "ladder_to",
     "mrl_dims",
     "positive_int",
+    "resolve_size",
     "sizes_ladder",
     "sizes_product",
     "validate_sizes",
@@ -24,17 +26,7 @@ __all__ = [
 
 
 def positive_int(value: object, name: str, least: int = 1) -> int:
-    """An integer of 1 or more, as Python's own; NumPy's integers are integers too.
-
-    Args:
-        value: What the user passed.
-        name: How the argument is called.
-        least: Another smallest value than 1.
-
-    Raises:
-        TypeError: Not an integer.
-        ValueError: Below the smallest.
-    """
+    """An integer of `least` or more, as Python's own; NumPy's integers are integers too."""
     # bool is an int in Python, and `Size(True, 128)` is always a mistake.
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer of {least} or more, got {value!r} ({type(value).__name__}).")
@@ -43,18 +35,8 @@ def positive_int(value: object, name: str, least: int = 1) -> int:
     return int(value)
 
 
-def within(value: object, limit: int, name: str) -> int:
-    """An integer from 1 to what the model has.
-
-    Args:
-        value: What the user passed.
-        limit: Layers or dimensions of the model.
-        name: `"num_layers"` or `"dim"`.
-
-    Raises:
-        TypeError: Not an integer.
-        ValueError: Below 1 or above the limit.
-    """
+def within(value: object, limit: float, name: str) -> int:
+    """An integer from 1 to what the model has."""
     number = positive_int(value, name)
     if number > limit:
         raise ValueError(f"{name}={number}: the model has {limit} {'layers' if name == 'num_layers' else 'dimensions'}.")
@@ -62,17 +44,7 @@ def within(value: object, limit: int, name: str) -> int:
 
 
 def all_within(values: object, limit: int, name: str) -> list[int]:
-    """Several integers from 1 to what the model has, each once.
-
-    Args:
-        values: What the user passed: a list, range or array, or one integer.
-        limit: Layers or dimensions of the model.
-        name: How the argument is called; `"num_layers"` counts layers, any other dimensions.
-
-    Raises:
-        TypeError: Neither an integer nor a list of integers.
-        ValueError: One is out of range or there twice, or there is none.
-    """
+    """Several integers from 1 to what the model has, each once."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         return [within(values, limit, name)]
     numbers = [within(value, limit, name) for value in values]
@@ -130,6 +102,27 @@ class Size:
         return cls(int(match[1]), int(match[2]))
 
 
+def as_size(given: object, name: str) -> Size:
+    """A size that was given as such or as its text."""
+    size = Size.parse(given) if isinstance(given, str) else given
+    if not isinstance(size, Size):
+        raise TypeError(f"{name} must be a Size such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
+    return size
+
+
+def resolve_size(num_layers: object, dim: object, full: Size | None = None) -> tuple[int | None, int | None]:
+    """Layers and dims of a size however it was given; None keeps all. Checked against the model where that is known."""
+    if isinstance(num_layers, (Size, str)):
+        size = as_size(num_layers, "num_layers")
+        if dim is not None:
+            raise ValueError(f"{size} names the dim already, and dim={dim!r} was given too. Give one of them.")
+        num_layers, dim = size.num_layers, size.dim
+    limits = (math.inf, math.inf) if full is None else (full.num_layers, full.dim)
+    given = ((num_layers, limits[0], "num_layers"), (dim, limits[1], "dim"))
+    layers, width = (None if number is None else within(number, limit, name) for number, limit, name in given)
+    return layers, width
+
+
 class SupportsSize(Protocol):
     """What a `SentenceTransformer` offers that tells its full size."""
 
@@ -142,15 +135,7 @@ class SupportsSize(Protocol):
 
 
 def full_size(model: SupportsSize) -> Size:
-    """Size of the whole model: `Size(N, D)`.
-
-    Args:
-        model: A `SentenceTransformer`. If it has a `truncate_dim`, that is its D. A `TruncatedTransformer` has all its
-            layers, whatever its default depth.
-
-    Raises:
-        ValueError: The model has no transformer, or does not know its output dimension.
-    """
+    """Size of the whole model: `Size(N, D)`."""
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if not isinstance(num_layers, int):
         raise ValueError(
@@ -186,11 +171,7 @@ def sizes_ladder(model: SupportsSize) -> list[Size]:
 
 
 def ladder_to(full: Size) -> list[Size]:
-    """The ladder of `sizes_ladder` up to a size.
-
-    Args:
-        full: Size of the whole model.
-    """
+    """The ladder of `sizes_ladder` up to a size."""
     if full.dim == 1:
         return [full]
     exponent = (full.dim - 1).bit_length() - 1  # floor(log2(D - 1)), exact for every D
@@ -200,50 +181,25 @@ def ladder_to(full: Size) -> list[Size]:
 
 
 def mrl_dims(dim: int) -> list[int]:
-    """Dims below `dim` in the geometric series 8, 16, 32, ... (2DMSE, section 3.2: base 8, ratio 2).
-
-    Example:
-        >>> mrl_dims(384)
-        [8, 16, 32, 64, 128, 256]
-    """
+    """Dims below `dim` in the geometric series 8, 16, 32, ... (2DMSE, section 3.2: base 8, ratio 2)."""
     return [2**exponent for exponent in range(3, max(dim - 1, 1).bit_length())]
 
 
 def sizes_product(num_layers: Iterable[int], dims: Iterable[int]) -> list[Size]:
-    """All pairs, layer by layer.
-
-    Example:
-        >>> print(*sizes_product([2, 4], [8, 16]))
-        2L-8d 2L-16d 4L-8d 4L-16d
-    """
+    """All pairs, layer by layer."""
     dims = list(dims)
     return [Size(layers, dim) for layers in num_layers for dim in dims]
 
 
 def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes") -> list[Size]:
-    """Refuse sizes that a model cannot be cut to.
-
-    Args:
-        sizes: Sizes, or the text that `Size.parse` reads.
-        full: Size of the whole model.
-        where: How the argument is called where the user typed it.
-
-    Returns:
-        The sizes as a list, in the order given.
-
-    Raises:
-        TypeError: Something in the list is not a size.
-        ValueError: The list is empty, repeats a size, or holds one deeper or wider than the model.
-    """
+    """Refuse sizes that a model cannot be cut to."""
     if isinstance(sizes, (str, Size)):
         sizes = [sizes]
     if not isinstance(sizes, Iterable):
         raise TypeError(f"{where} must be a list of sizes such as [Size(6, 128)] or ['6L-128d'], got {sizes!r}.")
     checked: list[Size] = []
     for given in sizes:
-        size = Size.parse(given) if isinstance(given, str) else given
-        if not isinstance(size, Size):
-            raise TypeError(f"{where} must hold Size objects such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
+        size = as_size(given, f"each of {where}")
         if size.num_layers > full.num_layers:
             raise ValueError(f"{where}: {size} asks for {size.num_layers} layers, the model has {full.num_layers}.")
         if size.dim > full.dim:

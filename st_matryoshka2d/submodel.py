@@ -20,15 +20,17 @@ from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.readout import Readout, declare_cut_readout, require_readouts
-from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
-__all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "require_one", "truncate", "with_modules"]
+__all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "truncate", "with_modules"]
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
 
-def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
+def truncate(
+    model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
+) -> SentenceTransformer:
     """Cut a model to a size.
 
     The cut is a plain `SentenceTransformer`: save it with `save_pretrained` or `push_to_hub`, and it loads anywhere without
@@ -46,15 +48,17 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. Or the whole size, without `dim`: `Size(3, 64)` or
+            `"3L-64d"`.
         dim: Dimensions to keep, 1..D; None for all.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: Neither number is given, one is out of range, or the architecture cannot be cut exactly.
+        ValueError: No size is given, or a size and a dim; a number is out of range, the text is not a size, or the
+            architecture cannot be cut exactly.
 
     Example:
-        >>> small = truncate(model, num_layers=3, dim=64)
+        >>> small = truncate(model, "3L-64d")  # or Size(3, 64), or num_layers=3, dim=64
         >>> small.encode(["a text", "another"]).shape
         (2, 64)
         >>> small.save_pretrained("small")
@@ -67,25 +71,17 @@ def truncate(model: SentenceTransformer, num_layers: int | None = None, dim: int
     return cut
 
 
-def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
-    """`truncate` where nobody chose the size by hand: it does not warn of one that was not trained.
-
-    Args:
-        model: As for `truncate`.
-        num_layers: As for `truncate`.
-        dim: As for `truncate`.
-
-    Raises:
-        TypeError: As `truncate`.
-        ValueError: As `truncate`.
-    """
+def cut_to(
+    model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
+) -> SentenceTransformer:
+    """`truncate` without a warning for an untrained size, where the user did not choose the size."""
     routes_of(model)
-    require_one(num_layers, dim)
+    if num_layers is None and dim is None:
+        raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
     full = full_size(model)
-    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    layers, dim = resolve_size(num_layers, dim, full)
+    depth = layers or full.num_layers
     require_readouts(model, model.config, [depth])
-    if dim is not None:
-        within(dim, full.dim, "dim")
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = model.truncate_dim
     inherit_card(cut, model)
@@ -95,14 +91,7 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
 def pipeline_at_depth(
     model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, with_readouts: bool = False
 ) -> Pipeline:
-    """The pipeline over fewer layers, as a plain `SentenceTransformer` or a subclass, in the same memory.
-
-    Args:
-        model: The full pipeline.
-        num_layers: Layers to keep.
-        cls: What to make.
-        with_readouts: Whether an aligned model keeps the readouts of the depths below, and not that of this one alone.
-    """
+    """The pipeline over fewer layers, of class `cls`, with shared weights; it may keep the readouts of depths below."""
     (name, first), *head = model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
@@ -115,13 +104,7 @@ def pipeline_at_depth(
 
 
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Pipeline]) -> Pipeline:
-    """A pipeline of other modules, that in all else is as the model.
-
-    Args:
-        model: Whose prompts, similarity, device, mode and trust in remote code to take.
-        modules: By name, in order; each keeps its own mode.
-        cls: What to make.
-    """
+    """A pipeline of other modules with all other settings of the model."""
     ordered: Any = OrderedDict(modules)
     made = cls(
         modules=ordered,
@@ -158,33 +141,8 @@ def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
     return made
 
 
-def require_one(num_layers: int | None, dim: int | None) -> None:
-    """Refuse a size of which nothing was given.
-
-    Args:
-        num_layers: Transformer layers to keep.
-        dim: Dimensions to keep.
-
-    Raises:
-        ValueError: Neither number is given.
-    """
-    if num_layers is None and dim is None:
-        raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
-
-
 def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str | None) -> SentenceTransformer:
-    """Set the width in place, and tell in the config which dims the model may be asked for and what it is a cut of.
-
-    Args:
-        model: A pipeline at its depth; it is returned.
-        dim: Dimensions to keep; None for all.
-        original: Config of the model that is cut.
-        name: How that one is called on the Hub; None if that is not known.
-
-    Raises:
-        TypeError: `dim` is not an integer.
-        ValueError: `dim` is out of range.
-    """
+    """Set the width in place, and write into the config which dims the model has and what it was cut from."""
     depth, width = full_size(model).num_layers, full_size(model).dim
     kept = width if dim is None else within(dim, width, "dim")
     if dim is not None:
@@ -200,7 +158,7 @@ def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str
 
 
 def _name(model: SentenceTransformer) -> str | None:
-    """Id on the Hub, if the model has one: what was changed in memory is no longer what it was loaded from."""
+    """Id on the Hub, unless the model was changed since it was loaded."""
     card = model.model_card_data
     origin = None if {"generated_from_trainer", "aligned"} & set(card.tags) else getattr(model.config, "name_or_path", None)
     for known in (card.model_id, origin):

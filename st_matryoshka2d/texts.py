@@ -1,4 +1,4 @@
-"""What is refused of texts, and of the tokenizer that is to read them, before a model runs."""
+"""Checks of texts and tokenizers before a model runs."""
 
 from __future__ import annotations
 
@@ -13,29 +13,15 @@ __all__ = ["check_text", "check_texts", "naming_a_broken_text", "require_padding
 
 
 def check_texts(texts: Iterable[object], name: str = "texts") -> None:
-    """Refuse texts that no tokenizer takes; what is no text at all is left to others.
-
-    Args:
-        texts: What will be embedded.
-        name: How the argument is called.
-
-    Raises:
-        ValueError: A text has half of a surrogate pair.
-    """
+    """Refuse one string, and texts that no tokenizer takes; other types are left to the tokenizer."""
+    if isinstance(texts, str):
+        raise TypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
     for place, text in enumerate(texts):
         check_text(text, f"{name}[{place}]")
 
 
 def check_text(text: object, where: str) -> None:
-    """Refuse a text that no tokenizer, and no file in UTF-8, takes.
-
-    Args:
-        text: Anything; what is no text is left to others.
-        where: Its place, for the message.
-
-    Raises:
-        ValueError: It has half of a surrogate pair.
-    """
+    """Refuse a text that cannot be encoded in UTF-8, as tokenizers and files need."""
     if not isinstance(text, str):
         return
     try:
@@ -46,14 +32,7 @@ def check_text(text: object, where: str) -> None:
 
 @contextmanager
 def naming_a_broken_text(task: str) -> Iterator[None]:
-    """Say which text of a task a library could not take.
-
-    Args:
-        task: Name of the task.
-
-    Raises:
-        ValueError: In place of a `UnicodeEncodeError`, which does not show the text.
-    """
+    """Say which text of a task a library could not encode."""
     try:
         yield
     except UnicodeEncodeError as error:
@@ -61,14 +40,7 @@ def naming_a_broken_text(task: str) -> Iterator[None]:
 
 
 def require_padding(model: SentenceTransformer) -> None:
-    """Refuse a model that cannot make a batch of texts.
-
-    Args:
-        model: Any pipeline that can be cut.
-
-    Raises:
-        ValueError: Its tokenizer has no padding token.
-    """
+    """Refuse a model that cannot make a batch of texts."""
     tokenizers = [route.transformer.tokenizer for route in routes_of(model).values()]
     if any(tokenizer is not None and tokenizer.pad_token is None for tokenizer in tokenizers):
         raise ValueError(

@@ -20,23 +20,13 @@ _LISTED = 64  # more sizes than these are written as layers and dims, where most
 
 
 def declare_training(config: Any, sizes: Iterable[Size], loss: str) -> None:
-    """Add sizes to those that a model says it was trained at, and name the loss that trained last.
-
-    Args:
-        config: The Hugging Face config that is saved with the model.
-        sizes: What is trained now.
-        loss: By what.
-    """
+    """Add sizes to those in a model's config, and name the loss that trained last."""
     config.matryoshka_sizes = _written({*trained_sizes(config), *sizes})
     config.matryoshka_loss = loss
 
 
 def trained_sizes(config: Any) -> list[Size]:
-    """The sizes that a model was trained at, ascending; none for a model that does not say.
-
-    Args:
-        config: The Hugging Face config of the model, or what `config.json` holds.
-    """
+    """The sizes that a model's config says it was trained at, ascending."""
     told = config.get("matryoshka_sizes") if isinstance(config, dict) else getattr(config, "matryoshka_sizes", None)
     try:
         if isinstance(told, dict):
@@ -48,17 +38,8 @@ def trained_sizes(config: Any) -> list[Size]:
 
 
 def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | None) -> None:
-    """Write into the config of a cut what it is a cut of, and which of the trained sizes it still has.
-
-    A cut of a cut is one of the model that was cut first.
-
-    Args:
-        config: Of the cut; it is changed.
-        size: Of the cut.
-        original: Config of the model that is cut.
-        full: Size of that model.
-        name: How it is called on the Hub; None if that is not known.
-    """
+    """Write into a cut's config what it was cut from, and which trained sizes it still has."""
+    # A cut of a cut is one of the model that was cut first.
     if trained := trained_sizes(original):
         within = [each for each in trained if each.num_layers <= size.num_layers and each.dim <= size.dim]
         config.matryoshka_sizes = _written(within)
@@ -68,18 +49,8 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
 
 
 def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
-    """The trained sizes next to a size: one that costs less and one that costs more, where there are such.
-
-    Layers make most of the cost, so the nearest in layers comes first, and of those the nearest in dims.
-
-    Args:
-        size: The size asked for.
-        trained: Sizes to look among.
-
-    Example:
-        >>> print(*nearest(Size(3, 384), [Size(1, 16), Size(3, 64), Size(4, 128), Size(6, 384)]))
-        3L-64d 4L-128d
-    """
+    """The trained sizes nearest to a size: one smaller and one larger, where they exist."""
+    # Layers make most of the cost, so the nearest in layers comes first, and of those the nearest in dims.
 
     def distance(other: Size) -> tuple[int, int]:
         return abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)
@@ -90,13 +61,7 @@ def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
 
 
 def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
-    """Warn the caller of the function that calls this one, if a model says what it was trained at and this is not in it.
-
-    Args:
-        original: Config of the model that was cut.
-        size: What it was cut to.
-        full: Its own size, at which every model is trained.
-    """
+    """Warn the user, two calls up, of a size that is not among those the model was trained at."""
     trained = trained_sizes(original)
     if not trained or size == full or size in trained:
         return
@@ -112,15 +77,7 @@ def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
 
 
 def layers_by_dims(sizes: Iterable[Size]) -> list[tuple[list[int], list[int]]]:
-    """Layers in a row that have the same dims, and those dims.
-
-    Args:
-        sizes: Ascending.
-
-    Example:
-        >>> layers_by_dims([Size(1, 8), Size(1, 16), Size(2, 8), Size(2, 16), Size(3, 32)])
-        [([1, 2], [8, 16]), ([3], [32])]
-    """
+    """Runs of layers with the same dims, and those dims."""
     dims = {layer: [size.dim for size in group] for layer, group in groupby(sizes, key=lambda size: size.num_layers)}
     return [(list(layers), of_each) for of_each, layers in groupby(dims, key=dims.__getitem__)]
 

@@ -141,7 +141,9 @@ def test_states_of_all_layers_stay_right_call_after_call(elastic: SentenceTransf
             assert len(features["all_layer_embeddings"]) == num_layers + 1
 
 
-@pytest.mark.parametrize(("value", "error"), [(5, ValueError), (0, ValueError), (True, TypeError), ("2", TypeError)])
+@pytest.mark.parametrize(
+    ("value", "error"), [(5, ValueError), (0, ValueError), (True, TypeError), ("2", TypeError), ("2L-8d", TypeError)]
+)
 def test_depths_outside_the_model_are_refused(
     elastic: SentenceTransformer, tiny: SentenceTransformer, value: object, error: type
 ) -> None:

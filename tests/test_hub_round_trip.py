@@ -80,9 +80,9 @@ def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Loade
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (f"truncate me/model --size 2L-4d --push me/other --token {UNKNOWN}", "The Hub does not know the token"),
-        (f"truncate me/model --size 2L-4d --push me/other --token {READER}", "The token may not write to me/other"),
-        (f"truncate me/model --size 2L-4d --push me/model --token {OWNER}", "me/model is on the Hub already"),
+        (f"truncate me/model --size 2L-4d --push me/other --token {UNKNOWN}", "The Hub rejected the token for me/other"),
+        (f"truncate me/model --size 2L-4d --push me/other --token {READER}", "The token has no write access to me/other"),
+        (f"truncate me/model --size 2L-4d --push me/model --token {OWNER}", "me/model already exists on the Hub"),
         ("truncate me/private --size 1L-4d --out no", "There is no model me/private on the Hub"),
         ("info me/private", "If it is a private one that you may read, log in with `hf auth login`, or give --token."),
         ("info nowhere", "There is no model nowhere on the Hub, and no folder nowhere."),
@@ -102,7 +102,7 @@ def test_the_shell_wants_a_token_before_anything_is_fetched(
     asked = len(hub.requests)
     said = loader.do("shell", "truncate", "me/model", "--size", "2L-4d", "--push", "me/other", *token)
     assert said["code"] == 1
-    assert "The Hub wants a token to upload to me/other: log in with `hf auth login`" in said["told"][0]
+    assert "An upload to me/other needs a token: log in with `hf auth login`" in said["told"][0]
     assert hub.requests[asked:] == []
 
 
@@ -127,7 +127,7 @@ def test_without_a_hub_what_is_cached_loads_and_the_rest_is_refused_at_once(
     for command in ("info me/new", "latency me/new", "grid me/new --tasks T", "truncate me/new --size 1L-4d --out new"):
         said = loader.do("shell", *command.replace(" new", f" {tmp_path}/new").split())
         assert (said["code"], said["bug"], said["naps"]) == (1, "SystemExit(1)", [])
-        assert "me/new is no folder and not in the cache, and the Hub at" in said["told"][0]
+        assert "me/new is neither a folder nor in the cache, and the Hub at" in said["told"][0]
     assert cached in loader.do("shell", "info", "me/model")["told"][0]
     there = loader.do("shell", "info", "me/model-cut")
     assert (there["code"], there["naps"]) == (0, [])

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import load, truncate
+from st_matryoshka2d import Size, load, truncate
 from tests import families
 from tests.families import TEXTS
 from tests.pieces_support import in_old_layout
@@ -70,18 +70,47 @@ class TestBadSizes:
             ({"dim": 385}, "dim=385: the model has 384 dimensions"),
             ({"num_layers": 0}, "1 or more, got 0"),
             ({"dim": -1}, "1 or more, got -1"),
+            ({"num_layers": "7L-64d"}, "num_layers=7: the model has 6 layers"),
+            ({"num_layers": Size(6, 385)}, "dim=385: the model has 384 dimensions"),
+            ({"num_layers": "3L-64"}, "written like '6L-128d'.*got '3L-64'"),
+            ({"num_layers": "3"}, "written like '6L-128d'.*got '3'"),
+            ({"num_layers": "3L-64d", "dim": 64}, "3L-64d names the dim already, and dim=64 was given too"),
+            ({"num_layers": Size(3, 64), "dim": 32}, "3L-64d names the dim already, and dim=32 was given too"),
         ],
     )
-    def test_values(self, minilm: SentenceTransformer, cut: object, size: dict[str, int], words: str) -> None:
+    def test_values(self, minilm: SentenceTransformer, cut: object, size: dict[str, object], words: str) -> None:
         with pytest.raises(ValueError, match=words):
             cut(minilm, **size)  # type: ignore[operator]
 
     @pytest.mark.parametrize(
-        "size", [{"num_layers": True}, {"num_layers": 2.0}, {"dim": "64"}, {"num_layers": 2, "dim": False}]
+        "size",
+        [
+            {"num_layers": True},
+            {"num_layers": 2.0},
+            {"num_layers": (3, 64)},
+            {"dim": "64"},
+            {"dim": "3L-64d"},
+            {"num_layers": 2, "dim": False},
+        ],
     )
     def test_types(self, minilm: SentenceTransformer, cut: object, size: dict[str, object]) -> None:
         with pytest.raises(TypeError, match="must be an integer"):
             cut(minilm, **size)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("size", ["3L-8d", " 3l-8D ", Size(3, 8)], ids=repr)
+def test_a_size_is_taken_as_one_argument(tiny: SentenceTransformer, tmp_path: Path, size: Size | str) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    expected = truncate(tiny, num_layers=3, dim=8).encode(TEXTS)
+    assert np.array_equal(truncate(tiny, 3, 8).encode(TEXTS), expected)
+    for cut in (
+        truncate(tiny, size),
+        truncate(tiny, num_layers=size),
+        load(tmp_path, size, device="cpu"),
+        load(tmp_path, num_layers=size, device="cpu"),
+    ):
+        assert cut.config.num_hidden_layers == 3
+        assert np.array_equal(cut.encode(TEXTS), expected)
 
 
 def test_without_a_size_truncate_has_nothing_to_do_and_load_brings_the_whole(

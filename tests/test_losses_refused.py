@@ -80,7 +80,7 @@ class TestRefusedAtConstruction:
             ({"sizes": [Size(4, 64)]}, ValueError, "64 dimensions, the model has 32"),
             ({"sizes": []}, ValueError, "empty"),
             ({"sizes": [Size(1, 8), Size(1, 8)]}, ValueError, "more than once"),
-            ({"sizes": [(1, 8)]}, TypeError, "Size objects"),
+            ({"sizes": [(1, 8)]}, TypeError, "each of sizes must be a Size"),
             ({"size_weights": [1.0]}, ValueError, "size_weights needs 4 values, one for each, got 1"),
             ({"size_weights": [1, 1, 1, float("nan")]}, ValueError, "finite"),
             ({"size_weights": [1, 1, 1, -1]}, ValueError, "not negative"),

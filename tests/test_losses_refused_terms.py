@@ -92,7 +92,7 @@ MIPIC_SETTINGS: list[Refused] = [
     ({"checkpoints": []}, ValueError, "checkpoints is empty"),
     ({"checkpoints": [Size(1, 8), Size(5, 16)]}, ValueError, "checkpoints: 5L-16d asks for 5 layers, the model has 4"),
     ({"checkpoints": [Size(1, 8), Size(2, 64)]}, ValueError, "asks for 64 dimensions, the model has 32"),
-    ({"checkpoints": [(1, 8), (2, 16)]}, TypeError, r"checkpoints must hold Size objects.* got \(1, 8\)"),
+    ({"checkpoints": [(1, 8), (2, 16)]}, TypeError, r"each of checkpoints must be a Size .*got \(1, 8\)"),
     ({"layers": [5]}, ValueError, "num_layers=5: the model has 4 layers"),
     ({"layers": [0]}, ValueError, "num_layers must be 1 or more, got 0"),
     ({"layers": []}, ValueError, "at least one number from 1 to 4 is needed"),

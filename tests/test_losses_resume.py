@@ -128,7 +128,7 @@ def test_a_checkpoint_without_the_file_is_refused(runs: Path) -> None:
 
 def test_the_file_of_another_loss_is_refused(runs: Path) -> None:
     error = said(runs, "another loss")["error"]
-    assert error.startswith("ValueError: loss.safetensors is of another loss.")
+    assert error.startswith("ValueError: loss.safetensors belongs to another loss.")
     assert "terms.0.P.4" in error
     assert "terms.0.P.5" in error
 

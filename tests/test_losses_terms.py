@@ -40,7 +40,7 @@ def built(model: SentenceTransformer, terms: Any) -> MultiSizeLoss:
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
 def test_a_term_adds_its_named_scalars(tiny: SentenceTransformer, mini_batch_size: int | None) -> None:
-    term = Returns(lambda step: {"a": step.embeddings(Size(2, 4))[0].square().sum(), "b": torch.tensor(2.0)})
+    term = Returns(lambda step: {"a": step.embeddings("2L-4d")[0].square().sum(), "b": torch.tensor(2.0)})
     loss = MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8)], [term], mini_batch_size=mini_batch_size)
     parts = loss(batch(tiny, 2))
     assert list(parts) == ["task", "a", "b"]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from st_matryoshka2d.sizes import Size, full_size, mrl_dims, sizes_ladder, sizes_product, validate_sizes
+from st_matryoshka2d.sizes import Size, full_size, mrl_dims, resolve_size, sizes_ladder, sizes_product, validate_sizes
 
 
 def model_of(num_layers: int | None, dim: int | None) -> SimpleNamespace:
@@ -77,6 +77,22 @@ def test_numpy_integers_become_pythons_own() -> None:
         Size(np.bool_(True), 8)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("num_layers", "dim", "found"),
+    [
+        (3, 64, (3, 64)),
+        (3, None, (3, None)),
+        (None, 64, (None, 64)),
+        (None, None, (None, None)),
+        ("3L-64d", None, (3, 64)),
+        (Size(3, 64), None, (3, 64)),
+    ],
+)
+def test_a_size_is_read_however_it_is_given(num_layers: object, dim: object, found: tuple[object, object]) -> None:
+    assert resolve_size(num_layers, dim) == resolve_size(num_layers, dim, Size(6, 128)) == found
+    assert resolve_size("9L-999d", None) == (9, 999)  # the model is not known yet
+
+
 def test_dims_and_products() -> None:
     assert mrl_dims(768) == [8, 16, 32, 64, 128, 256, 512]
     assert mrl_dims(9) == [8]
@@ -100,7 +116,7 @@ def test_sizes_outside_the_model_are_refused(sizes: list[Size], words: str) -> N
 
 
 def test_things_that_are_not_sizes_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"Size objects .* or text such as '6L-128d', got \(2, 8\)"):
+    with pytest.raises(TypeError, match=r"each of sizes must be a Size .* or text such as '6L-128d', got \(2, 8\)"):
         validate_sizes([(2, 8)], Size(4, 32))  # type: ignore[list-item]
 
 

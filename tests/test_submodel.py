@@ -230,6 +230,12 @@ def test_encode_sizes_refuses_what_it_would_misread(tiny: SentenceTransformer) -
         encode_sizes("a-model", TEXTS, [Size(1, 8)])  # type: ignore[arg-type]
 
 
+def test_encode_sizes_takes_sizes_and_their_text(tiny: SentenceTransformer) -> None:
+    embeddings = encode_sizes(tiny, TEXTS, ["2L-8d", Size(4, 32)])
+    assert np.allclose(embeddings[Size(2, 8)], truncate(tiny, "2L-8d").encode(TEXTS), atol=1e-6)
+    assert list(embeddings) == [Size(2, 8), Size(4, 32)]
+
+
 def test_no_texts_give_no_embeddings(tiny: SentenceTransformer) -> None:
     assert {size: part.shape for size, part in encode_sizes(tiny, [], ["1L-8d", "4L-32d"]).items()} == {
         Size(1, 8): (0, 8),

@@ -24,12 +24,7 @@ def align(
     max_texts: Annotated[int, typer.Option(help="If there are more, so many are drawn.", min=3)] = 20_000,
     sizes: Annotated[
         list[Size] | None,
-        typer.Option(
-            help="A size that will be shipped, such as 6L-128d; may be repeated.",
-            parser=options.read_size,
-            metavar="SIZE",
-            show_default="all",
-        ),
+        options.size_option("A size that will be shipped, such as 6L-128d; may be repeated.", show_default="all"),
     ] = None,
     batch_size: options.BatchSize = 32,
     out: saving.Out = None,

@@ -49,14 +49,7 @@ class Command(TyperCommand):
     """A command whose function returns an `Answer`."""
 
     def invoke(self, ctx: Any) -> None:
-        """Run the function and print its answer, or its error in words.
-
-        Args:
-            ctx: What typer knows of the call.
-
-        Raises:
-            Exit: With code 1, after an error that the library told in words.
-        """
+        """Run the command and print its answer or its error."""
         try:
             # what libraries print must not get between a program and its JSON
             with _warnings_in_words(), redirect_stdout(sys.stderr):
@@ -72,17 +65,7 @@ class Command(TyperCommand):
         answer.show()
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Read the words of a call; what is wrong with them is also told as JSON, where that was asked for.
-
-        Args:
-            info_name: Name of the command.
-            args: The words after it.
-            parent: What typer knows of the program.
-            **extra: Settings of the context.
-
-        Raises:
-            TyperException: An option is unknown, missing or has no sense.
-        """
+        """Parse a call; with --json, a usage error is printed as JSON too."""
         asked = "--json" in args  # which reading them uses up
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -93,7 +76,7 @@ class Command(TyperCommand):
 
 @contextmanager
 def _warnings_in_words() -> Iterator[None]:
-    """Let a warning be its message, without the line of Python that it comes from."""
+    """Show a warning's message without its line of Python."""
 
     def show(message: Warning | str, *_where: Any, **_more: Any) -> None:
         _tell("Warning", "yellow", str(message))

@@ -59,18 +59,12 @@ def grid(
     ] = None,
     sizes: Annotated[
         list[Size] | None,
-        typer.Option(
-            help="A size such as 6L-128d, instead of all pairs of layers and dims; may be repeated.",
-            parser=options.read_size,
-            metavar="SIZE",
-        ),
+        options.size_option("A size such as 6L-128d, instead of all pairs of layers and dims; may be repeated."),
     ] = None,
     documents: Annotated[
         list[Size] | None,
-        typer.Option(
-            help="Size of the documents that queries of every size search, such as 6L-384d; may be repeated.",
-            parser=options.read_size,
-            metavar="SIZE",
+        options.size_option(
+            "Size of the documents that queries of every size search, such as 6L-384d; may be repeated.",
             show_default="the query's own",
         ),
     ] = None,
@@ -108,7 +102,7 @@ def grid(
     if sizes and (layers or dims):
         raise typer.BadParameter("Give --sizes, or --layers and --dims (all their pairs are scored); both were given.")
     if columns != _COLUMNS and not pairs:
-        raise typer.BadParameter("--columns is about the file of --pairs, which is not given.")
+        raise typer.BadParameter("--columns needs --pairs.")
     options.make_folders(out, plot)
     names = columns.split(",")
     tables = [(file, read_texts(file, names[:2], names[2:], _HINT)) for file in pairs or []]

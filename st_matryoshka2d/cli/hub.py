@@ -1,4 +1,4 @@
-"""What lies between a command and the Hub: models that come from it, cuts that go to it, its errors in words."""
+"""Commands and the Hub: open models, push cuts, explain the Hub's errors."""
 
 from __future__ import annotations
 
@@ -17,20 +17,11 @@ _LOG_IN = "log in with `hf auth login`, or give --token"
 
 
 def require_model(name: str, revision: str | None, token: str | None) -> None:
-    """Refuse a model that is not there, before anything is imported that takes seconds.
-
-    Args:
-        name: Hub id or folder.
-        revision: What was given as --revision.
-        token: What was given as --token.
-
-    Raises:
-        ValueError: The folder has no model, or the Hub has no such repository or is not in reach.
-    """
+    """Refuse a model that does not exist before any slow import."""
     folder = Path(name)
     if folder.exists():
         if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
-            raise ValueError(f"{name} is no folder of a model: it has neither modules.json nor config.json.")
+            raise ValueError(f"{name} is not a model folder: it has neither modules.json nor config.json.")
         return
     from huggingface_hub import errors, resolve_revision
 
@@ -44,17 +35,8 @@ def require_model(name: str, revision: str | None, token: str | None) -> None:
 
 
 def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
-    """Load a model whole.
-
-    What the Hub does not have, or a Hub that is not in reach, shows at the first request and not after many.
-
-    Args:
-        name: Hub id or folder.
-        **kwargs: Keywords of `SentenceTransformer`.
-
-    Raises:
-        ValueError: It cannot be had from the Hub.
-    """
+    """Load the whole model."""
+    # A missing model, or a Hub that cannot be reached, shows at the first request and not after many.
     from sentence_transformers import SentenceTransformer
 
     from st_matryoshka2d.hub.checkpoint import opened, within_reach
@@ -69,22 +51,14 @@ def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
 
 @contextmanager
 def fetching(name: str, revision: str | None) -> Iterator[None]:
-    """Say in words of the command line what went wrong on the way from the Hub.
-
-    Args:
-        name: Hub id of the model.
-        revision: What was given as --revision.
-
-    Raises:
-        ValueError: In place of an error of the Hub's client.
-    """
+    """Turn errors of a download into messages for the command line."""
     from huggingface_hub import errors
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
     try:
         yield
     except errors.GatedRepoError as error:
-        told = f"{name} is for those who accepted its conditions on the Hub: do that there, and {_LOG_IN}."
+        told = f"{name} is gated: accept its conditions on the Hub, and {_LOG_IN}."
         raise ValueError(told) from error
     except errors.RepositoryNotFoundError as error:
         nor = "" if "/" in name else f", and no folder {name}"
@@ -93,42 +67,27 @@ def fetching(name: str, revision: str | None) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise ValueError(f"{name} has no revision {revision}; --revision takes a branch, a tag or a commit.") from error
     except (errors.RevisionResolutionError, errors.OfflineModeIsEnabled, httpx.TransportError) as error:
-        raise ValueError(f"{name} is no folder and not in the cache, and {_not_in_reach(error)}") from error
+        raise ValueError(f"{name} is neither a folder nor in the cache, and {_not_in_reach(error)}") from error
 
 
 def require_token(repository: str, token: str | None) -> None:
-    """Refuse an upload without a token, which the Hub would refuse too, but after the work.
-
-    Args:
-        repository: Where it is to go.
-        token: What was given as --token.
-
-    Raises:
-        ValueError: There is none to send.
-    """
+    """Refuse an upload without a token now; the Hub would refuse it after the work."""
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
     if "authorization" not in build_hf_headers(token=token):
-        raise ValueError(f"The Hub wants a token to upload to {repository}: {_LOG_IN}.")
+        raise ValueError(f"An upload to {repository} needs a token: {_LOG_IN}.")
 
 
 @contextmanager
 def pushing(repository: str) -> Iterator[None]:
-    """Say in words of the command line why an upload was refused.
-
-    Args:
-        repository: Where it was to go.
-
-    Raises:
-        ValueError: In place of an error of the Hub's client.
-    """
+    """Turn errors of an upload into messages for the command line."""
     from huggingface_hub import errors
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
     refusals = {
-        401: f"The Hub does not know the token that came with {repository}: {_LOG_IN}.",
-        403: f"The token may not write to {repository}; take a repository and a token with which you may.",
-        409: f"{repository} is on the Hub already; name a new repository.",
+        401: f"The Hub rejected the token for {repository}: {_LOG_IN}.",
+        403: f"The token has no write access to {repository}; choose a repository and a token that has.",
+        409: f"{repository} already exists on the Hub; name a new repository.",
     }
     try:
         yield
@@ -145,4 +104,4 @@ def _not_in_reach(error: Exception) -> str:
     from huggingface_hub import constants
 
     why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else str(error.__cause__ or error)
-    return f"the Hub at {constants.ENDPOINT} is not in reach: {why}."
+    return f"the Hub at {constants.ENDPOINT} cannot be reached: {why}."

@@ -47,7 +47,7 @@ def latency(
 ) -> Answer:
     """Time a model at each depth against all of it, on your own texts (--texts) or on one batch of built-in English ones."""
     if texts is None and (columns or max_texts != _MAX_TEXTS):
-        raise typer.BadParameter("--columns and --max-texts are about the file of --texts, which is not given.")
+        raise typer.BadParameter("--columns and --max-texts need --texts.")
     if texts is not None:
         check_columns(texts, columns)
     options.make_folders(out, plot)

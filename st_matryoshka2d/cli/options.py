@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and how files and sizes are read from the command line."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
     "figure_option",
     "file_option",
     "make_folders",
-    "read_size",
+    "size_option",
 ]
 
 FIGURES = (".png", ".svg", ".pdf")
 
 
 def _known_place(name: str) -> str:
-    """A path to nowhere is not looked up on the Hub, which would take long and say something else."""
+    """Refuse a path that does not exist instead of looking for it on the Hub."""
     path = Path(name)
     if (name.startswith((".", "~")) or path.is_absolute()) and not path.is_dir():
         raise typer.BadParameter(f"There is no folder {name}.")
@@ -39,7 +39,7 @@ def _known_place(name: str) -> str:
 
 
 def _given(text: str | None) -> str | None:
-    """An empty one is none: in a script, the variable may not be set."""
+    """An empty text counts as none: in a script, the variable may not be set."""
     return text or None
 
 
@@ -62,48 +62,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 
 
 def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any) -> Any:
-    """An option for a file whose ending says the format; another ending is refused before any work is done.
-
-    Args:
-        name: Such as `--out`.
-        what: What the file is for.
-        suffixes: The endings there are.
-        **settings: More settings of `typer.Option`.
-    """
+    """An option for a file whose ending selects the format; others are refused before any work."""
     ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     callback = _refusing_other_endings(suffixes, ending)
     return typer.Option(name, help=f"{what}: {ending}.", dir_okay=False, callback=callback, **settings)
 
 
 def figure_option(what: str) -> Any:
-    """The option for a figure.
-
-    Args:
-        what: What is drawn.
-    """
+    """The option for a figure."""
     return file_option("--plot", what, FIGURES, writable=True)
 
 
 def make_folders(*files: Path | None) -> None:
-    """Make the folders of files to be written: where that cannot be done shows before the work, not after it.
-
-    Args:
-        *files: None for one that was not asked for.
-    """
+    """Make the folders of files to be written, so that a failure shows before the work."""
     for path in files:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def read_size(text: str) -> Size:
-    """A size as it is written on the command line.
+def size_option(what: str, **settings: Any) -> Any:
+    """The option for a size such as 6L-128d."""
+    return typer.Option(help=what, parser=_read_size, metavar="SIZE", **settings)
 
-    Args:
-        text: Such as `6L-128d`.
 
-    Raises:
-        BadParameter: It has another form.
-    """
+def _read_size(text: str) -> Size:
     try:
         return Size.parse(text)
     except ValueError as error:
@@ -114,7 +96,7 @@ def _refusing_other_endings(suffixes: tuple[str, ...], ending: str) -> Callable[
     def check(given: Any) -> Any:
         for path in given if isinstance(given, list) else [given]:
             if path is not None and path.suffix.lower() not in suffixes:
-                raise typer.BadParameter(f"The ending says the format, and must be {ending}; got {str(path)!r}.")
+                raise typer.BadParameter(f"The file name must end with {ending}, got {str(path)!r}.")
         return given
 
     return check

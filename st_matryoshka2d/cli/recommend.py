@@ -49,9 +49,9 @@ def recommend(
 ) -> Answer:
     """Choose the cheapest size of a grid that is good enough and within the budget."""
     if best and min_score is not None:
-        raise typer.BadParameter("--best asks for no --min-score; both were given.")
+        raise typer.BadParameter("Give --best or --min-score, not both.")
     if best and max_ms is None and max_bytes is None:
-        raise typer.BadParameter("--best takes the best score within --max-ms, --max-bytes or both; neither was given.")
+        raise typer.BadParameter("--best needs --max-ms, --max-bytes or both.")
 
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.evaluation.pivots import name_of
@@ -92,7 +92,7 @@ def recommend(
 def _times(path: Path, depths: set[int]) -> pd.DataFrame:
     times = read_table(path)
     if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
-        raise ValueError(f"{path} has no column {min(missing)}, so it is no file of times. {_HOW_TO_TIME}")
+        raise ValueError(f"{path} has no column {min(missing)}, so it is not a file of times. {_HOW_TO_TIME}")
     if untimed := sorted(depths - set(times["num_layers"])):
         raise ValueError(f"{path} has no time for {untimed} layers, which the grid has. {_HOW_TO_TIME}")
     return times

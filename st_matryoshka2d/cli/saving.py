@@ -1,4 +1,4 @@
-"""Where a model goes that a command made: a folder, a new repository on the Hub, or both."""
+"""Save the model that a command made: in a folder, in a new repository on the Hub, or both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _name_of_repository(name: str | None) -> str | None:
     try:
         validate_repo_id(name)  # which lets None pass
     except HFValidationError as error:
-        raise typer.BadParameter(f"A repository is called ORG/NAME, or NAME for one of your own. {error}") from error
+        raise typer.BadParameter(f"A repository name is ORG/NAME, or NAME alone for your own. {error}") from error
     return name
 
 
@@ -47,22 +47,11 @@ Private = Annotated[bool, typer.Option("--private", help="Make that repository p
 
 
 def check_places(out: Path | None, push: str | None, private: bool, token: str | None) -> None:
-    """Refuse what cannot be saved before the work that makes it.
-
-    Args:
-        out: What was given as --out.
-        push: What was given as --push.
-        private: What was given as --private.
-        token: What was given as --token.
-
-    Raises:
-        BadParameter: There is no place to save to, or an option for a place that was not given.
-        ValueError: There is no token for the Hub.
-    """
+    """Refuse a model that could not be saved before the work that makes it."""
     if out is None and push is None:
         raise typer.BadParameter("Say where the model goes: --out FOLDER, --push ORG/NAME or both.")
     if private and push is None:
-        raise typer.BadParameter("--private is about the repository of --push, which is not given.")
+        raise typer.BadParameter("--private needs --push.")
     if push is not None:
         require_token(push, token)
 
@@ -70,25 +59,17 @@ def check_places(out: Path | None, push: str | None, private: bool, token: str |
 def saved(
     model: SentenceTransformer, out: Path | None, push: str | None, private: bool, token: str | None
 ) -> dict[str, str]:
-    """Save a model, with a card that tells its sizes and what it is a cut of, if it is one.
+    """Save a model with a card that lists its sizes and the model it was cut from; return the places."""
+    from st_matryoshka2d import add_sizes_to_model_card
 
-    Args:
-        model: What is called by its name on the Hub, or else by the folder.
-        out: Folder.
-        push: Repository.
-        private: Whether that is to be private.
-        token: For the Hub.
-
-    Returns:
-        Where it is: `saved`, a folder, and `pushed`, a URL.
-
-    Raises:
-        ValueError: The Hub did not take it.
-    """
     places: dict[str, str] = {}
     with TemporaryDirectory() as temporary:
         folder = str(out or temporary)
-        _save(model, folder, push)
+        if push is not None:
+            model.model_card_data.set_model_id(push)
+        model.save_pretrained(folder)
+        if getattr(model.config, "matryoshka_cut", None) or getattr(model.config, "matryoshka_sizes", None):
+            add_sizes_to_model_card(folder)
         if out is not None:
             places["saved"] = str(out)
         if push is not None:
@@ -97,20 +78,6 @@ def saved(
     return places
 
 
-def _save(model: SentenceTransformer, folder: str, name: str | None) -> None:
-    from st_matryoshka2d import add_sizes_to_model_card
-
-    if name is not None:
-        model.model_card_data.set_model_id(name)
-    model.save_pretrained(folder)
-    if getattr(model.config, "matryoshka_cut", None) or getattr(model.config, "matryoshka_sizes", None):
-        add_sizes_to_model_card(folder)
-
-
 def told(places: dict[str, str]) -> list[str]:
-    """The places in words.
-
-    Args:
-        places: What `saved` returned.
-    """
+    """Lines that say where the model was saved."""
     return [f"{what.capitalize()}: {where}" for what, where in places.items()]

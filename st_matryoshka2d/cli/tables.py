@@ -20,13 +20,7 @@ __all__ = ["read_table", "read_texts", "records", "table", "table_of_sizes", "wr
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
-    """A table of numbers.
-
-    Args:
-        head: Names of the columns.
-        body: Cells by row.
-        texts: Columns that hold words, which stand left.
-    """
+    """A table of numbers."""
     drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in head:
         drawn.add_column(name, justify="left" if name in texts else "right", overflow="fold")
@@ -36,35 +30,19 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[st
 
 
 def table_of_sizes(sizes: Iterable[Size]) -> Table:
-    """Sizes by layers.
-
-    Args:
-        sizes: Ascending.
-    """
+    """Sizes by layers."""
     rows = [[", ".join(map(str, numbers)) for numbers in row] for row in layers_by_dims(sizes)]
     return table(["layers", "dims"], rows, texts=["layers", "dims"])
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as JSON has them; NaN is null.
-
-    Args:
-        frame: Any table.
-    """
+    """The rows of a table for JSON, with null for NaN."""
     rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
     return rows
 
 
 def read_table(path: Path, **settings: Any) -> pd.DataFrame:
-    """A table from a file.
-
-    Args:
-        path: Ends in `.csv`, `.json` or `.parquet`.
-        **settings: For `pandas.read_csv`.
-
-    Raises:
-        ValueError: The file is not what its ending says.
-    """
+    """A table from a file."""
     import pandas as pd
 
     try:
@@ -76,17 +54,7 @@ def read_table(path: Path, **settings: Any) -> pd.DataFrame:
 
 
 def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: str) -> pd.DataFrame:
-    """A table with columns of texts, each read as a text: it may well be "NA" or "42".
-
-    Args:
-        path: Ends in `.csv` or `.parquet`.
-        texts: Names of these columns.
-        others: Columns that must be there too.
-        hint: What to do where one is not.
-
-    Raises:
-        ValueError: The file is not what its ending says, or lacks a column.
-    """
+    """A table whose text columns are read as texts, even "NA" or "42"."""
     table = read_table(path, keep_default_na=False, dtype=dict.fromkeys(texts, str))
     if missing := [column for column in (*texts, *others) if column not in table.columns]:
         raise ValueError(
@@ -97,9 +65,5 @@ def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: st
 
 
 def written(*paths: Path | None) -> list[str]:
-    """Names of the files that were asked for, to be told.
-
-    Args:
-        *paths: None for one that was not.
-    """
+    """Names of the files that were written."""
     return [str(path) for path in paths if path is not None]

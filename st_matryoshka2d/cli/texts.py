@@ -1,4 +1,4 @@
-"""Texts of the user's own: what is in a file, and how many of them are taken."""
+"""The user's own texts: read a file, draw a sample."""
 
 from __future__ import annotations
 
@@ -24,38 +24,18 @@ Columns = Annotated[
 
 
 def texts_option(what: str) -> Any:
-    """The option for a file of texts.
-
-    Args:
-        what: What they are for.
-    """
+    """The option for a file of texts."""
     return options.file_option("--texts", what, (".csv", ".parquet", ".txt"), exists=True)
 
 
 def check_columns(texts: Path, columns: list[str] | None) -> None:
-    """Refuse names of columns for a file that has none.
-
-    Args:
-        texts: What was given as --texts.
-        columns: What was given as --columns.
-
-    Raises:
-        BadParameter: The file is lines of text.
-    """
+    """Refuse column names for a file without columns."""
     if columns and texts.suffix.lower() == ".txt":
-        raise typer.BadParameter("--columns is about a .csv or .parquet file; a .txt has a text in each line.")
+        raise typer.BadParameter("--columns needs a .csv or .parquet file; a .txt file has one text per line.")
 
 
 def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
-    """The texts in a file, in their order, column after column; an empty one is none.
-
-    Args:
-        path: Ends in `.csv`, `.parquet` or `.txt`.
-        columns: What was given as --columns.
-
-    Raises:
-        ValueError: The file is not what its ending says, lacks a column, or holds something else than texts, or nothing.
-    """
+    """The texts in a file in order, column after column, without empty ones."""
     import pandas as pd
 
     if path.suffix.lower() == ".txt":
@@ -74,20 +54,15 @@ def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
 
 
 def drawn_texts(texts: pd.Series[str], most: int) -> list[str]:
-    """All texts, or where there are more than wanted, some of them: the same each time.
-
-    Args:
-        texts: What there is.
-        most: How many are wanted.
-    """
+    """All texts, or a sample that is the same each time where there are too many."""
     return list(texts.sample(most, random_state=0) if len(texts) > most else texts)
 
 
 def _texts_of(column: pd.Series[str], path: Path) -> pd.Series[str]:
-    """A column, if it has nothing but texts: a Parquet file says the type, and numbers there are no texts."""
+    """Refuse a column with values other than texts, as a Parquet file may have."""
     if others := [value for value in column if not isinstance(value, str)]:
         raise ValueError(
-            f"Column {column.name!r} of {path} must have texts; {len(others):,} of its values are none, "
+            f"Column {column.name!r} of {path} must have texts; {len(others):,} of its values are not texts, "
             f"such as {others[0]!r} ({type(others[0]).__name__}). {_HINT}"
         )
     return column.astype(object)

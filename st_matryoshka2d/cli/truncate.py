@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from st_matryoshka2d.cli import options, saving
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import fetching, require_model
@@ -18,12 +16,7 @@ def truncate(
     model: options.Model,
     size: Annotated[
         Size,
-        typer.Option(
-            help="Layers and dimensions to keep, such as 6L-128d.",
-            parser=options.read_size,
-            metavar="SIZE",
-            show_default=False,
-        ),
+        options.size_option("Layers and dimensions to keep, such as 6L-128d.", show_default=False),
     ],
     out: saving.Out = None,
     push: saving.Push = None,
@@ -43,8 +36,7 @@ def truncate(
     with fetching(model, revision):
         cut = load(
             model,
-            size.num_layers,
-            size.dim,
+            size,
             device=device,
             trust_remote_code=trust_remote_code,
             revision=revision,

@@ -39,14 +39,7 @@ _MATRIX_FORM: dict[object, Similarity] = {
 
 
 def matrix_similarity(loss: nn.Module) -> Similarity:
-    """The wrapped loss's own similarity, between all rows of two batches; cosine where it has none.
-
-    Args:
-        loss: The wrapped loss.
-
-    Raises:
-        ValueError: It compares pairs with a function of its own, whose matrix form is not known.
-    """
+    """The wrapped loss's own similarity, between all rows of two batches; cosine where it has none."""
     own: Any = getattr(loss, "similarity_fct", None) or getattr(loss, "distance_metric", None)
     if not callable(own):
         return util.cos_sim
@@ -69,13 +62,7 @@ def matrix_similarity(loss: nn.Module) -> Similarity:
 def score_logits(
     columns: list[Float[Tensor, "batch dim"]], similarity: Similarity, gathered: bool = False
 ) -> Float[Tensor, "batch candidates"]:
-    """Similarities of the first column's texts to all texts of the other columns; of a single column to its other texts.
-
-    Args:
-        columns: Embeddings of one size, a tensor per text column.
-        similarity: Matrix similarity.
-        gathered: Whether the texts of all processes are candidates.
-    """
+    """Similarities of the first column's texts to all texts of the other columns; of a single column to its other texts."""
     texts, *others = columns
     if not others:
         return scores_of_others(texts, texts, similarity, gathered)
@@ -89,14 +76,7 @@ def scores_of_others(
     similarity: Similarity,
     gathered: bool = False,
 ) -> Float[Tensor, "batch others"]:
-    """Similarities of each text to the candidates of all others: to every row but its own.
-
-    Args:
-        texts: Embeddings.
-        candidates: Of the same texts: the same embeddings, or those that another model has of them.
-        similarity: Matrix similarity.
-        gathered: Whether the texts of all processes are candidates.
-    """
+    """Similarities of each text to the candidates of all others: to every row but its own."""
     scores = at_least_float32(similarity(texts, gather(candidates) if gathered else candidates))
     rows = torch.arange(len(texts), device=scores.device)
     is_other = torch.ones_like(scores, dtype=torch.bool)
@@ -105,13 +85,7 @@ def scores_of_others(
 
 
 def kl_divergence(student: Float[Tensor, "batch n"], teacher: Float[Tensor, "batch n"], temperature: float) -> Tensor:
-    r"""KL divergence of two softmaxes, :math:`\sum t (\log t - \log s)`, mean over the rows.
-
-    Args:
-        student: Logits.
-        teacher: Logits; no gradient flows into them.
-        temperature: Divides both; no factor of its square is applied.
-    """
+    r"""KL divergence of two softmaxes, :math:`\sum t (\log t - \log s)`, mean over the rows."""
     log_student = F.log_softmax(student / temperature, dim=-1)
     log_teacher = F.log_softmax(teacher.detach() / temperature, dim=-1)
     return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)

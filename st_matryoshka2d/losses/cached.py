@@ -53,12 +53,7 @@ class CachedStep(CachedLossMixin):
         self.steps: list[Tensor] = []
 
     def parts(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        """Named parts that sum to the loss; the first of them carries the gradient of all.
-
-        Args:
-            columns: Features of each text column.
-            labels: What the wrapped loss takes.
-        """
+        """Named parts that sum to the loss; the first of them carries the gradient of all."""
         ordered = [self._longest_first(column) for column in columns]
         self.places = [places for _, places in ordered]
         total = self.forward_cached([column for column, _ in ordered], labels)
@@ -110,7 +105,7 @@ class CachedStep(CachedLossMixin):
                 parameter.grad = average_gradient(parameter.grad)
 
     def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """A column sorted by length, and where each of its texts has gone."""
+        """A column sorted by length, and the new place of each text."""
         mask = column.get("attention_mask")
         at_once = 1 if self.mini_batch_num_tokens else self.mini_batch_size
         if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:

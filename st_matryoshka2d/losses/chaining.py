@@ -43,8 +43,8 @@ class PIC(Term):
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
         >>> from st_matryoshka2d.losses import MultiSizeLoss
-        >>> chain = PIC([Size(2, 32), Size(4, 128), Size(6, 384)])
-        >>> loss = MultiSizeLoss(model, MultipleNegativesRankingLoss(model), [Size(6, 384)], terms=[chain])
+        >>> chain = PIC(["2L-32d", "4L-128d", "6L-384d"])
+        >>> loss = MultiSizeLoss(model, MultipleNegativesRankingLoss(model), ["6L-384d"], terms=[chain])
         >>> len(chain.phi)
         2
     """
@@ -53,7 +53,7 @@ class PIC(Term):
 
     def __init__(
         self,
-        checkpoints: Sequence[Size] | None = None,
+        checkpoints: Sequence[Size | str] | None = None,
         weight: float = 1.0,
         temperature: float = 0.05,
         detach_target: bool = False,

@@ -51,16 +51,7 @@ _READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
 
 
 def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
-    """Refuse a loss that cannot be computed from embeddings, or that trains another model.
-
-    Args:
-        loss: The loss to wrap.
-        model: The model that the wrapper trains.
-
-    Raises:
-        TypeError: No loss, or one without `compute_loss_from_embeddings`.
-        ValueError: Built on another model, or with a projection that fits one width only.
-    """
+    """Refuse a loss that cannot be computed from embeddings, or that trains another model."""
     name = type(loss).__name__
     if not isinstance(loss, nn.Module):
         raise TypeError(
@@ -84,31 +75,14 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
 
 
 def check_mini_batches(mini_batch_size: int | None, mini_batch_num_tokens: int | None) -> None:
-    """Refuse mini-batches that hold nothing.
-
-    Args:
-        mini_batch_size: Texts, or None.
-        mini_batch_num_tokens: Tokens, or None.
-
-    Raises:
-        TypeError: Not an integer.
-        ValueError: Below 1.
-    """
+    """Refuse mini-batches below 1."""
     for number, name in ((mini_batch_size, "mini_batch_size"), (mini_batch_num_tokens, "mini_batch_num_tokens")):
         if number is not None:
             positive_int(number, name)
 
 
 def check_not_inside(loss: nn.Module, model: nn.Module) -> None:
-    """Refuse a step in which another loss changes what the layers of the model return.
-
-    Args:
-        loss: The loss that is asked.
-        model: What it trains.
-
-    Raises:
-        TypeError: It is inside an `AdaptiveLayerLoss`.
-    """
+    """Refuse a step in which another loss changes what the layers of the model return."""
     if isinstance(vars(next(unwrap(model).children())).get("forward"), TransformerDecorator):
         raise inside(loss, "AdaptiveLayerLoss")
 
@@ -123,16 +97,7 @@ def inside(loss: nn.Module, wrapper: str) -> TypeError:
 
 
 def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:
-    """Refuse a batch with more or fewer text columns than the wrapped loss reads, or without the labels it needs.
-
-    Args:
-        loss: The wrapped loss.
-        count: Text columns in the batch.
-        labels: The label column, if the dataset has one.
-
-    Raises:
-        ValueError: The dataset does not fit the loss.
-    """
+    """Refuse a batch with more or fewer text columns than the wrapped loss reads, or without the labels it needs."""
     least, most, labelled = next((_READS[cls] for cls in type(loss).__mro__ if cls in _READS), (1, None, False))
     if labelled and labels is None:
         raise ValueError(f"{type(loss).__name__} needs labels, but the dataset has no column named label, labels or score.")
@@ -142,14 +107,7 @@ def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:
 
 
 def check_finite(columns: Iterable[Tensor]) -> None:
-    """Refuse embeddings with NaN or infinite values.
-
-    Args:
-        columns: Embeddings, any shape.
-
-    Raises:
-        ValueError: There are some.
-    """
+    """Refuse embeddings with NaN or infinite values."""
     for index, column in enumerate(columns):
         if not bool(torch.isfinite(column).all()):
             bad = int((~torch.isfinite(column)).flatten(1).any(1).sum())
@@ -160,13 +118,7 @@ def check_finite(columns: Iterable[Tensor]) -> None:
 
 
 def warn_of_full_size(loss: str, full: Size, callers: int) -> None:
-    """Warn that the whole model is not trained.
-
-    Args:
-        loss: How the class of the loss is called.
-        full: Size of the whole model.
-        callers: How many functions above the one that warns is the user.
-    """
+    """Warn that the whole model is not trained."""
     warnings.warn(
         f"{loss} does not train the full size, {full}: the whole model may get worse. Add it to the sizes, or ship only "
         "cuts that are among them.",
@@ -175,16 +127,7 @@ def warn_of_full_size(loss: str, full: Size, callers: int) -> None:
 
 
 def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> list[float]:
-    """Weights as floats, 1 each where none are given.
-
-    Args:
-        weights: What the user passed.
-        count: How many are needed.
-        name: How the argument is called.
-
-    Raises:
-        ValueError: Another number of them, one that is negative or not finite, or all zero.
-    """
+    """Weights as floats, 1 each where none are given."""
     values = [1.0] * count if weights is None else [float(weight) for weight in weights]
     if len(values) != count:
         raise ValueError(f"{name} needs {count} values, one for each, got {len(values)}.")
@@ -196,17 +139,7 @@ def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> li
 
 
 def positive(value: float, name: str, *, zero: bool = False) -> float:
-    """A finite number above zero (or from zero on).
-
-    Args:
-        value: What the user passed.
-        name: How the argument is called.
-        zero: Whether zero is allowed.
-
-    Raises:
-        TypeError: Not a number.
-        ValueError: Out of range.
-    """
+    """A finite number above zero, or from zero on."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
@@ -215,16 +148,7 @@ def positive(value: float, name: str, *, zero: bool = False) -> float:
 
 
 def one_of(value: Choice, name: str, allowed: tuple[str, ...]) -> Choice:
-    """A word from a short list.
-
-    Args:
-        value: What the user passed.
-        name: How the argument is called.
-        allowed: The list.
-
-    Raises:
-        ValueError: Another word.
-    """
+    """One of the allowed words."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
     return value

@@ -20,19 +20,10 @@ __all__ = ["PCACompression", "pca_targets"]
 def pca_targets(
     embeddings: Float[Tensor, "batch full"], seen: Float[Tensor, "texts full"], dim: int
 ) -> Float[Tensor, "batch dim"]:
-    r"""Compress embeddings along the principal directions of how their coordinates attend to each other.
-
-    .. math:: E U_k S_k, \quad A = U S V^\top = softmax(E^\top E / \sqrt{D})
-
-    U and S come from the eigenvectors of :math:`A A^\top`, in double precision: the same as an exact singular value
-    decomposition in half the time. Each column of U is signed so that its entry of largest magnitude is positive, without
-    which the target would turn round from step to step.
-
-    Args:
-        embeddings: What is compressed.
-        seen: The texts that E stands for in A: those of all processes, if they are gathered.
-        dim: k.
-    """
+    """Compress embeddings along the principal directions of how their coordinates attend to each other."""
+    # E U_k S_k with A = U S V^T = softmax(E^T E / sqrt(D)). U and S come from the eigenvectors of A A^T, in double
+    # precision: the same as an exact singular value decomposition in half the time. Each column of U is signed so that its
+    # entry of largest magnitude is positive, without which the target would flip from step to step.
     with torch.no_grad():
         texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)  # Apple's GPUs have no double
         attention = torch.softmax(texts.T @ texts / texts.shape[1] ** 0.5, dim=-1)

@@ -15,13 +15,7 @@ __all__ = ["declare_trained"]
 
 
 def declare_trained(model: SentenceTransformer, sizes: Collection[Size], loss: str) -> None:
-    """Write into the configs of a model that it is trained, unless the loss trains something of its own alone.
-
-    Args:
-        model: The pipeline, without wrappers.
-        sizes: What is trained; other losses may train other sizes of the same model.
-        loss: By what.
-    """
+    """Write the trained sizes into the model's configs, unless the model itself is frozen."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return
     for route in routes_of(model).values():

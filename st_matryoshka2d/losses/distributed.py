@@ -51,17 +51,10 @@ def start_alike(parameters: Iterable[nn.Parameter]) -> None:
 
 @contextmanager
 def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Let `DistributedDataParallel` find what is trained after the Transformer, though a depth of the step may not use it.
-
-    It looks for parameters in the graph of what the model returns, at full depth. Other depths are computed from that later,
-    and what only they use would be reported twice; what only depths not in the step use would be awaited in vain.
-
-    Args:
-        model: The model, in its wrappers; it is called within this context.
-
-    Yields:
-        What all that is made of the outputs has to pass, so that the backward pass comes by these parameters.
-    """
+    """Let `DistributedDataParallel` find what is trained after the Transformer, even if a depth of the step skips it."""
+    # It looks for parameters in the graph of what the model returns, at full depth. Other depths are computed from that
+    # later, and what only they use would be reported twice; what only depths not in the step use would be awaited in vain.
+    # What is yielded must be applied to everything made of the outputs, so that the backward pass reaches these parameters.
     routes = routes_of(unwrap(model)).values() if is_distributed() else ()
     trained = [p for route in routes for module in route.head.values() for p in module.parameters() if p.requires_grad]
     if not trained:

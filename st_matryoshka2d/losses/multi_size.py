@@ -56,7 +56,7 @@ class MultiSizeLoss(nn.Module):
         model: The model to train, which starts with a `Transformer`, or a `Router` over several of one depth.
         loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have. With
             `gather_across_devices=True` it, and the terms, compare texts with those of all processes.
-        sizes: The sizes to train, or a `SizeSampler`.
+        sizes: The sizes to train, as `Size` or as text such as `"6L-128d"`, or a `SizeSampler`.
         terms: Things to add, for example `KLAlignment()`.
         size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
         mini_batch_size: Texts embedded at once with gradient caching, which gives the gradients of the whole batch in the
@@ -82,7 +82,7 @@ class MultiSizeLoss(nn.Module):
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
-        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(2, 32), Size(6, 384)])
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), sizes=["2L-32d", Size(6, 384)])
         >>> loss.get_config_dict()["sizes"]
         ['2L-32d', '6L-384d']
 
@@ -90,9 +90,9 @@ class MultiSizeLoss(nn.Module):
 
         >>> from st_matryoshka2d import sizes_ladder, truncate
         >>> from st_matryoshka2d.losses import SIA, KLAlignment
-        >>> mrl = MultiSizeLoss(model, CoSENTLoss(model), sizes=[Size(6, 64), Size(6, 128), Size(6, 384)])
-        >>> cut = truncate(model, num_layers=3, dim=128)
-        >>> one = MultiSizeLoss(cut, CoSENTLoss(cut), sizes=[Size(3, 128)])
+        >>> mrl = MultiSizeLoss(model, CoSENTLoss(model), sizes=["6L-64d", "6L-128d", "6L-384d"])
+        >>> cut = truncate(model, "3L-128d")
+        >>> one = MultiSizeLoss(cut, CoSENTLoss(cut), sizes=["3L-128d"])
         >>> both = MultiSizeLoss(model, CoSENTLoss(model), sizes_ladder(model), terms=[KLAlignment(), SIA()])
     """
 
@@ -107,7 +107,7 @@ class MultiSizeLoss(nn.Module):
         self,
         model: SentenceTransformer,
         loss: nn.Module,
-        sizes: Sequence[Size] | SizeSampler,
+        sizes: Sequence[Size | str] | SizeSampler,
         terms: Iterable[Term] = (),
         size_weights: Sequence[float] | None = None,
         mini_batch_size: int | None = None,

@@ -11,11 +11,7 @@ __all__ = ["own_parameters", "warn_of_unsaved"]
 
 
 def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
-    """What a loss trains besides the model, by name.
-
-    Args:
-        loss: A loss with the model it trains in its attribute `model`.
-    """
+    """What a loss trains besides the model, by name."""
     model = getattr(loss, "model", None)
     of_model = {id(parameter) for parameter in model.parameters()} if isinstance(model, nn.Module) else set()
     return {
@@ -26,15 +22,10 @@ def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
-    """Warn the caller of a loss that a Trainer's checkpoint lacks what it trains.
-
-    Args:
-        loss: How its class is called.
-        names: Of its own parameters.
-    """
+    """Warn that a Trainer's checkpoint lacks what the loss trains besides the model."""
     first, *others = names
     warnings.warn(
-        f"{loss} trains {1 + len(others)} tensors of its own (as {first}), which a Trainer's checkpoint does not hold: a "
-        "resumed training would start them anew. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
+        f"{loss} trains {1 + len(others)} tensors of its own (such as {first}), which a Trainer's checkpoint does not hold: "
+        "a resumed training would start them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
         stacklevel=3,
     )

@@ -19,19 +19,10 @@ class Parts(dict[str, Tensor]):
     """
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Back-propagate from the sum.
-
-        Args:
-            *args: As for `Tensor.backward`.
-            **kwargs: As for `Tensor.backward`.
-        """
+        """Back-propagate from the sum."""
         torch.stack(list(self.values())).sum().backward(*args, **kwargs)
 
     def when_trained(self, call: Callable[[], None]) -> None:
-        """Call something in each backward pass that reaches a part; never, where there are no gradients.
-
-        Args:
-            call: What to call, once in a pass.
-        """
+        """Call a function in each backward pass that reaches a part."""
         if parts := [part for part in self.values() if part.requires_grad]:
             register_multi_grad_hook(parts, lambda _: call(), mode="any")

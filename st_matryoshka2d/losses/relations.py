@@ -19,15 +19,9 @@ _CONSTANT = 1e-6
 def centred(
     states: Float[Tensor, "batch tokens hidden"], mask: Bool[Tensor, "batch tokens"]
 ) -> tuple[Float[Tensor, "batch tokens hidden"], Float[Tensor, "batch 1 1"]]:
-    """Token states less their mean over the text, and how large they were before: the root of their mean square.
-
-    Neither attention nor CKA notices a shift of all tokens. But states share a large part, in which the differences that
-    matter would be rounded away.
-
-    Args:
-        states: Token states h.
-        mask: Which tokens are the text's.
-    """
+    """Token states less their mean over the text, and how large they were before: the root of their mean square."""
+    # Neither attention nor CKA notices a shift of all tokens. But states share a large part, in which the differences that
+    # matter would be rounded away.
     with torch.no_grad():
         inside = states * mask.unsqueeze(-1)
         count = mask.sum(dim=1).clamp(min=1).view(-1, 1, 1)
@@ -43,23 +37,10 @@ def attention_divergence(
     projections: Sequence[Float[Tensor, "dim hidden"]],
     temperature: float,
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch tokens"]]:
-    r"""How far the attention that prefixes pay to the tokens is from that of the whole states (Eq. 4-6).
-
-    .. math:: \sum_i \sum_j a_i^j (\log a_i^j - \log a_D^j)
-
-    Eq. 5 up-projects every token, :math:`h_{cls} \cdot P_i^\top h_j[:d_i]`. Projecting the query instead is the same sum in
-    another order, for a fraction of the work: :math:`(P_i h_{cls}) \cdot h_j[:d_i]`.
-
-    Args:
-        states: Token states h, centred.
-        mask: Which tokens are the text's.
-        query: :math:`h_{cls}`, without gradient.
-        projections: P_i of each prefix.
-        temperature: Of both softmaxes.
-
-    Returns:
-        The divergence of each text, summed over the prefixes, and the teacher's scores of its tokens, without gradient.
-    """
+    """How far the attention that prefixes pay to the tokens is from that of the whole states (Eq. 4-6)."""
+    # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every token, h_cls . P_i^T
+    # h_j[:d_i]. Projecting the query instead is the same sum in another order, for a fraction of the work: (P_i h_cls) .
+    # h_j[:d_i].
     scale = math.sqrt(states.shape[-1]) * temperature
     teacher = (states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale
     widest = max(len(projection) for projection in projections)
@@ -74,12 +55,7 @@ def attention_divergence(
 
 
 def tokens_kept(lengths: Sequence[int], gammas: Sequence[float]) -> list[list[int]]:
-    r"""How many tokens each prefix keeps of each text, :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` (A.5).
-
-    Example:
-        >>> tokens_kept([5, 20], gammas=[0.2, 0.7])
-        [[5, 8], [5, 14]]
-    """
+    r"""How many tokens each prefix keeps of each text, :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` (A.5)."""
     # 0.56 x 25 is 14, but a little more than that in binary.
     return [[min(length, max(8, math.ceil(round(gamma * length, 9)))) for length in lengths] for gamma in gammas]
 
@@ -91,23 +67,10 @@ def cka_loss(
     dims: Sequence[int],
     kept: Sequence[Sequence[int]],
 ) -> Float[Tensor, " batch"]:
-    r"""How far the geometry of the most attended tokens in prefixes is from that in the whole states (Eq. 7-12).
-
-    .. math:: \sum_i 1 - \frac{\langle K_i, K_D \rangle_F}{\|K_i\|_F \|K_D\|_F}
-
-    with K the Gram matrices of the kept tokens, centred over them. This equals Eq. 11, whose covariances are D x D, for
-    matrices of k x k; and the Gram matrix of a prefix is that of the prefix before it plus what the new coordinates add.
-
-    Args:
-        states: Token states h, centred.
-        size: How large they were before.
-        scores: The teacher's, by which tokens are chosen; padding last.
-        dims: Ascending, the last is the whole width.
-        kept: Of each prefix and text, how many tokens are kept.
-
-    Returns:
-        The loss of each text, summed over the prefixes; texts of one token or of equal ones have none.
-    """
+    """How far the geometry of the most attended tokens in prefixes is from that in the whole states (Eq. 7-12)."""
+    # Sum over prefixes i of 1 - <K_i, K_D> / (|K_i| |K_D|), with K the Gram matrices of the kept tokens, centred over them.
+    # This equals Eq. 11, whose covariances are D x D, for matrices of k x k. The Gram matrix of a prefix is that of the
+    # prefix before it plus what the new coordinates add. Texts of one token, or of equal ones, have no loss.
     counts = torch.tensor(kept, device=states.device)
     most = max(max(row) for row in kept)
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :most]

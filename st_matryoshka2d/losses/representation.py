@@ -36,13 +36,7 @@ class Representation:
     raw: bool
 
     def embed(self, model: nn.Module, features: dict[str, Any], backbones: Mapping[str, Backbone]) -> Column:
-        """One text column, from one forward pass.
-
-        Args:
-            model: The model, in its wrappers.
-            features: The column.
-            backbones: For each of the `routes_of` the model.
-        """
+        """One text column, from one forward pass."""
         mask = features.get("attention_mask")
         with reaching_heads(model) as reach:
             by_layer = layer_features(model, features, self.layers, backbones, normalize=not self.raw)
@@ -76,12 +70,7 @@ class Representation:
 
 
 def embed_alike(columns: list[dict[str, Any]], embed: Callable[[dict[str, Any]], Column]) -> list[Column]:
-    """Columns of like width, such as a positive and its negatives, share one forward pass, as in sentence-transformers.
-
-    Args:
-        columns: Features of each text column.
-        embed: What embeds one.
-    """
+    """Columns of like width, such as a positive and its negatives, share one forward pass, as in sentence-transformers."""
     first, *others = columns
     embedded = [embed(first)]
     merged = merge_feature_batches(others) if len(others) > 1 else None

@@ -11,7 +11,7 @@ from torch import distributed
 
 from st_matryoshka2d.losses.checks import finite_weights, one_of
 from st_matryoshka2d.losses.distributed import is_distributed
-from st_matryoshka2d.sizes import Size, all_within, validate_sizes
+from st_matryoshka2d.sizes import Size, all_within, as_size, validate_sizes
 
 __all__ = ["FixedSizes", "SizeSampler", "UniformSizes"]
 
@@ -39,7 +39,7 @@ class FixedSizes(SizeSampler):
     .. math:: \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) \quad or \quad \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d)
 
     Args:
-        sizes: S.
+        sizes: S, as `Size` or as text such as `"6L-128d"`.
         full: Size of the whole model.
         weights: One per size; None for 1 each.
         reduction: `"mean"`: the weighted losses are divided by the number of sizes. `"sum"`: they are not.
@@ -47,12 +47,12 @@ class FixedSizes(SizeSampler):
 
     def __init__(
         self,
-        sizes: Sequence[Size],
-        full: Size,
+        sizes: Sequence[Size | str],
+        full: Size | str,
         weights: Sequence[float] | None = None,
         reduction: Literal["mean", "sum"] = "mean",
     ) -> None:
-        self.sizes = validate_sizes(sizes, full)
+        self.sizes = validate_sizes(sizes, as_size(full, "full"))
         self.weights = finite_weights(weights, len(self.sizes), "size_weights")
         self.reduction = one_of(reduction, "reduction", ("mean", "sum"))
 
@@ -84,11 +84,12 @@ class UniformSizes(SizeSampler):
         weights: Of (N, D), (n, D), (N, d), (n, d), in the order of the paper's Eq. 2-5.
     """
 
-    def __init__(self, full: Size, dims: Sequence[int], weights: Sequence[float] = (1, 1, 1, 1)) -> None:
+    def __init__(self, full: Size | str, dims: Sequence[int], weights: Sequence[float] = (1, 1, 1, 1)) -> None:
+        full = as_size(full, "full")
         if full.num_layers < 2:
             raise ValueError(f"2DMSE draws a layer below the last one; the model has only {full.num_layers}.")
         if isinstance(dims, Sequence) and not dims:
-            raise ValueError(f"2DMSE draws a dim below the full {full.dim}; there is none. Pass dims=[...] of your own.")
+            raise ValueError(f"2DMSE draws a dim below the full {full.dim}; there is none. Pass dims=[...].")
         self.dims = all_within(dims, full.dim, "dim")
         if full.dim in self.dims:
             raise ValueError(f"dim={full.dim} is not below the full {full.dim}, which is always trained.")

@@ -129,15 +129,7 @@ class SIA(Term):
 
 
 def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
-    """Refuse dims that are not prefixes below the full dim, then the full dim.
-
-    Args:
-        dims: What the user passed.
-        full: The full dim.
-
-    Raises:
-        ValueError: They do not ascend, do not end with the full dim, or there is none below it.
-    """
+    """Refuse dims that do not ascend to the full dim."""
     checked = all_within(dims, full, "dim")
     if checked[-1] != full or len(checked) < 2 or any(left >= right for left, right in pairwise(checked)):
         raise ValueError(f"dims must ascend and end with the full dim {full}, with at least one below it, got {checked}.")

@@ -91,7 +91,7 @@ class LossStateCallback(TrainerCallback):
 
 
 def _resumed_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    """The folder that the Trainer has just read, which it does not tell: the one with the same history."""
+    """The folder that the Trainer has just read, found by its history: the Trainer does not say."""
     candidates = [args.resume_from_checkpoint, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"]
     folders = [Path(str(folder)) for folder in candidates if folder]
     for folder in folders:
@@ -101,8 +101,8 @@ def _resumed_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
                 return folder
     raise FileNotFoundError(
         f"Training resumes at step {state.global_step}, but no {FILE_NAME} of that checkpoint was found in "
-        f"{[str(folder) for folder in folders]}, so the loss would start anew. Resume from a checkpoint that was saved with "
-        "LossStateCallback; if it is in another folder, say so in the training arguments: resume_from_checkpoint=..."
+        f"{[str(folder) for folder in folders]}, so the loss would start from scratch. Resume from a checkpoint that was "
+        "saved with LossStateCallback. If it is in another folder, name that folder: resume_from_checkpoint=..."
     )
 
 
@@ -111,8 +111,8 @@ def _require_same(saved: Mapping[str, Tensor], own: Mapping[str, nn.Parameter]) 
     expected = {name: tuple(parameter.shape) for name, parameter in own.items()}
     if found != expected:
         raise ValueError(
-            f"{FILE_NAME} is of another loss. It holds {sorted(found.items() - expected.items())} that this loss lacks, "
-            f"and lacks {sorted(expected.items() - found.items())}."
+            f"{FILE_NAME} belongs to another loss. It holds {sorted(found.items() - expected.items())} that this loss "
+            f"lacks, and lacks {sorted(expected.items() - found.items())}."
         )
 
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Whole or not at all, whenever the process is killed."""
+    """Write the whole file or nothing, even if the process is killed."""
     part = path.with_suffix(".part")
     try:
         save_file(tensors, part)

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.sizes import Size, as_size
 
 __all__ = ["Step", "Term", "Tokens", "check_parts", "check_terms"]
 
@@ -58,13 +58,13 @@ class Step:
     inputs: Sequence[Mapping[str, Any]]
     labels: Tensor | None
 
-    def embeddings(self, size: Size) -> list[Float[Tensor, "batch dim"]]:
+    def embeddings(self, size: Size | str) -> list[Float[Tensor, "batch dim"]]:
         """The text columns as the sub-model of this size embeds them."""
-        return [prefix(column, size.dim) for column in _at(self.columns, size)]
+        return _at(self.columns, size)
 
-    def raw_embeddings(self, size: Size) -> list[Float[Tensor, "batch dim"]]:
+    def raw_embeddings(self, size: Size | str) -> list[Float[Tensor, "batch dim"]]:
         """The text columns at this size, before `Normalize`: with their lengths."""
-        return [prefix(column, size.dim) for column in _at(self.raw, size)]
+        return _at(self.raw, size)
 
 
 class Term(nn.Module, ABC):
@@ -122,15 +122,7 @@ class Term(nn.Module, ABC):
 
 
 def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
-    """Refuse what is not a dict of scalars.
-
-    Args:
-        term: The term that was asked.
-        parts: What its `forward` returned.
-
-    Raises:
-        TypeError: Something else was returned.
-    """
+    """Refuse a term's output that is not a dict of scalars."""
     if isinstance(parts, dict) and all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
         return parts
     found = (
@@ -139,23 +131,17 @@ def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
     raise TypeError(f"{type(term).__name__}.forward must return a dict of names and scalar tensors, got {found}.")
 
 
-def _at(columns: Mapping[int, list[Tensor]], size: Size) -> list[Tensor]:
+def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
+    size = as_size(given, "size")
     if size.num_layers not in columns:
         raise ValueError(
             f"{size} was not embedded in this step, only layers {sorted(columns)}. Name it in the term's `sizes_needed`."
         )
-    return columns[size.num_layers]
+    return [prefix(column, size.dim) for column in columns[size.num_layers]]
 
 
 def check_terms(terms: Iterable[Term]) -> list[Term]:
-    """Refuse what is not a term.
-
-    Args:
-        terms: What the user passed.
-
-    Raises:
-        TypeError: Something else is among them, or a term that says that it observes tokens and does not.
-    """
+    """Refuse anything but a list of terms."""
     if isinstance(terms, nn.Module) and not isinstance(terms, nn.ModuleList):
         raise TypeError(f"terms must be a list of Term objects, got one {type(terms).__name__}; wrap it: [term].")
     if not isinstance(terms, Iterable) or isinstance(terms, type):

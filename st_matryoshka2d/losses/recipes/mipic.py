@@ -87,7 +87,7 @@ class MIPICLoss(MultiSizeLoss):
         model: SentenceTransformer,
         loss: nn.Module,
         layers: Sequence[int] | None = None,
-        checkpoints: Sequence[Size] | None = None,
+        checkpoints: Sequence[Size | str] | None = None,
         dims: Sequence[int] | None = None,
         gammas: Sequence[float] | None = None,
         alpha: float = 0.4,

@@ -28,7 +28,8 @@ class StarbucksLoss(MultiSizeLoss):
     Args:
         model: The model to train.
         loss: The wrapped loss, built on the same model; the paper uses MultipleNegativesRankingLoss.
-        sizes: S; None for `sizes_ladder(model)`, the paper's list for any depth and width.
+        sizes: S, as `Size` or as text such as `"6L-128d"`; None for `sizes_ladder(model)`, the paper's list for any
+            depth and width.
         size_weights: One factor per size; None for 1 each.
         kl_weight: Lambda; the paper has 1. Zero leaves the alignment out.
         kl_temperature: Of both softmaxes; 0.3 in Table 5.
@@ -53,7 +54,7 @@ class StarbucksLoss(MultiSizeLoss):
         self,
         model: SentenceTransformer,
         loss: nn.Module,
-        sizes: Sequence[Size] | None = None,
+        sizes: Sequence[Size | str] | None = None,
         size_weights: Sequence[float] | None = None,
         kl_weight: float = 1.0,
         kl_temperature: float = 0.3,

@@ -1,0 +1,42 @@
+"""Sizes in losses: a `Size` and its text mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.losses import PIC, FixedSizes, MIPICLoss, MultiSizeLoss, StarbucksLoss, UniformSizes
+
+AS_TEXT = ["2L-8d", "4L-32d"]
+AS_SIZES = [Size(2, 8), Size(4, 32)]
+TAKERS: dict[str, Callable[[SentenceTransformer, MultipleNegativesRankingLoss, list[Size | str]], MultiSizeLoss]] = {
+    "MultiSizeLoss": lambda model, task, sizes: MultiSizeLoss(model, task, sizes),
+    "FixedSizes": lambda model, task, sizes: MultiSizeLoss(model, task, FixedSizes(sizes, sizes[-1])),
+    "UniformSizes": lambda model, task, sizes: MultiSizeLoss(model, task, UniformSizes(sizes[-1], [8])),
+    "PIC": lambda model, task, sizes: MultiSizeLoss(model, task, sizes, [PIC(sizes)]),
+    "StarbucksLoss": lambda model, task, sizes: StarbucksLoss(model, task, sizes),
+    "MIPICLoss": lambda model, task, sizes: MIPICLoss(model, task, [2, 4], sizes, [8, 32], [0.5]),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str) -> None:
+    made = [TAKERS[taker](tiny, MultipleNegativesRankingLoss(tiny), [*sizes]) for sizes in (AS_SIZES, AS_TEXT)]
+    assert made[0].get_config_dict() == made[1].get_config_dict()
+    assert made[0].sampler.candidates == made[1].sampler.candidates
+
+
+@pytest.mark.parametrize("mixed", [["2L-8d", Size(4, 32)], [Size(2, 8), "4L-32d"]], ids=str)
+def test_both_may_be_in_one_list(tiny: SentenceTransformer, mixed: list[Size | str]) -> None:
+    assert MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), mixed).sampler.candidates == AS_SIZES
+
+
+@pytest.mark.parametrize("full", ["4L-32", 4, None])
+def test_samplers_refuse_a_full_size_that_is_none(full: object) -> None:
+    for sampler in (lambda: FixedSizes(["2L-8d"], full), lambda: UniformSizes(full, [8])):  # type: ignore[arg-type]
+        with pytest.raises((TypeError, ValueError), match="6L-128d"):
+            sampler()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from st_matryoshka2d.alignment import align as align
+    from st_matryoshka2d.cut import truncate as truncate
     from st_matryoshka2d.elastic import TruncatedTransformer as TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes as encode_sizes
     from st_matryoshka2d.evaluation.choose import Recommendation as Recommendation
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
     from st_matryoshka2d.spread import CoordinateSpread as CoordinateSpread
     from st_matryoshka2d.spread import coordinate_spread as coordinate_spread
-    from st_matryoshka2d.submodel import truncate as truncate
 
 __version__ = "0.1.0"
 
@@ -60,7 +60,7 @@ _HOME = {
     "retrieval_task": "evaluation.custom_tasks",
     "sizes_ladder": "sizes",
     "sts_task": "evaluation.custom_tasks",
-    "truncate": "submodel",
+    "truncate": "cut",
 }
 
 __all__ = [

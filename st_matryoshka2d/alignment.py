@@ -11,6 +11,8 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import share_memory
+from st_matryoshka2d.config_metadata import ALIGN, declare_training
+from st_matryoshka2d.cut import like, with_modules
 from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.identity import name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
@@ -20,8 +22,6 @@ from st_matryoshka2d.readout_files import linear_of
 from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.readout_texts import Gathered, gather
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
-from st_matryoshka2d.submodel import like, with_modules
-from st_matryoshka2d.trained import ALIGN, declare_training
 
 __all__ = ["align"]
 

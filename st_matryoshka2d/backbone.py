@@ -2,7 +2,7 @@
 
 It knows them by structure, not by name: the blocks are the one `ModuleList` as long as the config says the model is
 deep, and the tail is whatever modules turn the last block's output into the model's output (the final norm of pre-norm
-families, nothing in post-norm ones). What is not understood is refused; what is found is proved in `exactness.py`.
+families, nothing in post-norm ones). What is not understood is refused; what is found is proved in `verify.py`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Any
 from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
-from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
+from st_matryoshka2d.verify import check_depths
 
 __all__ = ["TruncatedTransformer"]
 

@@ -13,13 +13,13 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states
+from st_matryoshka2d.cut import pipeline_at_depth
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import route_taken, routes_of, split_layers
 from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
-from st_matryoshka2d.submodel import pipeline_at_depth
 from st_matryoshka2d.texts import check_texts, require_padding
+from st_matryoshka2d.verify import check_depths
 
 __all__ = ["EveryLayer", "encode_sizes"]
 

@@ -10,9 +10,9 @@ import pandas as pd
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
+from st_matryoshka2d.cut import cut_to
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import all_within, full_size, positive_int
-from st_matryoshka2d.submodel import cut_to
 from st_matryoshka2d.texts import check_texts, require_padding
 
 __all__ = ["benchmark_latency"]

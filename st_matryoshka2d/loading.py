@@ -14,7 +14,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.assembly import assembled, check_weights, read_config
 from st_matryoshka2d.backbone import cut_config
-from st_matryoshka2d.exactness import check_loaded
+from st_matryoshka2d.config_metadata import warn_if_untrained
+from st_matryoshka2d.cut import cut_to, narrow
 from st_matryoshka2d.hub.checkpoint import PLAIN_TRANSFORMERS, Checkpoint, opened, piece_folder, within_reach
 from st_matryoshka2d.hub.partial_download import NamesUnknownError, fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts, replace_module
@@ -26,8 +27,7 @@ from st_matryoshka2d.layers import routes_of, transformer_of
 from st_matryoshka2d.model_card.inherited import replace_card
 from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.submodel import cut_to, narrow
-from st_matryoshka2d.trained import warn_if_untrained
+from st_matryoshka2d.verify import check_loaded
 
 __all__ = ["load", "read_readouts"]
 

@@ -18,7 +18,7 @@ from st_matryoshka2d import (
     align,
     truncate,
 )
-from st_matryoshka2d.trained import declare_training
+from st_matryoshka2d.config_metadata import declare_training
 from tests.training_support import train
 
 TEXTS = [f"{n} cats and {n % 7} dogs" for n in range(20)]

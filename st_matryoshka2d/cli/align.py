@@ -43,7 +43,7 @@ def align(
     require_model(model, revision, token)
 
     import st_matryoshka2d
-    from st_matryoshka2d.trained import trained_sizes
+    from st_matryoshka2d.config_metadata import trained_sizes
 
     whole = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
     aligned = st_matryoshka2d.align(whole, sample, sizes or None, batch_size=batch_size, show_progress_bar=True)

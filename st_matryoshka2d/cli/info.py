@@ -27,9 +27,9 @@ def info(
     """Tell how deep and wide a model is, whether it can be cut, and which sizes make a good ladder."""
     require_model(model, revision, token)
 
+    from st_matryoshka2d.config_metadata import trained_sizes
     from st_matryoshka2d.dims import declared_dims
     from st_matryoshka2d.sizes import full_size
-    from st_matryoshka2d.trained import trained_sizes
 
     loaded = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
     size = full_size(loaded)
@@ -70,7 +70,7 @@ def info(
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:
     """The sizes with their parameters, or why there are none. Each cut is proved on a few tokens when it is made."""
     from st_matryoshka2d import sizes_ladder
-    from st_matryoshka2d.submodel import cut_to
+    from st_matryoshka2d.cut import cut_to
 
     try:
         cuts = {size: cut_to(model, size) for size in sizes_ladder(model)}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
+from st_matryoshka2d.config_metadata import layers_by_dims
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.trained import layers_by_dims
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from sentence_transformers import SentenceTransformer
 
+from st_matryoshka2d.config_metadata import declare_training
 from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.trained import declare_training
 
 __all__ = ["declare_trained"]
 

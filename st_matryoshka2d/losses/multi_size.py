@@ -13,7 +13,6 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import find_backbone
-from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
 from st_matryoshka2d.losses.cached import CachedStep
@@ -36,6 +35,7 @@ from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
 from st_matryoshka2d.losses.teacher import teacher_columns
 from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.verify import check_depths
 
 __all__ = ["MultiSizeLoss"]
 

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from st_matryoshka2d.config_metadata import ALIGN, layers_by_dims, trained_sizes
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model_card.section import called, card_of, usage, write_section
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.trained import ALIGN, layers_by_dims, trained_sizes
 
 __all__ = ["add_sizes_to_model_card"]
 

@@ -16,11 +16,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
 from st_matryoshka2d.backbone import hidden_states
-from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.pretraining.checkpoints import load_masked_lm, register_tied_weights
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
 from st_matryoshka2d.pretraining.masked_lm import MaskedLM, find_masked_lm
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
+from st_matryoshka2d.verify import check_depths
 
 __all__ = ["SMAEForPreTraining", "SMAEOutput"]
 

@@ -14,6 +14,7 @@ from sentence_transformers.base.modules import Router
 from torch import nn
 
 from st_matryoshka2d.backbone import share_memory
+from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
 from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
 from st_matryoshka2d.identity import name_apart
@@ -21,7 +22,6 @@ from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.readout import Readout, declare_cut_readout, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.trained import declare_cut, warn_if_untrained
 
 __all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "truncate", "with_modules"]
 

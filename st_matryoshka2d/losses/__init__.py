@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from st_matryoshka2d.losses.alignment import KLAlignment as KLAlignment
-from st_matryoshka2d.losses.chaining import PIC as PIC
 from st_matryoshka2d.losses.compression import PCACompression as PCACompression
 from st_matryoshka2d.losses.distillation import RelationalDistill as RelationalDistill
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss as MultiSizeLoss
+from st_matryoshka2d.losses.pic import PIC as PIC
 from st_matryoshka2d.losses.recipes.espresso import EspressoLoss as EspressoLoss
 from st_matryoshka2d.losses.recipes.mipic import MIPICLoss as MIPICLoss
 from st_matryoshka2d.losses.recipes.relational_distill import RelationalDistillLoss as RelationalDistillLoss

@@ -10,9 +10,9 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.losses.chaining import PIC
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
+from st_matryoshka2d.losses.pic import PIC
 from st_matryoshka2d.losses.sampling import FixedSizes
 from st_matryoshka2d.losses.sia import SIA, ascending_dims
 from st_matryoshka2d.losses.step import Term

@@ -29,7 +29,11 @@ Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
 
 def truncate(
-    model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
+    model: SentenceTransformer,
+    size: Size | str | int | None = None,
+    dim: int | None = None,
+    *,
+    num_layers: int | None = None,
 ) -> SentenceTransformer:
     """Cut a model to a size.
 
@@ -48,13 +52,13 @@ def truncate(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
-        num_layers: Transformer layers to keep, 1..N; None for all. Or the whole size, without `dim`: `Size(3, 64)` or
-            `"3L-64d"`.
+        size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `truncate(model, 3, 64)`.
         dim: Dimensions to keep, 1..D; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: No size is given, or a size and a dim; a number is out of range, the text is not a size, or the
+        ValueError: Nothing is given, or a size and numbers; a number is out of range, the text is not a size, or the
             architecture cannot be cut exactly.
 
     Example:
@@ -63,24 +67,24 @@ def truncate(
         (2, 64)
         >>> small.save_pretrained("small")
     """
-    cut = cut_to(model, num_layers, dim)
-    size, full = full_size(cut), full_size(model)
-    if size != full:
-        name_apart(cut, model, size)
-    warn_if_untrained(model.config, size, full)
+    layers, width = resolve_size(size, num_layers, dim)
+    if layers is None and width is None:
+        raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
+    cut = cut_to(model, layers, width)
+    kept, full = full_size(cut), full_size(model)
+    if kept != full:
+        name_apart(cut, model, kept)
+    warn_if_untrained(model.config, kept, full)
     return cut
 
 
-def cut_to(
-    model: SentenceTransformer, num_layers: Size | str | int | None = None, dim: int | None = None
-) -> SentenceTransformer:
+def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
     """`truncate` without a warning for an untrained size, where the user did not choose the size."""
     routes_of(model)
-    if num_layers is None and dim is None:
-        raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
     full = full_size(model)
-    layers, dim = resolve_size(num_layers, dim, full)
-    depth = layers or full.num_layers
+    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    if dim is not None:
+        within(dim, full.dim, "dim")  # before the modules are copied
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = model.truncate_dim

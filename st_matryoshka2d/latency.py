@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.cut import cut_to
 from st_matryoshka2d.layers import transformer_of
-from st_matryoshka2d.sizes import all_within, full_size, positive_int
+from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 
 __all__ = ["benchmark_latency"]
@@ -41,6 +41,7 @@ def benchmark_latency(
     num_layers: int | Iterable[int] | None = None,
     texts: Sequence[str] | None = None,
     *,
+    sizes: Iterable[Size | str] | None = None,
     batch_size: int = 32,
     rounds: int = 30,
     show_progress_bar: bool = True,
@@ -60,6 +61,7 @@ def benchmark_latency(
         num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
         texts: What one call encodes, all of it; None for one batch of mixed length, in English, from queries of a few words
             to a paragraph of 55. As in any batch, the short ones are padded to the longest.
+        sizes: Sizes whose depths are timed, such as those of a grid, instead of `num_layers`.
         batch_size: Texts in a batch of the model, and in the default batch; 32 unless you say otherwise.
         rounds: Timed calls for each depth, 30 unless you say otherwise, after a tenth as many, and at least one, that do not
             count.
@@ -73,8 +75,8 @@ def benchmark_latency(
 
     Raises:
         TypeError: `texts` is one string, or a number is not an integer.
-        ValueError: A depth is not within the model or given twice, there are no texts, one has half of a surrogate pair, a
-            number is below 1, or the tokenizer has no padding token.
+        ValueError: A depth is not within the model or given twice, both `num_layers` and `sizes` are given, there are no
+            texts, one has half of a surrogate pair, a number is below 1, or the tokenizer has no padding token.
 
     Example:
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
@@ -93,8 +95,7 @@ def benchmark_latency(
         raise ValueError("texts is empty; at least one text is needed.")
     require_padding(model)
     full = full_size(model)
-    asked = range(1, full.num_layers) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
-    depths = sorted({full.num_layers, *asked})
+    depths = sorted({full.num_layers, *_depths(num_layers, sizes, full)})
     cuts = {depth: cut_to(model, num_layers=depth) for depth in depths}
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
@@ -113,6 +114,14 @@ def benchmark_latency(
             "speedup": (milliseconds[full.num_layers] / milliseconds).to_numpy(),
         }
     )
+
+
+def _depths(num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None, full: Size) -> Iterable[int]:
+    if sizes is not None:
+        if num_layers is not None:
+            raise ValueError("Give num_layers or sizes, not both.")
+        return {size.num_layers for size in validate_sizes(sizes, full)}
+    return range(1, full.num_layers) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
 
 
 def _time_in_turns(

@@ -37,9 +37,10 @@ _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
 
 def load(
     name_or_path: str | os.PathLike[str],
-    num_layers: Size | str | int | None = None,
+    size: Size | str | int | None = None,
     dim: int | None = None,
     *,
+    num_layers: int | None = None,
     allow_bin: bool = False,
     **kwargs: Any,
 ) -> SentenceTransformer:
@@ -52,17 +53,17 @@ def load(
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
             `TruncatedTransformer` is read whole and then cut.
-        num_layers: Transformer layers to keep, 1..N; None for all. Or the whole size, without `dim`: `Size(3, 64)` or
-            `"3L-64d"`.
-        dim: Dimensions to keep, 1..D; None for all. Without either, the whole model comes, an aligned one with the readouts
-            of all its depths.
+        size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `load(folder, 3, 64)`. None loads the whole
+            model, an aligned one with the readouts of all its depths.
+        dim: Dimensions to keep, 1..D; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all.
         allow_bin: Where there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
         **kwargs: Keywords of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: A number is out of range, the text is not a size, a size and a dim are given, the architecture cannot be
-            cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
+        ValueError: A number is out of range, the text is not a size, a size and numbers are given, the architecture cannot
+            be cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
         FileNotFoundError: There is no such folder, or weights that are not in the cache while the Hub cannot be reached.
 
     Example:
@@ -70,7 +71,7 @@ def load(
         >>> small.config.num_hidden_layers
         3
     """
-    layers, dim = resolve_size(num_layers, dim)  # how large the model is shows only later
+    layers, dim = resolve_size(size, num_layers, dim)  # how large the model is shows only later
     checkpoint, kwargs = opened(name_or_path, kwargs)
     piece = None if layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, layers)
     if piece and piece.is_dir():

@@ -35,7 +35,7 @@ def positive_int(value: object, name: str, least: int = 1) -> int:
     return int(value)
 
 
-def within(value: object, limit: float, name: str) -> int:
+def within(value: object, limit: int, name: str) -> int:
     """An integer from 1 to what the model has."""
     number = positive_int(value, name)
     if number > limit:
@@ -110,17 +110,21 @@ def as_size(given: object, name: str) -> Size:
     return size
 
 
-def resolve_size(num_layers: object, dim: object, full: Size | None = None) -> tuple[int | None, int | None]:
-    """Layers and dims of a size however it was given; None keeps all. Checked against the model where that is known."""
-    if isinstance(num_layers, (Size, str)):
-        size = as_size(num_layers, "num_layers")
-        if dim is not None:
-            raise ValueError(f"{size} names the dim already, and dim={dim!r} was given too. Give one of them.")
-        num_layers, dim = size.num_layers, size.dim
-    limits = (math.inf, math.inf) if full is None else (full.num_layers, full.dim)
-    given = ((num_layers, limits[0], "num_layers"), (dim, limits[1], "dim"))
-    layers, width = (None if number is None else within(number, limit, name) for number, limit, name in given)
-    return layers, width
+def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | None, int | None]:
+    """Layers and dims of a size however it was given; None keeps all."""
+    if isinstance(size, (Size, str)):
+        whole = as_size(size, "size")
+        if num_layers is not None or dim is not None:
+            numbers = {name: value for name, value in (("num_layers", num_layers), ("dim", dim)) if value is not None}
+            raise ValueError(f"Give a size or numbers, not both: got {whole} and {numbers}.")
+        return whole.num_layers, whole.dim
+    if size is not None and num_layers is not None:
+        raise ValueError(f"The number of layers is given twice: {size!r} and num_layers={num_layers!r}.")
+    layers = size if num_layers is None else num_layers
+    return (
+        None if layers is None else positive_int(layers, "num_layers"),
+        None if dim is None else positive_int(dim, "dim"),
+    )
 
 
 class SupportsSize(Protocol):

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import benchmark_latency, latency, plot_speedup, truncate
+from st_matryoshka2d import Size, benchmark_latency, latency, plot_speedup, truncate
 from tests import families
 from tests.families import TEXTS
 
@@ -47,6 +47,11 @@ def test_depths_take_turns_and_each_round_starts_with_another(tiny: SentenceTran
     assert all(sorted(turn) == [1, 3, 4] for turn in rounds)
     assert [turn[0] for turn in rounds].count(1) == [turn[0] for turn in rounds].count(4) == 3
     assert set(runs.texts[-27:]) == {5}
+
+
+def test_the_depths_of_sizes_are_timed(tiny: SentenceTransformer) -> None:
+    times = benchmark_latency(tiny, sizes=["2L-8d", Size(1, 4), "2L-32d"], batch_size=2, rounds=1)
+    assert list(times["num_layers"]) == [1, 2, 4]
 
 
 def test_there_is_a_warm_up(tiny: SentenceTransformer) -> None:
@@ -179,6 +184,9 @@ def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
         ({"num_layers": [2, 2]}, ValueError, "more than once"),
         ({"num_layers": []}, ValueError, "num_layers is empty"),
         ({"num_layers": True}, TypeError, "num_layers must be an integer"),
+        ({"num_layers": 2, "sizes": ["2L-8d"]}, ValueError, "num_layers or sizes, not both"),
+        ({"sizes": ["5L-8d"]}, ValueError, "asks for 5 layers, the model has 4"),
+        ({"sizes": ["2L-8"]}, ValueError, "written like '6L-128d'"),
         ({"texts": "a text"}, TypeError, "got one string"),
         ({"texts": []}, ValueError, "texts is empty"),
         ({"texts": ["a cat", "a \ud83d dog"]}, ValueError, r"texts\[1\]: character 2 of the text"),

@@ -70,12 +70,14 @@ class TestBadSizes:
             ({"dim": 385}, "dim=385: the model has 384 dimensions"),
             ({"num_layers": 0}, "1 or more, got 0"),
             ({"dim": -1}, "1 or more, got -1"),
-            ({"num_layers": "7L-64d"}, "num_layers=7: the model has 6 layers"),
-            ({"num_layers": Size(6, 385)}, "dim=385: the model has 384 dimensions"),
-            ({"num_layers": "3L-64"}, "written like '6L-128d'.*got '3L-64'"),
-            ({"num_layers": "3"}, "written like '6L-128d'.*got '3'"),
-            ({"num_layers": "3L-64d", "dim": 64}, "3L-64d names the dim already, and dim=64 was given too"),
-            ({"num_layers": Size(3, 64), "dim": 32}, "3L-64d names the dim already, and dim=32 was given too"),
+            ({"size": 7}, "num_layers=7: the model has 6 layers"),
+            ({"size": "7L-64d"}, "num_layers=7: the model has 6 layers"),
+            ({"size": Size(6, 385)}, "dim=385: the model has 384 dimensions"),
+            ({"size": "3L-64"}, "written like '6L-128d'.*got '3L-64'"),
+            ({"size": "3"}, "written like '6L-128d'.*got '3'"),
+            ({"size": "3L-64d", "dim": 64}, "Give a size or numbers, not both: got 3L-64d and {'dim': 64}"),
+            ({"size": Size(3, 64), "num_layers": 3}, "not both: got 3L-64d and {'num_layers': 3}"),
+            ({"size": 3, "num_layers": 3}, "number of layers is given twice: 3 and num_layers=3"),
         ],
     )
     def test_values(self, minilm: SentenceTransformer, cut: object, size: dict[str, object], words: str) -> None:
@@ -87,7 +89,9 @@ class TestBadSizes:
         [
             {"num_layers": True},
             {"num_layers": 2.0},
-            {"num_layers": (3, 64)},
+            {"num_layers": "3L-64d"},
+            {"size": True},
+            {"size": (3, 64)},
             {"dim": "64"},
             {"dim": "3L-64d"},
             {"num_layers": 2, "dim": False},
@@ -102,15 +106,10 @@ class TestBadSizes:
 def test_a_size_is_taken_as_one_argument(tiny: SentenceTransformer, tmp_path: Path, size: Size | str) -> None:
     tiny.save_pretrained(str(tmp_path))
     expected = truncate(tiny, num_layers=3, dim=8).encode(TEXTS)
-    assert np.array_equal(truncate(tiny, 3, 8).encode(TEXTS), expected)
-    for cut in (
-        truncate(tiny, size),
-        truncate(tiny, num_layers=size),
-        load(tmp_path, size, device="cpu"),
-        load(tmp_path, num_layers=size, device="cpu"),
-    ):
+    for cut in (truncate(tiny, size), truncate(tiny, size=size), load(tmp_path, size, device="cpu")):
         assert cut.config.num_hidden_layers == 3
         assert np.array_equal(cut.encode(TEXTS), expected)
+    assert np.array_equal(truncate(tiny, 3, 8).encode(TEXTS), expected)
 
 
 def test_without_a_size_truncate_has_nothing_to_do_and_load_brings_the_whole(

@@ -9,7 +9,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.losses import PIC, FixedSizes, MIPICLoss, MultiSizeLoss, StarbucksLoss, UniformSizes
+from st_matryoshka2d.losses import (
+    PIC,
+    FixedSizes,
+    MIPICLoss,
+    MultiSizeLoss,
+    RelationalDistillLoss,
+    StarbucksLoss,
+    UniformSizes,
+)
 
 AS_TEXT = ["2L-8d", "4L-32d"]
 AS_SIZES = [Size(2, 8), Size(4, 32)]
@@ -19,6 +27,7 @@ TAKERS: dict[str, Callable[[SentenceTransformer, MultipleNegativesRankingLoss, l
     "UniformSizes": lambda model, task, sizes: MultiSizeLoss(model, task, UniformSizes(sizes[-1], [8])),
     "PIC": lambda model, task, sizes: MultiSizeLoss(model, task, sizes, [PIC(sizes)]),
     "StarbucksLoss": lambda model, task, sizes: StarbucksLoss(model, task, sizes),
+    "RelationalDistillLoss": lambda model, task, sizes: RelationalDistillLoss(model, sizes=sizes, loss=task),
     "MIPICLoss": lambda model, task, sizes: MIPICLoss(model, task, [2, 4], sizes, [8, 32], [0.5]),
 }
 

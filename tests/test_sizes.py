@@ -78,19 +78,21 @@ def test_numpy_integers_become_pythons_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_layers", "dim", "found"),
+    ("size", "num_layers", "dim", "found"),
     [
-        (3, 64, (3, 64)),
-        (3, None, (3, None)),
-        (None, 64, (None, 64)),
-        (None, None, (None, None)),
-        ("3L-64d", None, (3, 64)),
-        (Size(3, 64), None, (3, 64)),
+        (None, 3, 64, (3, 64)),
+        (3, None, 64, (3, 64)),
+        (None, 3, None, (3, None)),
+        (None, None, 64, (None, 64)),
+        (None, None, None, (None, None)),
+        ("3L-64d", None, None, (3, 64)),
+        (Size(3, 64), None, None, (3, 64)),
     ],
 )
-def test_a_size_is_read_however_it_is_given(num_layers: object, dim: object, found: tuple[object, object]) -> None:
-    assert resolve_size(num_layers, dim) == resolve_size(num_layers, dim, Size(6, 128)) == found
-    assert resolve_size("9L-999d", None) == (9, 999)  # the model is not known yet
+def test_a_size_is_read_however_it_is_given(
+    size: object, num_layers: object, dim: object, found: tuple[object, object]
+) -> None:
+    assert resolve_size(size, num_layers, dim) == found
 
 
 def test_dims_and_products() -> None:

@@ -73,7 +73,7 @@ def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | Non
     from st_matryoshka2d.cut import cut_to
 
     try:
-        cuts = {size: cut_to(model, size) for size in sizes_ladder(model)}
+        cuts = {size: cut_to(model, size.num_layers, size.dim) for size in sizes_ladder(model)}
     except (TypeError, ValueError) as error:
         return [], str(error)
     return [

@@ -34,7 +34,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         model: The model to train.
         teacher: None: the model as it is when the loss is built. A `SentenceTransformer` of any width and with any
             tokenizer. `"labels"`: the label column holds the teacher's embeddings.
-        sizes: S; None for `sizes_ladder(model)`.
+        sizes: S, as `Size` or as text such as `"6L-128d"`; None for `sizes_ladder(model)`.
         temperature: Of both softmaxes, in units of cosine similarity.
         mini_batch_size: Texts embedded at once, with gradient caching; None for no caching.
         gather_across_devices: Whether texts are compared with those of all processes; with a wrapped loss, that says so.
@@ -65,7 +65,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         self,
         model: SentenceTransformer,
         teacher: SentenceTransformer | Literal["labels"] | None = None,
-        sizes: Sequence[Size] | None = None,
+        sizes: Sequence[Size | str] | None = None,
         temperature: float = 0.05,
         mini_batch_size: int | None = None,
         gather_across_devices: bool = False,
@@ -75,15 +75,15 @@ class RelationalDistillLoss(MultiSizeLoss):
     ) -> None:
         routes_of(model)
         full = full_size(model)
-        sizes = sizes_ladder(model) if sizes is None else validate_sizes(sizes, full)
+        trained = sizes_ladder(model) if sizes is None else validate_sizes(sizes, full)
         if loss is not None:
-            _check(full, sizes, teacher, gather_across_devices)
+            _check(full, trained, teacher, gather_across_devices)
         super().__init__(
             model,
             NoTask(gather_across_devices) if loss is None else loss,
-            sizes=sizes,
+            sizes=trained,
             # The mean over the sizes is taken after weighting: the full one counts once.
-            size_weights=None if loss is None else [float(len(sizes) * (size == full)) for size in sizes],
+            size_weights=None if loss is None else [float(len(trained) * (size == full)) for size in trained],
             terms=[RelationalDistill(teacher, 1.0, temperature, mini_batch_size, mini_batch_num_tokens, across)],
             mini_batch_size=mini_batch_size,
             mini_batch_num_tokens=mini_batch_num_tokens,

@@ -20,7 +20,20 @@ from tests.cli_support import PAIRS, answer, run
 
 @pytest.mark.parametrize("pairs", ["pairs.csv", "pairs.parquet"])
 def test_grid_is_that_of_evaluate(pairs: str, tiny_folder: Path, files: Path) -> None:
-    given = ["--layers", 2, "--layers", 4, "--dims", 8, "--dims", 32, "--precisions", "float32", "--precisions", "int8"]
+    given = [
+        "--num-layers",
+        2,
+        "--num-layers",
+        4,
+        "--dims",
+        8,
+        "--dims",
+        32,
+        "--precisions",
+        "float32",
+        "--precisions",
+        "int8",
+    ]
     out, plot = files / "new" / "grid.parquet", files / "new" / "grid.png"
     found = answer("grid", tiny_folder, "--pairs", files / pairs, *given, "--out", out, "--plot", plot, "--device", "cpu")
     expected = evaluate(
@@ -116,7 +129,7 @@ def test_truncate_to_the_full_size_is_no_cut(tiny_folder: Path, tmp_path: Path) 
 @pytest.mark.parametrize("name", ["times.csv", "times.json"])
 def test_times_go_from_latency_to_recommend(name: str, tiny_folder: Path, tmp_path: Path) -> None:
     random_grid(0).save(tmp_path / "grid.parquet")
-    given = ["--layers", 1, "--layers", 2, "--rounds", 1, "--batch-size", 2, "--plot", tmp_path / "speed.svg"]
+    given = ["--num-layers", 1, "--num-layers", 2, "--rounds", 1, "--batch-size", 2, "--plot", tmp_path / "speed.svg"]
     times = answer("latency", tiny_folder, *given, "--out", tmp_path / name)["times"]
     assert [row["num_layers"] for row in times] == [1, 2, 4]
     assert "<svg" in (tmp_path / "speed.svg").read_text()
@@ -132,7 +145,7 @@ def test_latency_times_the_texts_of_a_file(name: str, tiny_folder: Path, files: 
     (files / "mine.txt").write_text("\n".join(texts), encoding="utf-8")
     pd.DataFrame({"text": texts}).to_csv(files / "mine.csv", index=False)
     pd.DataFrame({"text": [*texts, None]}).to_parquet(files / "mine.parquet")
-    given = ["latency", tiny_folder, "--texts", files / name, "--layers", 2, "--rounds", 1, "--device", "cpu"]
+    given = ["latency", tiny_folder, "--texts", files / name, "--num-layers", 2, "--rounds", 1, "--device", "cpu"]
     found = answer(*given, "--batch-size", 3)
     assert found["texts"] == 11
     assert [row["milliseconds"] / row["milliseconds_per_text"] for row in found["times"]] == pytest.approx([11, 11])
@@ -157,7 +170,7 @@ def test_latency_is_that_of_these_texts(tiny_folder: Path, files: Path, monkeypa
 
 
 def test_latency_says_what_is_timed_without_texts(tiny_folder: Path) -> None:
-    result = run("latency", tiny_folder, "--layers", 4, "--rounds", 1, "--batch-size", 1, "--device", "cpu")
+    result = run("latency", tiny_folder, "--num-layers", 4, "--rounds", 1, "--batch-size", 1, "--device", "cpu")
     assert result.stdout.splitlines()[0] == "Timed: one batch of 1 built-in English texts"
     assert "built-in English" in run("latency", "--help").stdout
 

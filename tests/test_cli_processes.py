@@ -82,7 +82,7 @@ def hub(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
 def test_a_real_task_from_the_hub(hub: tuple[dict[str, str], Path], minilm: SentenceTransformer, tmp_path: Path) -> None:
     told, root = hub
     command = [PROGRAM, "grid", "sentence-transformers/all-MiniLM-L6-v2", "--tasks", "STSBenchmark", "--device", "cpu"]
-    sizes = ["--layers", "1", "--dims", "64", "--dims", "384"]
+    sizes = ["--num-layers", "1", "--dims", "64", "--dims", "384"]
     found = json.loads(output([*command, *sizes, "--out", "grid.json", "--json"], tmp_path, **told))
     pairs = pd.read_parquet(root / STSB)
     cut = truncate(minilm, num_layers=1)

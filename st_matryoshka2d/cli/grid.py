@@ -53,7 +53,7 @@ def grid(
             help="What --pairs calls the first text, the second and the score.", metavar="A,B,SCORE", callback=_three_names
         ),
     ] = _COLUMNS,
-    layers: options.Layers = None,
+    num_layers: options.NumLayers = None,
     dims: Annotated[
         list[int] | None, typer.Option(help="A width; may be repeated.", min=1, show_default="8, 16, 32, ... and all")
     ] = None,
@@ -99,8 +99,8 @@ def grid(
     """Score a model at many sizes, each text through the model once."""
     if not tasks and not pairs:
         raise typer.BadParameter("Say what to score on: --tasks STSBenchmark, or --pairs with a file of your own.")
-    if sizes and (layers or dims):
-        raise typer.BadParameter("Give --sizes, or --layers and --dims (all their pairs are scored); both were given.")
+    if sizes and (num_layers or dims):
+        raise typer.BadParameter("Give --sizes, or --num-layers and --dims (all their pairs are scored); both were given.")
     if columns != _COLUMNS and not pairs:
         raise typer.BadParameter("--columns needs --pairs.")
     options.make_folders(out, plot)
@@ -115,7 +115,7 @@ def grid(
     result = evaluate(
         open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
         chosen,
-        layers or None,
+        num_layers or None,
         dims or None,
         sizes or None,
         documents=documents or None,

@@ -30,7 +30,7 @@ def latency(
     max_texts: Annotated[
         int, typer.Option(help="If the file has more, so many are drawn. Each round encodes all of them.", min=1)
     ] = _MAX_TEXTS,
-    layers: options.Layers = None,
+    num_layers: options.NumLayers = None,
     batch_size: Annotated[
         int, typer.Option(help="Texts in a batch of the model; with 1 each waits alone, as a query does.", min=1)
     ] = 32,
@@ -58,7 +58,7 @@ def latency(
 
     times = benchmark_latency(
         open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
-        layers or None,
+        num_layers or None,
         sample,
         batch_size=batch_size,
         rounds=rounds,

@@ -16,8 +16,8 @@ __all__ = [
     "BatchSize",
     "Device",
     "Grid",
-    "Layers",
     "Model",
+    "NumLayers",
     "Revision",
     "Token",
     "TrustRemoteCode",
@@ -50,7 +50,7 @@ Model = Annotated[
 Grid = Annotated[
     Path, typer.Argument(help="A grid that was saved as .parquet or .json.", show_default=False, exists=True, dir_okay=False)
 ]
-Layers = Annotated[list[int] | None, typer.Option(help="A depth; may be repeated.", min=1, show_default="all")]
+NumLayers = Annotated[list[int] | None, typer.Option(help="Layers to keep; may be repeated.", min=1, show_default="all")]
 BatchSize = Annotated[int, typer.Option(help="Texts in a batch of the model.", min=1)]
 Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest there is")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]

@@ -131,23 +131,12 @@ def _unmade() -> Readout:
 
 
 def declare_readouts(config: Any, depths: Iterable[int]) -> None:
-    """Write into a model's config for which depths there are readouts.
-
-    Args:
-        config: The Hugging Face config that is saved with the model.
-        depths: Below its own.
-    """
+    """Write into a model's config for which depths there are readouts."""
     config.matryoshka_readouts = sorted(depths)
 
 
 def declare_cut_readout(config: Any, original: Any, num_layers: int) -> None:
-    """Write into the config of a cut that it has a readout for itself alone; nothing if it has none.
-
-    Args:
-        config: Of the cut, with fewer layers; it is changed.
-        original: Config of the model that is cut.
-        num_layers: Of the cut.
-    """
+    """Write into the config of a cut that it has a readout for its own depth alone, if it has one."""
     if num_layers in (getattr(original, "matryoshka_readouts", None) or []):
         config.matryoshka_readouts = []
     elif hasattr(config, "matryoshka_readouts"):
@@ -155,26 +144,12 @@ def declare_cut_readout(config: Any, original: Any, num_layers: int) -> None:
 
 
 def expect_readouts(transformer: nn.Module, are_there: bool) -> None:
-    """Note at a Transformer whether the pipeline behind it has readouts: it sees no other module, and no file says so.
-
-    Args:
-        transformer: First module of a pipeline, or of a route.
-        are_there: Whether the readouts of all its depths are in the pipeline.
-    """
+    """Note at a Transformer whether readouts follow: it sees no other module, and no file says so."""
     vars(transformer)["has_readouts"] = are_there
 
 
 def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:
-    """Refuse a model that says that it has readouts, and has them not; warn where it cannot have them.
-
-    Args:
-        model: The pipeline.
-        config: Of its transformer.
-        depths: Those that are about to be used.
-
-    Raises:
-        ValueError: Plain sentence-transformers loaded it, which leaves them out.
-    """
+    """Refuse a model whose config declares readouts that are not there; warn where it cannot have them."""
     said = getattr(config, "matryoshka_readouts", None)
     below = sorted(depth for depth in depths if depth < getattr(config, "num_hidden_layers", 0))
     if said is None or not below or any(isinstance(module, Readout) for module in model.modules()):

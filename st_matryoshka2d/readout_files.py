@@ -34,14 +34,7 @@ class StoredReadouts:
 
 
 def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Mapping[int, nn.Linear]) -> None:
-    """Write a file for each depth.
-
-    Args:
-        folder: That of the whole model's map.
-        whole: The whole model's map.
-        num_layers: N, its depth.
-        by_depth: The maps of other depths.
-    """
+    """Write a file for each depth beside the whole model's map."""
     of = {"num_layers": str(num_layers), "of": _fingerprint(whole)}
     for depth, linear in by_depth.items():
         tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
@@ -49,15 +42,7 @@ def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Ma
 
 
 def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
-    """Read the files of one folder.
-
-    Args:
-        files: One for each depth that is wanted.
-        whole: The whole model's map in that folder.
-
-    Raises:
-        ValueError: A file is broken, or of another model.
-    """
+    """Read the files of one folder."""
     by_depth: dict[int, nn.Linear] = {}
     facts: dict[str, str] = {}
     for file in sorted(files):

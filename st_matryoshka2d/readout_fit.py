@@ -54,11 +54,7 @@ class Affine:
 
 
 class Sums:
-    """Running sums of pairs of vectors, x of a depth and z of the whole model: all that a regression needs of any number.
-
-    Args:
-        dim: D of both.
-    """
+    """Running sums of pairs of vectors, x of a depth and z of the whole model: all that a regression needs of any number."""
 
     def __init__(self, dim: int) -> None:
         self.count = 0
@@ -99,14 +95,7 @@ class Sums:
 
 
 def fit_readout(fitted: Sums, held_out: Sums) -> Affine:
-    r"""Ridge regression in closed form, of the strength that predicts held-out texts best.
-
-    .. math:: A, b = \arg\min \sum_i |z_i - (A x_i + b)|^2 + \lambda |A|^2
-
-    Args:
-        fitted: Sums of the texts that the strengths are tried on.
-        held_out: Of those that judge them. The result is fitted on both.
-    """
+    """Ridge regression in closed form, of the strength that predicts held-out texts best; fitted on both."""
     strength = _best_strength(fitted, held_out) if held_out.count and fitted.count > 1 else _STRENGTHS[-2]
     both = fitted + held_out
     covariance, with_z = both.about(both.means)
@@ -137,14 +126,9 @@ def _factors(variances: Tensor, strength: float) -> Tensor:
 
 
 def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:
-    """An orthogonal matrix for all depths, after which few coordinates are worth most.
-
-    The directions come in the order of what shallow layers can say of them. The first fifth is then mixed at random:
-    left in order, the first few coordinates hold what divides the fitted texts into topics, and are poor for other texts.
-
-    Args:
-        spread: Covariance of what the readouts predict, summed over the depths.
-    """
+    """An orthogonal matrix for all depths, after which few coordinates are worth most."""
+    # The directions come in the order of what shallow layers can predict. The first fifth is then mixed at random: left in
+    # order, the first few coordinates hold what divides the fitted texts into topics, and are poor for other texts.
     _, vectors = torch.linalg.eigh(spread)
     ordered = vectors.flip(1).T
     ordered = ordered * ordered.sum(1, keepdim=True).sign()  # a direction has no sign of its own
@@ -155,13 +139,7 @@ def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"
 
 
 def damped(readout: Affine, spread: Float[Tensor, "dim dim"], of_whole: Float[Tensor, " dim"]) -> Affine:
-    """A readout whose coordinates are smaller, the less of them the depth can predict: those add noise to all dims.
-
-    Args:
-        readout: Of a depth, rotated.
-        spread: Covariance of what it reads.
-        of_whole: Variance of each coordinate of the whole model, rotated.
-    """
+    """A readout with smaller coordinates where its depth predicts badly: those add noise to all dims."""
     predicted = ((readout.weight.double() @ spread) * readout.weight.double()).sum(1) / of_whole.clamp(min=1e-12)
     known = predicted[: max(1, len(predicted) // _MIXED)].mean()
     factors = (predicted / known.clamp(min=1e-12)).clamp(1e-6, 1) ** _DAMPING
@@ -177,25 +155,7 @@ def refined(
     device: torch.device | str,
     show_progress_bar: bool,
 ) -> dict[int, Affine]:
-    r"""Improve each readout by gradient descent, so that small dims relate texts as the whole model does.
-
-    .. math::
-        \frac{1}{2} \sum_{d} \left[ KLDiv(s^d; t) + 1 - \rho(s^d, t) + 0.4 (1 - \cos(a_i^d, z_i^d)) \right]
-        + KLDiv(s; t) + 3\, KLDiv(c; t) + 8 (1 - \cos(a_i, z_i))
-
-    with a the embedding of a text by the readout and z by the whole model, at d those cut to d, two d a step. s and t are
-    the similarities of 512 texts to each other by a and by z, c those of a to z; KLDiv compares their softmaxes
-    (temperature 0.05), rho is their correlation.
-
-    Args:
-        readouts: Of each depth below N, rotated.
-        states: Embeddings of the sample at these depths.
-        whole: Of the whole model, rotated.
-        dims: Below D, by depth; a depth without any stays as it is.
-        steps: For each depth.
-        device: Where to compute; what is not needed for a step stays where it is.
-        show_progress_bar: One for all steps.
-    """
+    """Improve each readout by gradient descent, so that small dims relate texts as the whole model does."""
     made = dict(readouts)
     todo = [depth for depth in readouts if dims.get(depth)]
     with tqdm(total=steps * len(todo), desc="Readouts", disable=not show_progress_bar) as bar:
@@ -231,6 +191,9 @@ def _descend(
 
 
 def _distance(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], dims: Sequence[int]) -> Tensor:
+    # 1/2 sum over the drawn d of [KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 - cos(a^d, z^d))]
+    # + KL(s; t) + 3 KL(c; t) + 8 (1 - cos(a, z)), with a the embedding by the readout and z by the whole model, s and t the
+    # similarities of the texts to each other by a and by z, c those of a to z, rho the correlation.
     full, large = F.normalize(whole, dim=1), F.normalize(embedded, dim=1)
     target = _to_others(full, full)
     parts = []

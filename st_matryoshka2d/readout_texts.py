@@ -86,18 +86,7 @@ def _different(texts: Iterable[str]) -> Iterator[str]:
 def gather(
     model: SentenceTransformer, texts: Iterable[str], batch_size: int, show_progress_bar: bool
 ) -> dict[str, Gathered]:
-    """Put every text through the model once, by each of its routes.
-
-    Args:
-        model: The model to align.
-        texts: As for `align`.
-        batch_size: Texts in a batch of the model.
-        show_progress_bar: Show one.
-
-    Raises:
-        TypeError: Something is no text.
-        ValueError: There are fewer than three different texts, or embeddings that are not finite.
-    """
+    """Put every text through the model once, by each of its routes."""
     different = _different(texts)
     full = full_size(model)
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)

@@ -26,11 +26,7 @@ __all__ = ["NoTask", "RelationalDistill"]
 
 
 class NoTask(nn.Module):
-    """A wrapped loss that asks for nothing, so that terms are all there is to train.
-
-    Args:
-        gather_across_devices: Whether the terms compare texts with those of all processes.
-    """
+    """A wrapped loss without parts, so that the terms are all there is to train."""
 
     def __init__(self, gather_across_devices: bool = False) -> None:
         super().__init__()

@@ -156,11 +156,7 @@ class MultiSizeLoss(nn.Module):
 
     @property
     def calculate_loss(self) -> Any:
-        """What `MatryoshkaLoss` and `Matryoshka2dLoss` read when they are built around a loss that they cannot look into.
-
-        Raises:
-            TypeError: Always.
-        """
+        """What `MatryoshkaLoss` and `Matryoshka2dLoss` read when they are built around a loss: always refused."""
         raise inside(self, "MatryoshkaLoss or Matryoshka2dLoss")
 
     @property

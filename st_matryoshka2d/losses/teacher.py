@@ -18,25 +18,13 @@ __all__ = ["check_width", "frozen_copy", "labelled", "readers", "teacher_columns
 
 
 def frozen_copy(model: SentenceTransformer) -> SentenceTransformer:
-    """A copy of the model as it is now, which no training changes.
-
-    Args:
-        model: The model to copy; its model card is not copied along.
-    """
+    """A copy of the model as it is now, which no training changes."""
     teacher = copy.deepcopy(model, {id(model.model_card_data): model.model_card_data})
     return teacher.eval().requires_grad_(False)
 
 
 def check_width(teacher: int, student: int) -> None:
-    """Refuse to compare the coordinates of embeddings that do not have as many.
-
-    Args:
-        teacher: Coordinates of the teacher's embeddings.
-        student: Coordinates of the student's, at its full size.
-
-    Raises:
-        ValueError: The two differ.
-    """
+    """Refuse to compare embeddings of different widths coordinate by coordinate."""
     if teacher != student:
         raise ValueError(
             "across compares the student with the teacher coordinate by coordinate, but the teacher's embeddings have "
@@ -79,17 +67,7 @@ def labelled(labels: Tensor | None, columns: int) -> Float[Tensor, "texts width"
 
 
 def teacher_columns(labels: Tensor | None, count: int, dim: int, full_dim: int) -> list[Tensor]:
-    """Teacher embeddings come as labels, (batch, D) or (batch, columns, D): cut them like the student's.
-
-    Args:
-        labels: What the dataset's label column holds.
-        count: Text columns in the batch.
-        dim: Of the student.
-        full_dim: D.
-
-    Raises:
-        ValueError: Other shapes.
-    """
+    """Teacher embeddings from the labels, (batch, D) or (batch, columns, D), cut like the student's."""
     if labels is None or labels.ndim not in (2, 3) or labels.shape[-1] != full_dim:
         found = None if labels is None else tuple(labels.shape)
         raise ValueError(f"Teacher embeddings as wide as the model ({full_dim}) are needed as labels, got shape {found}.")

@@ -84,7 +84,7 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
         widths[name] = _width(modules.children())
     depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
-        raise ValueError(f"The routes of the Router differ in depth, {depths}: no number of layers means the same in all.")
+        raise ValueError(f"The routes of the Router differ in depth, {depths}; all must have as many layers.")
     if len(set(widths.values())) > 1:
         raise ValueError(f"The routes of the Router differ in width, {widths}: their embeddings cannot be compared.")
     return routes

@@ -51,7 +51,7 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
                 facts = opened.metadata() or {}
                 linear = linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
         except (SafetensorError, OSError, IndexError) as error:
-            raise ValueError(f"{file} cannot be read: {error}. Fetch or save the aligned model anew.") from error
+            raise ValueError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
         _check_facts(file, facts, linear, whole)
         by_depth[int(facts["depth"])] = linear
     return StoredReadouts(int(facts["num_layers"]), by_depth)
@@ -62,13 +62,13 @@ def _check_facts(file: Path, facts: Mapping[str, str], linear: nn.Linear, whole:
     if facts.get("of") != _fingerprint(whole):
         raise ValueError(
             f"{file} belongs to other weights than the model.safetensors beside it, so its embeddings would not be in "
-            "the space of the whole model. Save the aligned model anew, or align it again."
+            "the space of the whole model. Save the aligned model again, or align it again."
         )
     if file.name != readout_file(facts["depth"]):
-        raise ValueError(f"{file} holds the readout of {facts['depth']} layers. Fetch or save the aligned model anew.")
+        raise ValueError(f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again.")
     if linear.weight.shape != whole.weight.shape:
         found, expected = (" x ".join(map(str, each.weight.shape)) for each in (linear, whole))
-        raise ValueError(f"{file} is {found}, the whole model's is {expected}. Fetch or save the aligned model anew.")
+        raise ValueError(f"{file} is {found}, the whole model's is {expected}. Download or save the aligned model again.")
 
 
 def _fingerprint(linear: nn.Linear) -> str:

@@ -14,7 +14,7 @@ __all__ = ["check_depths", "check_loaded"]
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
     """Prove on a few tokens that the model can be cut at these depths."""
     # For each depth n three things must agree: the finished state after block n of the full model, the view of n blocks, and
-    # a model built anew from the cut config with the view's tensors in it, which is what loading a saved cut makes. The
+    # a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut makes. The
     # blocks that the cut config makes must also be set up like the first n that the full config makes.
     with probing(model) as inputs:
         try:

@@ -99,7 +99,7 @@ class CachedStep(CachedLossMixin):
             return self.embed(texts), snapshot
 
     def _average_embedded(self, _: Tensor) -> None:
-        """Average what embedding anew has added to gradients: once, because processes may differ in their mini-batches."""
+        """Average what the second embedding adds to gradients: once, as processes may differ in their mini-batches."""
         for parameter in self.parameters:
             if parameter.grad is not None:  # what it held before is the same in all processes, and stays
                 parameter.grad = average_gradient(parameter.grad)

@@ -91,7 +91,7 @@ def inside(loss: nn.Module, wrapper: str) -> TypeError:
     """The error for a loss of several sizes inside one of sentence-transformers that chooses sizes too."""
     name = type(loss).__name__
     return TypeError(
-        f"{name} cannot be inside {wrapper}, because it trains layers and dims by itself. Give it to the Trainer as it is; "
+        f"{name} cannot be inside {wrapper}, because it trains layers and dims itself. Pass it to the Trainer directly; "
         "its own arguments say which sizes it trains."
     )
 

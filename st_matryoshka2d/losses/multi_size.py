@@ -45,7 +45,7 @@ class MultiSizeLoss(nn.Module):
 
     .. math:: L = \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) + \sum_i term_i
 
-    A list of sizes is averaged, as Starbucks does (its Eq. 4); a sampler draws sizes anew in each step, as 2DMSE does. The
+    A list of sizes is averaged, as Starbucks does (its Eq. 4); a sampler draws new sizes in each step, as 2DMSE does. The
     published recipes are compositions of this class. What is trained at (n, d) is exactly what `truncate(model, n, d)`
     computes: the final norm of pre-norm models is applied to every layer, and embeddings are cut without normalising again.
 

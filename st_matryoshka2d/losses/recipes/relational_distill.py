@@ -37,7 +37,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         sizes: S, as `Size` or as text such as `"6L-128d"`; None for `sizes_ladder(model)`.
         temperature: Of both softmaxes, in units of cosine similarity.
         mini_batch_size: Texts embedded at once, with gradient caching; None for no caching.
-        gather_across_devices: Whether texts are compared with those of all processes; with a wrapped loss, that says so.
+        gather_across_devices: Whether texts are compared with those of all processes; a wrapped loss has its own setting.
         loss: Trained at the full size, which has to be one of S; built on the same model. None for no labels.
         mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
         across: Weight of a second part, which keeps all sizes in one space: texts at each size are compared with the
@@ -49,7 +49,7 @@ class RelationalDistillLoss(MultiSizeLoss):
 
     Raises:
         ValueError: A wrapped loss where the labels are the teacher's, without the full size among S, or with
-            `gather_across_devices=True`, which is to be said to it. With `across`, a teacher of another width.
+            `gather_across_devices=True`, which the wrapped loss takes. With `across`, a teacher of another width.
 
     Example:
         >>> from datasets import Dataset
@@ -97,10 +97,10 @@ class RelationalDistillLoss(MultiSizeLoss):
 
 def _check(full: Size, sizes: Sequence[Size], teacher: object, gather_across_devices: bool) -> None:
     if teacher == "labels":
-        raise ValueError("The label column holds the teacher's embeddings, so that there are no labels for `loss`.")
+        raise ValueError("The label column holds the teacher's embeddings, so there are no labels for `loss`.")
     if full not in sizes:
         raise ValueError(
             f"`loss` is trained at the full size, {full}, which is not among the sizes: add it, or leave out `loss`."
         )
     if gather_across_devices:
-        raise ValueError("Say gather_across_devices=True to the wrapped loss: its texts and the teacher's are the same.")
+        raise ValueError("Pass gather_across_devices=True to the wrapped loss: it holds for the teacher's texts too.")

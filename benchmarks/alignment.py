@@ -30,6 +30,7 @@ SEARCH = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test"]
 COUNTS = [100, 1_000, 10_000, 50_000]
 CUT = "not aligned"
 DOCUMENTS = "10,000 NLI and the documents"
+UNREFINED = f"{DOCUMENTS}, steps=0"
 
 
 def nli(data: Path, count: int) -> list[str]:
@@ -58,6 +59,7 @@ FITTED: dict[str, Callable[[Path], list[str]] | None] = {
     **{f"{count:,} NLI": lambda data, count=count: nli(data, count) for count in COUNTS},  # type: ignore[misc]
     "10,000 captions": lambda data: captions(data, 10_000),
     DOCUMENTS: documents,
+    UNREFINED: documents,
 }
 
 
@@ -87,7 +89,7 @@ SUITES = {"sts": sts, "search": search}
 
 def file_of(folder: Path, suite: str, fitted: str) -> Path:
     """Where scores are."""
-    return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_')}.csv"
+    return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_').replace('=', '_')}.csv"
 
 
 def run(fitted: str, options: argparse.Namespace) -> None:
@@ -97,7 +99,7 @@ def run(fitted: str, options: argparse.Namespace) -> None:
         return
     model = SentenceTransformer(options.model, device=options.device)
     if (texts := FITTED[fitted]) is not None:
-        model = align(model, texts(options.data), show_progress_bar=True)
+        model = align(model, texts(options.data), steps=0 if fitted == UNREFINED else 300, show_progress_bar=True)
     for suite in wanted:
         frame = SUITES[suite](model, options.data).query("is_main")
         columns = ["task", "num_layers", "dim", "documents", "score"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction.methods import ABLATIONS, METHODS
+from reproduction.methods import ABLATIONS, BEST, METHODS
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.report import file_of, write
 from reproduction.suites import STS
@@ -107,6 +107,7 @@ README = {
     "`StarbucksLoss`": "Starbucks",
     "`RelationalDistillLoss(model)`, no labels": "distillation",
     "`align`, nothing trained": "cut, aligned",
+    "`align`, distillation with labels, `align`": BEST,
 }
 
 

@@ -24,7 +24,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
 parser.add_argument("--against", default="sentence-transformers/all-MiniLM-L12-v2", help="compared where sizes are the same")
 parser.add_argument("--tasks", nargs="+", default=["STSBenchmark", "Banking77Classification", "NanoSciFactRetrieval"])
-parser.add_argument("--layers", nargs="+", type=int, help="depths to score; the default is all")
+parser.add_argument("--num-layers", nargs="+", type=int, help="depths to score; the default is all")
 parser.add_argument("--dims", nargs="+", type=int, help="widths to score; the default is 8, 16, 32, ... and all")
 parser.add_argument("--keep", type=float, default=0.97, help="share of the full size's score that is to be kept")
 parser.add_argument("--max-bytes", type=int, help="of one vector")
@@ -40,13 +40,13 @@ if smoke:
     model = SentenceTransformer(str(get_model_path()))
     other = SentenceTransformer(modules=[SentenceTransformer(str(get_model_path()))[0], Pooling(384, "cls")])
     tasks = [demo_data.demo_task(140), demo_data.demo_search(30)]
-    options.layers, options.dims = [3, 6], [32, 384]
+    options.num_layers, options.dims = [3, 6], [32, 384]
 else:
     model, other = SentenceTransformer(options.model), SentenceTransformer(options.against)
     tasks = list(mteb.get_tasks(tasks=options.tasks))
 
-grid = evaluate(model, tasks, options.layers, options.dims, cache=out / "cache").named("the model")
-reference = evaluate(other, tasks, options.layers, options.dims, cache=out / "cache").named("the other")
+grid = evaluate(model, tasks, options.num_layers, options.dims, cache=out / "cache").named("the model")
+reference = evaluate(other, tasks, options.num_layers, options.dims, cache=out / "cache").named("the other")
 print(grid, (grid.by_task().T * 100).to_string(float_format="%.2f"), sep="\n\n")
 grid.plot(out / "grid.png")
 for task in grid.tasks:
@@ -58,7 +58,7 @@ comparison.plot(out / "difference.png")
 print(f"\n{comparison}")
 
 # What does a size cost? Times are of this machine and device.
-times = benchmark_latency(model, num_layers=options.layers, batch_size=2 if smoke else 32, rounds=2 if smoke else 30)
+times = benchmark_latency(model, num_layers=options.num_layers, batch_size=2 if smoke else 32, rounds=2 if smoke else 30)
 grid = grid.with_latency(times)
 grid.plot_pareto(out / "front.png")
 grid.save(out / "grid.parquet")  # GridResult.load reads it, with the times

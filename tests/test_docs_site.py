@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -60,7 +61,18 @@ def test_every_public_name_is_in_the_reference_once(module: str) -> None:
 def test_every_command_is_in_the_reference() -> None:
     commands = [str(command.callback.__name__) for command in app.registered_commands if command.callback]
     assert commands
-    assert re.findall(r"^::: st_matryoshka2d\.cli\.(\w+)\.\1$", REFERENCE, flags=re.MULTILINE) == commands
+    page = run_path(str(DOCS / "tools" / "commands.py"))["on_page_markdown"](
+        (DOCS / "api" / "cli.md").read_text(encoding="utf-8")
+    )
+    assert re.findall(r"^## `st-matryoshka2d (\w+)`$", page, flags=re.MULTILINE) == commands
+    assert "* `--num-layers " in page
+
+
+def test_no_page_shows_an_import_path_that_users_do_not_need() -> None:
+    """Everything public is in st_matryoshka2d, st_matryoshka2d.losses or st_matryoshka2d.pretraining."""
+    pages = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "examples").glob("*.py")]
+    shown = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert not re.findall(r"st_matryoshka2d\.(?!losses\b|pretraining\b)[a-z_]\w*\.\w+|st_matryoshka2d(?:\.\w+){3}", shown)
 
 
 def test_links_between_pages_and_to_the_repository_lead_somewhere() -> None:

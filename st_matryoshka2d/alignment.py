@@ -40,8 +40,8 @@ def align(
     .. math:: z^n = M_n h^n + b_n, \quad M_n = R A_n, \quad M_N = R
 
     with h^n the embedding of a text after n of N layers, before a final `Normalize`; A_n and b_n the ridge regression from
-    h^n to h^N, of unit length if the model normalizes; and R one rotation for all depths. Then each M_n is refined for
-    small dims, and coordinates that its depth predicts badly are made smaller (see `readout_fit`).
+    h^n to h^N, of unit length if the model normalizes; and R one rotation for all depths. Then each M_n is refined, so that
+    it relates texts as the whole model does, and coordinates that its depth predicts badly are made smaller.
 
     Afterwards any two sizes can be compared, up to the narrower one's dims: what 3 layers embed can search what
     the whole model has indexed. Sizes with few layers or few dims score far better than before. At the full size all
@@ -56,8 +56,8 @@ def align(
             and moves cosines at the full size by up to 0.01.
         texts: Texts like those that will be embedded, 10,000 or so: a list, a column of a `datasets.Dataset`, or a
             generator, which is read in chunks. The regression uses all of them, the refinement 20,000 drawn at random.
-        sizes: What to refine for, such as `["3L-64d"]`; None for all layers, each with 8, 16, 32, ... dims, which
-            `evaluate` scores. Every depth gets a readout in any case.
+        sizes: Small sizes to refine for besides, such as `["1L-16d", "2L-32d"]`, when they will be used alone: they relate
+            texts better, and search what other sizes have indexed worse. Every depth gets a readout in any case.
         steps: Of the refinement, for each depth; 0 for none.
         batch_size: Texts in a batch of the model.
         show_progress_bar: Show one for the texts, and one for the refinement.
@@ -94,12 +94,13 @@ def align(
             positive_int(steps, "steps")
         _check_modules(model)
         gathered = gather(model, texts, batch_size, show_progress_bar)
-        readouts = _fitted(model, gathered, dims, steps, show_progress_bar)
+        # Small dims relate texts better when they are refined for, and are worse across depths, the larger dims too.
+        readouts = _fitted(model, gathered, dims if sizes is not None else {}, steps, show_progress_bar)
         return _declared(_placed(model, readouts), model, dims)
 
 
 def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | None) -> dict[int, list[int]]:
-    """For each depth below the whole model's the dims that its readout is refined for."""
+    """For each depth below the whole model's the small dims that are asked for."""
     routes_of(model)
     if model.truncate_dim is not None:
         raise ValueError(
@@ -116,7 +117,7 @@ def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | Non
 def _fitted(
     model: SentenceTransformer,
     gathered: Mapping[str, Gathered],
-    dims: Mapping[int, list[int]],
+    small: Mapping[int, list[int]],
     steps: int,
     show_progress_bar: bool,
 ) -> dict[str, dict[int, Affine]]:
@@ -127,16 +128,16 @@ def _fitted(
     made: dict[str, dict[int, Affine]] = {}
     for name, route in gathered.items():
         whole = route.sample[:, -1] @ turn.T
-        states = {depth: route.sample[:, depth - 1] for depth in dims}
+        states = {depth: route.sample[:, depth - 1] for depth in range(1, route.num_layers)}
         unit = nn.functional.normalize(whole, dim=1) if trailing_normalize(model) else whole
         start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
-        small = refined(start, states, whole, dims if steps else {}, steps, device, show_progress_bar)
-        spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).covariance for depth in small}
-        small = {depth: damped(readout, spreads[depth], unit.var(0)) for depth, readout in small.items()}
+        better = refined(start, states, whole, small, steps, device, show_progress_bar) if steps else start
+        spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).covariance for depth in better}
+        better = {depth: damped(readout, spreads[depth], unit.var(0)) for depth, readout in better.items()}
         length = whole.norm(dim=1).mean()  # a prediction is shorter than what it predicts
         scaled = {
             depth: readout.times(float(length / readout(states[depth]).norm(dim=1).mean()))
-            for depth, readout in small.items()
+            for depth, readout in better.items()
         }
         made[name] = {**scaled, route.num_layers: Affine(turn, torch.zeros(route.dim))}
     return made

@@ -20,7 +20,7 @@ __all__ = ["Affine", "Sums", "damped", "fit_readout", "refined", "shared_rotatio
 _STRENGTHS = [10.0**exponent for exponent in range(-5, 1)]  # of the ridge, in units of the mean variance
 _MIXED = 5  # the first D / 5 directions are mixed
 _TEXTS_AT_ONCE = 512  # compared with each other in a step
-_DIMS_AT_ONCE = 2  # small dims drawn for a step
+_DIMS_AT_ONCE = 2  # of the small dims, drawn for a step
 _LEARNING_RATE = 1e-3
 _TEMPERATURE = 0.05
 _TO_ITSELF = 0.4  # weight of a text's distance to itself in the whole model, at the drawn dims
@@ -150,17 +150,16 @@ def refined(
     readouts: Mapping[int, Affine],
     states: Mapping[int, Float[Tensor, "texts dim"]],
     whole: Float[Tensor, "texts dim"],
-    dims: Mapping[int, Sequence[int]],
+    small: Mapping[int, Sequence[int]],
     steps: int,
     device: torch.device | str,
     show_progress_bar: bool,
 ) -> dict[int, Affine]:
-    """Improve each readout by gradient descent, so that small dims relate texts as the whole model does."""
-    made = dict(readouts)
-    todo = [depth for depth in readouts if dims.get(depth)]
-    with tqdm(total=steps * len(todo), desc="Readouts", disable=not show_progress_bar) as bar:
-        for depth in todo:
-            made[depth] = _descend(readouts[depth], states[depth], whole, dims[depth], steps, device, bar)
+    """Improve each readout by gradient descent on how it relates texts, also at the small dims that are given."""
+    made = {}
+    with tqdm(total=steps * len(readouts), desc="Readouts", disable=not show_progress_bar) as bar:
+        for depth, readout in readouts.items():
+            made[depth] = _descend(readout, states[depth], whole, small.get(depth, []), steps, device, bar)
     return made
 
 
@@ -168,7 +167,7 @@ def _descend(
     start: Affine,
     state: Tensor,
     whole: Tensor,
-    dims: Sequence[int],
+    small: Sequence[int],
     steps: int,
     device: torch.device | str,
     bar: tqdm[Any],
@@ -179,7 +178,7 @@ def _descend(
     draw = torch.Generator().manual_seed(0)
     for _ in range(steps):
         batch = torch.randperm(len(whole), generator=draw)[:_TEXTS_AT_ONCE]
-        drawn = [dims[place] for place in torch.randperm(len(dims), generator=draw)[:_DIMS_AT_ONCE]]
+        drawn = [small[place] for place in torch.randperm(len(small), generator=draw)[:_DIMS_AT_ONCE]]
         embedded = F.linear(state[batch].to(device), weight, bias)
         loss = _distance(embedded, whole[batch].to(device), drawn)
         optimizer.zero_grad()
@@ -190,20 +189,21 @@ def _descend(
     return Affine(weight.detach().to(start.weight.device), bias.detach().to(start.bias.device))
 
 
-def _distance(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], dims: Sequence[int]) -> Tensor:
-    # 1/2 sum over the drawn d of [KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 - cos(a^d, z^d))]
-    # + KL(s; t) + 3 KL(c; t) + 8 (1 - cos(a, z)), with a the embedding by the readout and z by the whole model, s and t the
-    # similarities of the texts to each other by a and by z, c those of a to z, rho the correlation.
+def _distance(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], small: Sequence[int]) -> Tensor:
+    # KL(s; t) + 3 KL(c; t) + 8 (1 - cos(a, z)), with a the embedding by the readout and z by the whole model, s and t the
+    # similarities of the texts to each other by a and by z, c those of a to z. With small dims, the mean over the drawn d of
+    # KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 - cos(a^d, z^d)) besides, rho the correlation.
     full, large = F.normalize(whole, dim=1), F.normalize(embedded, dim=1)
     target = _to_others(full, full)
-    parts = []
-    for dim in dims:
-        small = F.normalize(prefix(embedded, dim), dim=1)
-        scores = _to_others(small, small)
-        to_itself = 1 - (small * F.normalize(prefix(whole, dim), dim=1)).sum(1).mean()
-        parts.append(kl_divergence(scores, target, _TEMPERATURE) + _uncorrelated(scores, target) + _TO_ITSELF * to_itself)
     within, across = (kl_divergence(_to_others(large, other), target, _TEMPERATURE) for other in (large, full))
-    return torch.stack(parts).mean() + within + _ACROSS * across + _ANCHOR * (1 - (large * full).sum(1).mean())
+    distance = within + _ACROSS * across + _ANCHOR * (1 - (large * full).sum(1).mean())
+    parts = []
+    for dim in small:
+        short = F.normalize(prefix(embedded, dim), dim=1)
+        scores = _to_others(short, short)
+        to_itself = 1 - (short * F.normalize(prefix(whole, dim), dim=1)).sum(1).mean()
+        parts.append(kl_divergence(scores, target, _TEMPERATURE) + _uncorrelated(scores, target) + _TO_ITSELF * to_itself)
+    return distance + torch.stack(parts).mean() if parts else distance
 
 
 def _to_others(rows: Float[Tensor, "texts dim"], columns: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts others"]:

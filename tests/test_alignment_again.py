@@ -123,15 +123,14 @@ def test_without_steps_there_is_no_refinement(tiny: SentenceTransformer) -> None
     assert apart(closed, 2) < 0.3 * apart(tiny, 2)
 
 
-def test_the_sizes_that_are_given_are_refined_and_named(tiny: SentenceTransformer) -> None:
-    aligned, closed = align(tiny, TEXTS, ["2L-6d", Size(3, 32)], steps=5), align(tiny, TEXTS, steps=0)
+def test_small_sizes_that_are_given_are_refined_for_and_named(tiny: SentenceTransformer) -> None:
+    aligned, by_default = align(tiny, TEXTS, ["2L-6d", Size(3, 32)], steps=5), align(tiny, TEXTS, steps=5)
     for depth, changed in ((1, False), (2, True), (3, False)):
-        found, start = (readouts(model)[0].at(depth).weight for model in (aligned, closed))
-        assert torch.equal(found, start) is not changed, "every depth has a readout, one of them is refined"
+        found, usual = (readouts(model)[0].at(depth).weight for model in (aligned, by_default))
+        assert torch.equal(found, usual) is not changed, "only a depth with small dims is refined for them"
     assert aligned.config.matryoshka_readouts == [1, 2, 3]
     assert set(aligned.config.matryoshka_sizes) == {"1L-32d", "2L-6d", "2L-32d", "3L-32d", "4L-6d", "4L-32d"}
     assert aligned.config.matryoshka_dimensions == [6, 32]
-    by_default = align(tiny, TEXTS, steps=0)
     scored = evaluate(tiny, sts_task(pd.DataFrame({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "score": range(40)}))).sizes
     assert by_default.config.matryoshka_sizes == list(map(str, sorted(scored)))
 

@@ -50,13 +50,21 @@ def test_a_method_has_its_means_and_their_spread_over_seeds(
 ) -> None:
     scores, table, _ = report
     mine = scores[(scores["method"] == method) & scores["size"].isin(LADDER)]
-    by_size, by_task = rows_of(table, method)
+    by_size, by_task, *_ = rows_of(table, method)
     for column, names, row in (("size", LADDER, by_size), ("task", sorted(STS), by_task)):
         for name, cell in zip([*names, None], row, strict=True):
             part = mine if name is None else mine[mine[column] == name]
             means = [part[part["seed"] == seed]["score"].mean() for seed in SEEDS]
             wanted = f"{means[0]:.1f}" if method == "cut" else f"{np.mean(means):.1f} ± {np.std(means, ddof=1):.1f}"
             assert cell == wanted
+
+
+def test_a_method_has_a_row_of_all_depths_at_the_full_width(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
+    scores, table, _ = report
+    mine = scores[(scores["method"] == "Starbucks") & (scores["dim"] == 384)].groupby(["num_layers", "seed"])["score"].mean()
+    row = rows_of(table, "Starbucks")[2]
+    assert row[:-1] == [f"{one.mean():.1f} ± {one.std():.1f}" for _, one in mine.groupby("num_layers")]
+    assert len(rows_of(table, "separate")) == 2
 
 
 @pytest.mark.parametrize(("method", "other"), [("Starbucks", "2DMSE"), ("Starbucks", "separate"), ("cut, aligned", "cut")])

@@ -21,6 +21,11 @@ PAIRS = [
     *[(BEST, other) for other in (f"{CUT}, aligned", "Starbucks", SEPARATE)],
 ]
 MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, aligned", CUT), (BEST, "Starbucks")]
+DEPTHS = {
+    "sts": "sts: all dims",
+    "across": "sts: one text at n layers, the other at all, all dims",
+    "retrieval_across": "retrieval: queries at n layers, documents at all, all dims",
+}
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
@@ -53,6 +58,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     lines = ["# The papers' tables, here", "", about]
     for suite in [name for name in ("sts", "retrieval", "classification", "choosing") if name in set(scores["suite"])]:
         lines += compared(scores[scores["suite"] == suite], suite, ladder)
+    lines += by_depth(scores)
     sts, truncated = (scores[scores["suite"] == suite] for suite in ("sts", "truncation"))
     left_out = ablations(sts, ABLATIONS_BY_SIZE, ABLATED_ON)
     lines += ["", "## What leaving a part out changes, points", "", *left_out] if left_out else []
@@ -64,6 +70,18 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     text = "\n".join(lines) + "\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
     return text
+
+
+def by_depth(scores: pd.DataFrame) -> list[str]:
+    """The tables with a column for each depth, at the full width."""
+    wide = scores[(scores["dim"] == scores["dim"].max()) & ~scores["method"].isin([SEPARATE, *ABLATIONS_BY_SIZE])]
+    lines: list[str] = []
+    for suite, title in DEPTHS.items():
+        part = wide[wide["suite"] == suite].sort_values("num_layers")
+        if len(part):
+            column = part["num_layers"].astype(str) + "L"
+            lines += ["", f"## {title}, mean of the tasks", "", *comparison(part.assign(column=column), {})]
+    return lines
 
 
 def compared(scores: pd.DataFrame, suite: str, ladder: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from st_matryoshka2d import (
     sizes_ladder,
     sts_task,
 )
+from st_matryoshka2d.sizes import full_size
 
 __all__ = ["STS", "SUITES", "WHOLE", "score"]
 
@@ -77,6 +78,14 @@ def _everywhere(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.D
     return evaluate(model, tasks, dims=[rung.dim for rung in sizes_ladder(model)]).to_frame()
 
 
+def _across(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.DataFrame:
+    """One side of each pair, or the queries, at every depth; the other side, or the documents, at the full size."""
+    if size != WHOLE:
+        return pd.DataFrame(columns=[*COLUMNS, "is_main"])  # separate models share no space
+    full = full_size(model)
+    return evaluate(model, tasks, dims=[full.dim], documents=full).to_frame()
+
+
 def _on_the_ladder(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.DataFrame:
     ladder = sizes_ladder(model)
     if size == WHOLE:
@@ -98,4 +107,6 @@ SUITES: dict[str, tuple[Callable[[Path], list[Any]], Callable[..., pd.DataFrame]
     "truncation": (_sts, _truncations),
     "retrieval": (_retrieval, _on_the_ladder),
     "classification": (_classification, _on_the_ladder),
+    "across": (_sts, _across),
+    "retrieval_across": (_retrieval, _across),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -15,21 +15,19 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, within
-from st_matryoshka2d.table_files import TableFile
+from st_matryoshka2d.table_files import SavedTable, TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["CoordinateSpread", "coordinate_spread"]
 
-_FILE = TableFile("CoordinateSpread", {"coordinate": int, "std": float})
-
 # A share of the median: what varies less is as good as constant, up to the rounding of float32.
 _CONSTANT = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CoordinateSpread:
+class CoordinateSpread(SavedTable):
     """The standard deviation of each coordinate over texts. Printed, it says how large they are, and how many are constant.
 
     Args:
@@ -47,33 +45,7 @@ that of the others; 1 constant.
     num_layers: int
     num_texts: int
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, which is never left half written.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            ValueError: Another ending.
-        """
-        _FILE.write(path, self.to_frame(), {"num_layers": self.num_layers, "num_texts": self.num_texts})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> CoordinateSpread:
-        """Read what `save` wrote.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: Another ending, or the file is not a saved spread.
-        """
-        frame, about = _FILE.read(path)
-        try:
-            return cls(frame["std"].to_numpy(), **about)
-        except TypeError as error:
-            raise ValueError(f"{os.fspath(path)} holds no spread that this version can read: {error}") from error
+    _file = TableFile("CoordinateSpread", {"coordinate": int, "std": float})
 
     def to_frame(self) -> pd.DataFrame:
         """Columns `coordinate`, counted from 1, and `std`."""
@@ -86,7 +58,7 @@ that of the others; 1 constant.
             path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
             title: None for the depth and the number of texts.
         """
-        return self._drawn({title or self._subject(): self}, path)
+        return _drawn({title or self._subject(): self.values}, path)
 
     def plot_against(
         self, other: CoordinateSpread, labels: tuple[str, str], path: str | os.PathLike[str] | None = None
@@ -100,9 +72,8 @@ that of the others; 1 constant.
         """
         if labels[0] == labels[1]:
             raise ValueError(f"The two labels must differ, got {labels[0]!r} twice.")
-        return self._drawn(
-            {f"{label}, {one._subject()}": one for label, one in zip(labels, (self, other), strict=True)}, path
-        )
+        spreads = zip(labels, (self, other), strict=True)
+        return _drawn({f"{label}, {one._subject()}": one.values for label, one in spreads}, path)
 
     def __str__(self) -> str:
         least, median, most = np.quantile(self.values, [0, 0.5, 1])
@@ -120,12 +91,19 @@ that of the others; 1 constant.
     def _subject(self) -> str:
         return f"{self.num_layers} layers, {self.num_texts} texts"
 
-    @staticmethod
-    def _drawn(spreads: dict[str, CoordinateSpread], path: str | os.PathLike[str] | None) -> Figure:
-        from st_matryoshka2d.plots.coordinate_spread import spread_panels
-        from st_matryoshka2d.plots.saving import saved
+    def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
+        return self.to_frame(), {"num_layers": self.num_layers, "num_texts": self.num_texts}
 
-        return saved(path, lambda: spread_panels({title: spread.values for title, spread in spreads.items()}))
+    @classmethod
+    def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
+        return cls(frame["std"].to_numpy(), **about)
+
+
+def _drawn(values: dict[str, NDArray[np.float64]], path: str | os.PathLike[str] | None) -> Figure:
+    from st_matryoshka2d.plots.coordinate_spread import spread_panels
+    from st_matryoshka2d.plots.saving import saved
+
+    return saved(path, lambda: spread_panels(values))
 
 
 def coordinate_spread(

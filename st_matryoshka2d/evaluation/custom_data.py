@@ -18,7 +18,6 @@ from st_matryoshka2d.evaluation.custom_tables import (
     Table,
     check_columns,
     check_kind,
-    check_named,
     column_names,
     first_of,
     identifier,
@@ -68,25 +67,21 @@ def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[
     columns = {column: column for column in wanted if column in there or column != "title"}
     if "id" not in there and "_id" in there:
         columns["id"] = "_id"
-    check_named(table, what, columns.values(), "id and text")
-    check_columns(table, what, columns)
+    check_columns(table, what, columns, needed="id and text")
     return table, columns
 
 
 def _of_mapping(given: Mapping[Any, Any], what: str) -> dict[str, list[Any]]:
-    table: dict[str, list[Any]] = {"id": list(given), "text": [], "title": []}
-    for name, document in given.items():
-        if isinstance(document, (list, tuple)) or (isinstance(document, Mapping) and "text" not in document):
+    documents = [document if isinstance(document, Mapping) else {"text": document} for document in given.values()]
+    for name, document in zip(given, documents, strict=True):
+        if isinstance(document.get("text", []), (list, tuple)):
             raise ValueError(
                 f"{what}, id {name!r}: a dict maps each id to a text or to {{'title': ..., 'text': ...}}, "
-                f"got {document!r:.60}. A table of columns is a DataFrame or a Dataset."
+                f"got {given[name]!r:.60}. A table of columns is a DataFrame or a Dataset."
             )
-        words, title = (document["text"], document.get("title")) if isinstance(document, Mapping) else (document, None)
-        table["text"].append(words)
-        table["title"].append(title)
-    if all(map(is_missing, table["title"])):
-        del table["title"]
-    return table
+    table = {"id": list(given), "text": [document["text"] for document in documents]}
+    titles = [document.get("title") for document in documents]
+    return table if all(map(is_missing, titles)) else {**table, "title": titles}
 
 
 def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
@@ -103,23 +98,18 @@ def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
         cells = {new: [cell for (cell,) in rows(table, [old])] for new, old in columns.items()}
         cells["id"] = [str(name) for name in cells["id"]]
         dataset = Dataset.from_dict(_with_titles(cells) if "title" in cells else cells, features=features)
-    _check_unique(dataset, what)
+    # Arrow counts the ids where they are, in a file or in memory.
+    batches = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
+    counts = pa.chunked_array(chunk for batch in batches for chunk in batch["id"].chunks).value_counts()
+    if repeated := counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
+        raise ValueError(
+            f"{what}: ids that are there more than once: {first_of(repeated)} ({len(repeated)} in all). Keep one of each."
+        )
     return dataset
 
 
 def _with_titles(cells: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {**cells, "title": ["" if is_missing(title) else title for title in cells["title"]]}
-
-
-def _check_unique(dataset: Dataset, what: str) -> None:
-    # Arrow counts the ids where they are, in a file or in memory.
-    tables = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
-    counts = pa.chunked_array(chunk for table in tables for chunk in table["id"].chunks).value_counts()
-    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
-    if repeated:
-        raise ValueError(
-            f"{what}: ids that are there more than once: {first_of(repeated)} ({len(repeated)} in all). Keep one of each."
-        )
 
 
 Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] | Sequence[Any] | Set[Any]]
@@ -146,9 +136,9 @@ def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, 
     # The Hub's data sets write them with a hyphen.
     hyphened = {"query_id": "query-id", "corpus_id": "corpus-id"}
     query, document = (other if other in there and name not in there else name for name, other in hyphened.items())
-    check_named(table, "qrels", (query, document, "score"), "query_id, corpus_id and score")
-    check_columns(table, "qrels", {"query_id": query, "corpus_id": document, "score": "score"})
-    for row, cells in enumerate(rows(table, [query, document, "score"])):
+    columns = {"query_id": query, "corpus_id": document, "score": "score"}
+    check_columns(table, "qrels", columns, needed="query_id, corpus_id and score")
+    for row, cells in enumerate(rows(table, list(columns.values()))):
         yield f"qrels, row {row}", *cells
 
 
@@ -169,7 +159,7 @@ Label: TypeAlias = str | int
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts and the labels of each; `several` says whether the table has lists of labels."""
+    """Texts and the labels of each; `several`: the table has lists of labels; `names`: those of numbered labels."""
 
     texts: list[str]
     labels: list[tuple[Label, ...]]
@@ -188,15 +178,15 @@ def read_labelled(table: Table, what: str, text_column: str, label_column: str) 
     for row, (words, value) in enumerate(rows(table, [text_column, label_column])):
         where = f"{what}, row {row}, {label_column}"
         is_list = isinstance(value, (list, tuple, np.ndarray))
-        if row == 0:
-            several = is_list
-        elif is_list != several:
-            raise ValueError(
-                f"{where}: expected {'a list of labels' if several else 'one label'} as in row 0, got {value!r}."
-            )
+        several = is_list if row == 0 else several
+        if is_list != several:
+            kind = "a list of labels" if several else "one label"
+            raise ValueError(f"{where}: expected {kind} as in row 0, got {value!r}.")
         texts.append(text(words, f"{what}, row {row}, {text_column}"))
         labels.append(tuple(_label(label, where) for label in (value if is_list else [value])))
-    return Labelled(texts, labels, several, _names(table, label_column))
+    feature = table.features[label_column] if isinstance(table, Dataset) else None
+    feature = getattr(feature, "feature", feature)  # of a list
+    return Labelled(texts, labels, several, list(feature.names) if isinstance(feature, ClassLabel) else None)
 
 
 def check_labels(train: Labelled, test: Labelled) -> list[Label]:
@@ -228,10 +218,3 @@ def _label(value: Any, where: str) -> Label:
         raise ValueError(f"{where}: a label is a text or an integer, got {value!r}. Mend it or drop the row.")
     check_text(value, where)
     return value
-
-
-def _names(table: Table, column: str) -> list[str] | None:
-    """The names that a `Dataset` has for its numbered labels."""
-    feature = table.features[column] if isinstance(table, Dataset) else None
-    feature = getattr(feature, "feature", feature)
-    return list(feature.names) if isinstance(feature, ClassLabel) else None

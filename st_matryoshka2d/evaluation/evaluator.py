@@ -30,15 +30,12 @@ logger = logging.getLogger(__name__)
 class GridEvaluator(BaseEvaluator):
     """Scores of many sizes on mteb tasks for sentence-transformers' Trainer, each text through the model once.
 
-    `STS12_06L_0128d` is the main metric of a task at size `6L-128d`, `STS12_mean` its mean over the sizes. With several
-    tasks, `all_06L_0128d` and `all_mean` are the means over them. These names sort by layers, then dims, and every logger
-    takes them. Before them comes the `name`, and before that the Trainer's `eval_`. Scores are in mteb's units (0..1 for
-    most metrics). A mean with a NaN in it is NaN, which is never the best.
+    `STS12_06L_0128d` is the main metric of a task at size `6L-128d`, `STS12_mean` its mean over the sizes; with several
+    tasks, `all_06L_0128d` and `all_mean` are the means over them. A mean with a NaN in it is NaN, which is never the best.
 
-    The data of the tasks is loaded at the first call and kept. Model and random states are left as they were: what is
-    trained does not depend on what is evaluated. On several processes the Trainer calls the evaluator in the first one,
-    which does all the work while the others wait; where that may take longer than half an hour, raise `ddp_timeout` in the
-    training arguments.
+    The data of the tasks is loaded at the first call and kept. Model and random states are left as they were. On several
+    processes the first does all the work while the others wait; where that may take longer than half an hour, raise
+    `ddp_timeout` in the training arguments.
 
     Args:
         tasks: As for `evaluate`: mteb tasks, their names, benchmarks.
@@ -57,21 +54,18 @@ class GridEvaluator(BaseEvaluator):
 
     Raises:
         TypeError: A task is not a task.
-        ValueError: There is no task, one is unknown, given twice or not of text alone; a size is misspelt or given twice;
-            `primary_size` is not one of the sizes. When called: a size is not within the model.
+        ValueError: Tasks or sizes are unknown or given twice, or `primary_size` is not one of the sizes. When called: a size
+            is not within the model.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
         >>> from st_matryoshka2d.losses import RelationalDistillLoss
         >>> evaluator = GridEvaluator(task, sizes=["1L-16d", "2L-32d"])
-        >>> trainer = SentenceTransformerTrainer(
-        ...     model=model, train_dataset=triplets, loss=RelationalDistillLoss(model), evaluator=evaluator
-        ... )
+        >>> loss = RelationalDistillLoss(model)
+        >>> trainer = SentenceTransformerTrainer(model, train_dataset=triplets, loss=loss, evaluator=evaluator)
         >>> metrics = trainer.evaluate()
         >>> [name for name in metrics if "DemoSTS" in name]
         ['eval_DemoSTS_01L_0016d', 'eval_DemoSTS_02L_0032d', 'eval_DemoSTS_mean']
-        >>> metrics["eval_DemoSTS_02L_0032d"] == evaluator.grid.score("2L-32d")
-        True
     """
 
     def __init__(

@@ -51,13 +51,12 @@ def evaluate_funnel(
 ) -> FunnelResult:
     """What is left of a search when a small size makes a shortlist of k1 documents and a larger one puts it in order.
 
-    All pairs of sizes are scored in one go whose first is the cheaper: it has no more layers, dims and bits than the second,
-    and less of one of them. In each stage queries and documents are compared at the size of that stage. Both stages are
-    exact; what an approximate index loses comes on top. The corpus is read once, each text goes through the model once, and
-    no embedding of a document is kept. Under `torchrun` or `accelerate launch` the processes share the texts.
+    All pairs of sizes are scored in one go whose first has no more layers, dims and bits than the second, and less of one of
+    them. Both stages are exact; what an approximate index loses comes on top. The corpus is read once, and no embedding of a
+    document is kept. Under `torchrun` or `accelerate launch` the processes share the work.
 
-    Fewer layers in the first stage save nothing as long as the second needs more: the model is run up to the second's layer
-    for every document and every query, and makes the first vectors on the way. Dims and bits make the index small.
+    Fewer layers in the first stage save nothing as long as the second needs more: the model is run up to the second's layer,
+    and makes the first vectors on the way. Dims and bits make the index small.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
@@ -68,19 +67,15 @@ def evaluate_funnel(
         k: How many documents come out.
         precisions: As for `evaluate`; every size is taken in each, so `["binary", "float32"]` has binary shortlists that
             float32 vectors put in order, and all others too.
-        cache: A folder or mteb's `ResultCache`: what was found for a task is written there, a run that was killed goes on
-            where it stopped, and one that is repeated reads it. None reads and writes nothing.
+        cache: As for `evaluate`; one result for each task.
         batch_size: Texts in a batch of the model.
         corpus_chunk_size: Documents that are in memory at a time.
         show_progress_bar: Show what is done.
 
-    Returns:
-        nDCG@k and recall@k of every funnel and of the second size alone, and what they cost.
-
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, a task
-            does not search a corpus (STS, reranking, ...), or `cache` is a file.
+        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, or a task
+            does not search a corpus (STS, reranking, ...).
 
     Warns:
         UserWarning: A shortlist is longer than a corpus, so that nothing is left out.
@@ -88,13 +83,12 @@ def evaluate_funnel(
     Example:
         >>> from st_matryoshka2d import retrieval_task
         >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess", "d4": "a cat and a dog"}
-        >>> corpus["d5"] = "the sun shines"
         >>> task = retrieval_task(corpus, {"q1": "tired kitten", "q2": "wet weather"}, {"q1": ["d1"], "q2": ["d2"]})
-        >>> result = evaluate_funnel(model, task, ["6L-4d", "6L-384d"], shortlists=[1, 4], k=1, show_progress_bar=False)
+        >>> result = evaluate_funnel(model, task, ["6L-4d", "6L-384d"], shortlists=[1, 3], k=1, show_progress_bar=False)
         >>> result.to_frame()[["first", "second", "k1", "recall_at_k1", "ndcg", "ndcg_alone"]]
            first   second  k1  recall_at_k1  ndcg  ndcg_alone
         0  6L-4d  6L-384d   1           0.5   0.5         1.0
-        1  6L-4d  6L-384d   4           1.0   1.0         1.0
+        1  6L-4d  6L-384d   3           1.0   1.0         1.0
     """
     transformer_of(model)
     chosen = chosen_tasks(tasks)

@@ -54,8 +54,11 @@ def running(
     show_progress_bar: bool = True,
 ) -> Iterator[Run]:
     """What an evaluation needs, shared by the processes of a launch; the bar is called `what`, of so many steps a task."""
-    numbers = {"batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size, "n_jobs": 1 if n_jobs == -1 else n_jobs}
-    for name, value in numbers.items():
+    for name, value in {
+        "batch_size": batch_size,
+        "corpus_chunk_size": corpus_chunk_size,
+        "n_jobs": 1 if n_jobs == -1 else n_jobs,
+    }.items():
         positive_int(value, name)
     processes = Processes.that_share(model)
     show_progress_bar = show_progress_bar and processes.rank == 0

@@ -17,8 +17,7 @@ __all__ = ["OtherProcessError", "Processes"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds after which a process says what it waits for.
-_PATIENCE = 60.0
+_PATIENCE = 60.0  # seconds after which a process says what it waits for
 
 
 @dataclass(frozen=True)
@@ -49,23 +48,20 @@ class Processes:
             dist.all_gather_object(values, value)
         except RuntimeError as error:
             raise OtherProcessError("This process has lost the others, which is why it stops.") from error
-        if failures := [str(one) for one in values if isinstance(one, _Failure)]:
+        if failures := [one for one in values if isinstance(one, _Failure)]:
             raise OtherProcessError(f"This process stops because another has failed. {' '.join(failures)}")
         return values
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:
         """Where one process fails, let the others know, who would wait for it; none leaves before all are done."""
-        if self.count == 1:
-            yield
-            return
         try:
             yield
         except OtherProcessError:
             raise
         except Exception as error:
             with suppress(RuntimeError):  # of the others being gone as well
-                dist.all_gather_object([None] * self.count, _Failure(self.rank, f"{type(error).__name__}: {error}"))
+                self.everyones(_Failure(f"Process {self.rank}: {type(error).__name__}: {error}"))
             raise
         self.everyones(None)
 
@@ -74,19 +70,13 @@ class OtherProcessError(RuntimeError):
     """Nothing went wrong in this process itself."""
 
 
-@dataclass(frozen=True)
-class _Failure:
-    rank: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"Process {self.rank}: {self.what}"
+class _Failure(str):
+    """What a process passes to the others instead of a result."""
 
 
 @contextmanager
 def _saying_if_it_waits() -> Iterator[None]:
-    rank = os.environ.get("RANK", "?")
-    words = f"Process {rank} waits for the others: where several were started, each of them has to call `evaluate`."
+    words = f"Process {os.environ.get('RANK', '?')} waits for the others: each of them has to call `evaluate`."
     timer = Timer(_PATIENCE, logger.warning, [words])
     timer.daemon = True
     timer.start()

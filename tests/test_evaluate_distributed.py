@@ -241,4 +241,4 @@ def test_another_number_of_processes_begins_the_search_anew(
 @pytest.mark.slow
 def test_processes_that_do_not_share_a_folder_are_told(resumed: Results) -> None:
     for rank in resumed:
-        assert "do not see the same files" in rank["apart"]
+        assert "see different files" in rank["apart"]

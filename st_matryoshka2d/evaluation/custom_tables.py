@@ -61,8 +61,8 @@ def column_names(table: Table) -> list[str]:
 
 def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """The rows of some columns, as Python's own types."""
-    in_memory = not isinstance(table, Dataset)
-    for batch in [table] if in_memory else table.select_columns(list(columns)).with_format(None).iter(_BATCH):
+    batches = table.select_columns(list(columns)).with_format(None).iter(_BATCH) if isinstance(table, Dataset) else [table]
+    for batch in batches:
         cells = (batch[column] for column in columns)
         yield from zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True)
 

@@ -98,16 +98,8 @@ def evaluate(
         for side, precision, size in product(sides, stored, wanted)
         if side is None or size.dim <= side.dim
     ]
-    return score_variants(
-        model,
-        chosen,
-        variants,
-        cache=cache,
-        n_jobs=n_jobs,
-        batch_size=batch_size,
-        corpus_chunk_size=corpus_chunk_size,
-        show_progress_bar=show_progress_bar,
-    )
+    settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
+    return score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
 
 
 def _wanted_sizes(
@@ -205,10 +197,8 @@ def evaluate_truncations(
         whole.append(PCA.fit(model, pca_texts, depth, batch_size=batch_size, show_progress_bar=show_progress_bar))
     variants = [Variant(Size(depth, dim), truncation=one) for one in whole for dim in (full.dim, *narrow)]
     variants += [Variant(Size(depth, dim), truncation=one) for one in permuted for dim in narrow]
-    grid = score_variants(
-        model, chosen, variants, cache=cache, n_jobs=n_jobs, batch_size=batch_size, show_progress_bar=show_progress_bar
-    )
-    return TruncationResult(grid)
+    settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
+    return TruncationResult(score_variants(model, chosen, variants, **settings))
 
 
 def _random_subsets(seeds: int | Iterable[int]) -> list[RandomSubset]:
@@ -219,8 +209,7 @@ def _random_subsets(seeds: int | Iterable[int]) -> list[RandomSubset]:
 
 
 def _windows(starts: Iterable[int] | None, full_dim: int) -> list[Window]:
-    quarters = [full_dim * quarter // 4 for quarter in (1, 2, 3)]
-    given = list(dict.fromkeys(quarters)) if starts is None else list(starts)
+    given = list(dict.fromkeys(full_dim * n // 4 for n in (1, 2, 3)) if starts is None else starts)
     windows = [Window(start) for start in given]
     if wrong := [start for start in given if start >= full_dim or given.count(start) > 1]:
         raise ValueError(f"windows: {wrong[0]} is given more than once, or is not below {full_dim}, the dims of the model.")

@@ -85,18 +85,21 @@ class GridEvaluator(BaseEvaluator):
         self.primary_size = None if primary_size is None else _spelt([primary_size])[0]
         if self.sizes is not None:
             self._require_primary(self.sizes)
-        self.name = name
+        self.name, self.write_csv, self.show_progress_bar = name, write_csv, show_progress_bar
         self.batch_size = positive_int(batch_size, "batch_size")
-        self.write_csv = write_csv
-        self.show_progress_bar = show_progress_bar
         self.csv_file = f"{'_'.join(filter(None, ['grid_evaluation', name]))}_results.csv"
         self.figure_file = f"{'_'.join(filter(None, ['grid', name]))}.png"
         self.grid: GridResult | None = None
         self.history: list[dict[str, float]] = []
         names: list[str | None] = [task.metadata.name for task in self.tasks]
-        self._config = self._settings()
+        primary = {} if self.primary_size is None else {"primary_size": str(self.primary_size)}
+        self._config = {
+            "tasks": ", ".join(f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks),
+            "sizes": "sizes_ladder(model)" if self.sizes is None else ", ".join(map(str, self.sizes)),
+            **primary,
+        }
         self._columns = {task: self._column(task) for task in ([*names, None] if len(names) > 1 else names)}
-        self.primary_metric = self._columns[None if len(names) > 1 else names[0]].primary_metric
+        self.primary_metric = next(reversed(self._columns.values())).primary_metric
 
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -107,12 +110,18 @@ class GridEvaluator(BaseEvaluator):
         logger.info("Epoch %s, step %s. %s", epoch, steps, self.grid)
         metrics: dict[str, float] = {}
         for task, column in self._columns.items():
-            scores = column.prefix_name_to_metrics(_scores(self.grid, task), column.name)
+            table = self.grid.pivot(task)
+            scores = {_padded(size): float(table[size.dim][size.num_layers]) for size in self.grid.sizes}
+            scores["mean"] = float(np.mean(list(scores.values())))
+            scores = column.prefix_name_to_metrics(scores, column.name)
             column.store_metrics_in_model_card_data(pipeline, scores, epoch, steps)
             metrics |= scores
         self.history.append({"epoch": epoch, "steps": steps, **metrics})
         if output_path is not None and self.write_csv:
-            _append(Path(output_path) / self.csv_file, self.history[-1])
+            path = Path(output_path) / self.csv_file
+            rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
+            table = pd.DataFrame([*rows, self.history[-1]])  # an earlier part of the training may have scored other sizes
+            replace_file(path, lambda part: table.to_csv(part, index=False))
             self.grid.plot(Path(output_path) / self.figure_file)
         return metrics
 
@@ -132,9 +141,8 @@ class GridEvaluator(BaseEvaluator):
             for part in (part for task in self.tasks for part in parts_of(task)):
                 if not part.data_loaded:
                     part.load_data()  # `evaluate` unloads what it has loaded itself
-            return evaluate(
-                model, self.tasks, sizes=sizes, batch_size=self.batch_size, show_progress_bar=self.show_progress_bar
-            )
+            show = self.show_progress_bar
+            return evaluate(model, self.tasks, sizes=sizes, batch_size=self.batch_size, show_progress_bar=show)
 
     def _column(self, task: str | None) -> GridEvaluator:
         """What the model card keeps the scores of one task, or the means over all, under."""
@@ -144,12 +152,6 @@ class GridEvaluator(BaseEvaluator):
         column.name = "_".join(filter(None, [self.name, "all" if task is None else re.sub(r"\W", "_", task)]))
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"
         return column
-
-    def _settings(self) -> dict[str, str]:
-        tasks = [f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks]
-        sizes = ["sizes_ladder(model)"] if self.sizes is None else map(str, self.sizes)
-        primary = {} if self.primary_size is None else {"primary_size": str(self.primary_size)}
-        return {"tasks": ", ".join(tasks), "sizes": ", ".join(sizes), **primary}
 
     def _require_primary(self, sizes: list[Size]) -> None:
         if self.primary_size is not None and self.primary_size not in sizes:
@@ -164,19 +166,6 @@ def _spelt(sizes: Iterable[Size | str]) -> list[Size]:
     return validate_sizes(parsed, enough)
 
 
-def _scores(grid: GridResult, task: str | None) -> dict[str, float]:
-    table = grid.pivot(task)
-    by_size = {_padded(size): float(table[size.dim][size.num_layers]) for size in grid.sizes}
-    return {**by_size, "mean": float(np.mean(list(by_size.values())))}
-
-
 def _padded(size: Size) -> str:
     """So that the order of the alphabet is that of the sizes, and two models' metrics share their names."""
     return f"{size.num_layers:02d}L_{size.dim:04d}d"
-
-
-def _append(path: Path, row: dict[str, float]) -> None:
-    """One more line, also where an earlier part of the training scored other sizes."""
-    rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
-    table = pd.DataFrame([*rows, row])
-    replace_file(path, lambda part: table.to_csv(part, index=False))

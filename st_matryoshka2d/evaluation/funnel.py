@@ -99,29 +99,27 @@ def evaluate_funnel(
     variants = _variants(full_size(model), sizes, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
     told = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
-    with running(
-        model,
-        chosen,
-        variants,
-        what="Funnels",
-        shortlist=lengths[-1] + 1,  # one of them may have the query's own id, and be left out
-        cache=cache,
-        batch_size=batch_size,
-        corpus_chunk_size=corpus_chunk_size,
-        show_progress_bar=show_progress_bar,
-    ) as run:
-        name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
-        job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
-        parts = [(task, part, run.results(part, [job])[0].result.frame) for task in chosen for part in parts_of(task)]
-        model_name = str(run.embeddings.meta.name)
-    # The tasks that an aggregate is made of are its subsets.
-    frames = [
-        rows if part is task else rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
-        for task, part, rows in parts
-    ]
+    name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
+    job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
+    settings = {"cache": cache, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}
+    settings["shortlist"] = lengths[-1] + 1  # one of them may have the query's own id, and be left out
+    frames = []
+    with running(model, chosen, variants, what="Funnels", show_progress_bar=show_progress_bar, **settings) as run:
+        for task in chosen:
+            for part in parts_of(task):
+                rows = run.results(part, [job])[0].result.frame
+                if part is not task:  # the tasks that an aggregate is made of are its subsets
+                    rows = rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
+                frames.append(rows)
     frame = pd.concat(frames, ignore_index=True)
-    _warn_of_short_corpora(frame)
-    return FunnelResult(frame, model_name)
+    for short, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
+        warnings.warn(
+            f"{short} has a corpus of {of_task['documents'].min()} documents, of which shortlists of "
+            f"{', '.join(map(str, sorted(of_task['k1'].unique())))} leave none out: that is a search with the second size "
+            "alone.",
+            stacklevel=2,
+        )
+    return FunnelResult(frame, str(run.embeddings.meta.name))
 
 
 def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
@@ -130,33 +128,20 @@ def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
     if not lengths or len(lengths) < len(given):
         raise ValueError(f"shortlists: give each length once, and at least one; got {given}.")
     if lengths[0] < k:
-        raise ValueError(
-            f"shortlists has {lengths[0]}, which is below k={k}: no more documents can come out than the shortlist has. "
-            "Make the shortlist longer, or k smaller."
-        )
+        raise ValueError(f"shortlists has {lengths[0]}, which is below k={k}: make the shortlist longer, or k smaller.")
     return lengths
 
 
 def _variants(full: Size, sizes: Iterable[Size | str] | None, precisions: str | Iterable[str]) -> list[Variant]:
     default = sizes_product([full.num_layers], [*mrl_dims(full.dim), full.dim])
-    wanted = default if sizes is None else validate_sizes(sizes, full)
-    variants = ascending([Variant(size, precision) for size in wanted for precision in precisions_of(precisions)])
+    wanted, stored = default if sizes is None else validate_sizes(sizes, full), precisions_of(precisions)
+    variants = ascending([Variant(size, precision) for size in wanted for precision in stored])
     if not pairs_of(variants):
         raise ValueError(
             f"No size is cheaper than another among {', '.join(map(str, variants))}: the first of two stages has no more "
             "layers, dims and bits than the second, and less of one of them."
         )
     return variants
-
-
-def _warn_of_short_corpora(frame: pd.DataFrame) -> None:
-    for task, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
-        lengths = ", ".join(map(str, sorted(of_task["k1"].unique())))
-        warnings.warn(
-            f"{task} has a corpus of {of_task['documents'].min()} documents, of which shortlists of {lengths} leave none "
-            "out: that is a search with the second size alone.",
-            stacklevel=3,
-        )
 
 
 def _check_search(task: AbsTask) -> None:

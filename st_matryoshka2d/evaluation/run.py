@@ -54,18 +54,15 @@ def running(
     show_progress_bar: bool = True,
 ) -> Iterator[Run]:
     """What an evaluation needs, shared by the processes of a launch; the bar is called `what`, of so many steps a task."""
-    for name, value in {
-        "batch_size": batch_size,
-        "corpus_chunk_size": corpus_chunk_size,
-        "n_jobs": 1 if n_jobs == -1 else n_jobs,
-    }.items():
-        positive_int(value, name)
+    positive_int(batch_size, "batch_size")
+    positive_int(corpus_chunk_size, "corpus_chunk_size")
+    positive_int(1 if n_jobs == -1 else n_jobs, "n_jobs")  # -1 is joblib's word for all processors
     processes = Processes.that_share(model)
     show_progress_bar = show_progress_bar and processes.rank == 0
     total = sum(len(parts_of(task)) for task in tasks) * steps
     bar = tqdm(total=total, desc=what, disable=not show_progress_bar)
     with processes.failing_together(), random_states_kept(), bar:
-        depths = {depth for variant in variants for depth in variant.depths}
+        depths = {depth for variant in variants for depth in (variant.size.num_layers, variant.document_layers)}
         embeddings = Embeddings(model, depths, processes=processes, show_progress_bar=show_progress_bar)
         # Texts have a bar of their own; how long the scores will take is told from the scores alone.
         embeddings.after_encoding = bar.unpause
@@ -77,20 +74,20 @@ def running(
 
 def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
     """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does."""
-    parts = [part.metadata for task in tasks for part in parts_of(task)]
     asked = {
         _MODEL: search.embeddings.meta.revision,
         "tasks": [task.metadata.name for task in tasks],
-        "data of the tasks": [part.revision for part in parts],  # of the user's own it is a digest
+        "data of the tasks": [part.metadata.revision for task in tasks for part in parts_of(task)],
         "sizes, precisions or truncations": [str(variant) for variant in search.variants],
         "corpus_chunk_size": search.corpus_chunk_size,
     }
     everyones = search.embeddings.processes.everyones(asked)
     if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
         hint = (
-            " If they have trained it, each did so by itself: on CPUs the Trainer shares the work with `use_cpu=True` alone."
+            " A Trainer on CPUs shares its training among processes with `use_cpu=True` alone."
+            if _MODEL in differing
+            else ""
         )
-        hint = hint if _MODEL in differing else ""
         raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.{hint}")
 
 

@@ -82,8 +82,7 @@ def _two_tailed(r1: float, r2: float, variance: float) -> float:
     return float(2 * stats.norm.sf(z))
 
 
-# mteb rounds some scores to five digits.
-_TOLERANCE = 1e-4
+_TOLERANCE = 1e-4  # mteb rounds some scores to five digits
 
 
 class ItemTest(NamedTuple):

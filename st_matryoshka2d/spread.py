@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.encode import encode_sizes
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, within
 from st_matryoshka2d.table_files import SavedTable, TableFile
 
@@ -52,7 +52,7 @@ that of the others; 1 constant.
         return pd.DataFrame({"coordinate": range(1, len(self.values) + 1), "std": self.values})
 
     def plot(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Figure:
-        """The values along the coordinates, as in Figure 4 of "To MRL or not to MRL", with their mean over neighbours.
+        """The values along the coordinates, with their mean over neighbours.
 
         Args:
             path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
@@ -115,7 +115,7 @@ def coordinate_spread(
     the same ones everywhere in others (Figures 4 and 6).
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`.
+        model: Any `SentenceTransformer` that starts with a `Transformer`; of a `Router` the default route is measured.
         texts: Two or more; a few hundred give a clear picture.
         num_layers: The depth; None for all layers.
         batch_size: Texts in a batch of the model.
@@ -132,7 +132,7 @@ def coordinate_spread(
         >>> spread.values.shape
         (384,)
     """
-    transformer_of(model)
+    routes_of(model)
     full = full_size(model)
     size = Size(full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers"), full.dim)
     if not isinstance(texts, str) and len(texts) < 2:

@@ -17,7 +17,7 @@ from st_matryoshka2d.evaluation.store import Cache
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.truncation import TruncationResult, truncation_dims
 from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, precisions_of
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
@@ -49,7 +49,7 @@ def evaluate(
     call this with the same arguments, and all return the whole grid.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
         tasks: One or several mteb tasks of text, task names or benchmarks; `sts_task`, `retrieval_task` and
             `classification_task` make tasks of data of your own.
         num_layers: Depths, each 1..N; None for all.
@@ -87,7 +87,7 @@ def evaluate(
         >>> across.document_sizes
         ['6L-384d']
     """
-    transformer_of(model)
+    routes_of(model)
     full = full_size(model)
     wanted = _wanted_sizes(full, num_layers, dims, sizes)
     stored = precisions_of(precisions)
@@ -158,8 +158,8 @@ def evaluate_truncations(
     MRL").
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
-        tasks: One or several mteb tasks, task names or benchmarks, as for `evaluate`.
+        model: As for `evaluate`.
+        tasks: As for `evaluate`.
         dims: Widths, each 1..D; None for the paper's, which remove up to 92 or 94 %. The full one is always scored.
         num_layers: The depth; None for all layers.
         seeds: How many random subsets, or the seeds themselves; at least two.
@@ -182,7 +182,7 @@ def evaluate_truncations(
         >>> result.grid.truncations
         ['first', 'random-0', 'random-1', 'window-96', 'window-192', 'window-288']
     """
-    transformer_of(model)
+    routes_of(model)
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
     wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")

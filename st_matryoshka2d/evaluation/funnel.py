@@ -27,7 +27,7 @@ from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.store import Cache, Job, Kept
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 __all__ = ["evaluate_funnel"]
@@ -59,7 +59,7 @@ def evaluate_funnel(
     and makes the first vectors on the way. Dims and bits make the index small.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
+        model: As for `evaluate`.
         tasks: One or several mteb tasks of retrieval, task names or benchmarks, or tasks that `retrieval_task` makes.
         sizes: Sizes that either stage may have; None for all layers, with 8, 16, 32, ... and all dims.
         shortlists: How many documents the first stage hands on, k1; none below k. What is kept in memory grows with the
@@ -90,7 +90,7 @@ def evaluate_funnel(
         0  6L-4d  6L-384d   1           0.5   0.5         1.0
         1  6L-4d  6L-384d   3           1.0   1.0         1.0
     """
-    transformer_of(model)
+    routes_of(model)
     chosen = chosen_tasks(tasks)
     for task in chosen:
         for part in parts_of(task):
@@ -101,7 +101,7 @@ def evaluate_funnel(
     told = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
     name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
     job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
-    settings = {"cache": cache, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}
+    settings: dict[str, Any] = {"cache": cache, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}
     settings["shortlist"] = lengths[-1] + 1  # one of them may have the query's own id, and be left out
     frames = []
     with running(model, chosen, variants, what="Funnels", show_progress_bar=show_progress_bar, **settings) as run:

@@ -148,12 +148,9 @@ class GridResult(Scores):
         """The sizes that no other size beats: none is at least as good in score and every cost, and better in one of them.
 
         Args:
-            cost: One or several of `milliseconds_per_text`, `num_layers`, `parameters`, `bytes` and `dim`; None for the
-                time (layers, without latency) and the bytes of a vector.
+            cost: One or several of `num_layers`, `bytes`, `dim` and, with latency, `milliseconds_per_text` and `parameters`;
+                None for the time (layers, without latency) and the bytes of a vector.
             task: Name of one task; None for the mean over tasks.
-
-        Raises:
-            ValueError: There is no such cost or task, or the cost needs `with_latency`.
         """
         return choose.pareto(self, cost, task)
 

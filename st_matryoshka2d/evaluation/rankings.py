@@ -15,7 +15,6 @@ from torch import Tensor
 from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.topk import Candidates, Rankings
 
-
 Best = Rankings | Candidates
 
 

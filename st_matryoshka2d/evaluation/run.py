@@ -154,9 +154,16 @@ class Run:
 def _grids(run: Run, task: AbsTask) -> list[GridResult]:
     """What was found under each variant, in their order."""
     parts = [run.results(part, [_job(run, part, variant) for variant in run.search.variants]) for part in parts_of(task)]
-    if isinstance(task, AbsTaskAggregate):
-        return [_mean(run, task, variant, of_parts) for variant, *of_parts in zip(run.search.variants, *parts, strict=True)]
-    return [kept.result for kept in parts[0]]
+    if not isinstance(task, AbsTaskAggregate):
+        return [kept.result for kept in parts[0]]
+    grids = []
+    for variant, *of_parts in zip(run.search.variants, *parts, strict=True):
+        result = task.combine_task_results([part.of_mteb for part in of_parts if part.of_mteb is not None])
+        grids.append(as_grid(task, variant, result, {}, str(run.embeddings.meta.name)))
+        if run.store is not None and run.embeddings.processes.rank == 0:
+            run.store.save(task, _job(run, task, variant), Kept(grids[-1], result))
+            run.store.clear(task)
+    return grids
 
 
 def _job(run: Run, task: AbsTask, variant: Variant) -> Job[GridResult]:
@@ -173,15 +180,5 @@ def _score(
     model, again = VariantModel(search, variant), fresh(task)
     with quiet_mteb() if quiet else nullcontext():
         result = result_of(model, again, encode_kwargs)
-    name = str(search.embeddings.meta.name)
-    return Kept(as_grid(again, variant, result, items_of(again, result, model), name), result)
-
-
-def _mean(run: Run, task: AbsTaskAggregate, variant: Variant, parts: Sequence[Kept[GridResult]]) -> GridResult:
-    """What a task that is made of others scores under a variant."""
-    result = task.combine_task_results([part.of_mteb for part in parts if part.of_mteb is not None])
-    grid = as_grid(task, variant, result, {}, str(run.embeddings.meta.name))
-    if run.store is not None and run.embeddings.processes.rank == 0:
-        run.store.save(task, _job(run, task, variant), Kept(grid, result))
-        run.store.clear(task)
-    return grid
+    items = items_of(again, result, model)
+    return Kept(as_grid(again, variant, result, items, str(search.embeddings.meta.name)), result)

@@ -98,14 +98,7 @@ class Scores(SavedTable):
         return self.narrowed({axis: pivots.the_one(self.frame, axis) for axis in AXES})
 
     def named(self, name: str) -> Self:
-        """The grid under another name, to tell two of one model apart where they are compared.
-
-        Args:
-            name: For example `"after training"`.
-
-        Raises:
-            ValueError: The name is empty, or no text.
-        """
+        """The grid under another name such as `"after training"`, to tell two of one model apart where they are compared."""
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"A grid is named by a text such as 'after training', got {name!r}.")
         return replace(self, model=name)
@@ -167,11 +160,7 @@ class Scores(SavedTable):
         return pivots.pivot(self.frame, task, metric)
 
     def by_task(self, metric: str | None = None) -> pd.DataFrame:
-        """Scores by task (rows) and size (columns, `"6L-128d"`), in mteb's units; NaN where a task was not scored at a size.
-
-        Args:
-            metric: As for `pivot`.
-        """
+        """Scores by task (rows) and size (columns, `"6L-128d"`), in mteb's units; NaN where a task was not scored at a size."""
         return pivots.by_task(self.frame, metric)
 
     def score(self, size: Size | str, task: str | None = None) -> float:

@@ -10,8 +10,6 @@ from uuid import uuid4
 
 from safetensors import SafetensorError
 
-__all__ = ["check_is_file", "naming_the_file", "replace_file"]
-
 
 def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object]) -> None:
     """Write a file so that whoever reads it, at any moment, finds the old content or the new one, whole."""

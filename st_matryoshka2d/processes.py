@@ -13,8 +13,6 @@ from typing import Any
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 
-__all__ = ["OtherProcessError", "Processes"]
-
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 60.0  # seconds after which a process says what it waits for
@@ -32,11 +30,17 @@ class Processes:
         """All processes of the launch, which meet here if they have not done so yet."""
         if not dist.is_available() or getattr(model, "_distributed_inference", None) is not None:
             return cls()
-        with _saying_if_it_waits():
+        words = "Process %s waits for the others: where several were started, each of them has to call `evaluate`."
+        timer = Timer(_PATIENCE, logger.warning, [words, os.environ.get("RANK", "?")])
+        timer.daemon = True
+        timer.start()
+        try:
             if not dist.is_initialized() and dist.is_torchelastic_launched() and int(os.environ["WORLD_SIZE"]) > 1:
                 dist.init_process_group()
             processes = cls(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else cls()
             processes.everyones(None)
+        finally:
+            timer.cancel()
         return processes
 
     def everyones(self, value: Any) -> list[Any]:
@@ -72,15 +76,3 @@ class OtherProcessError(RuntimeError):
 
 class _Failure(str):
     """What a process passes to the others instead of a result."""
-
-
-@contextmanager
-def _saying_if_it_waits() -> Iterator[None]:
-    words = f"Process {os.environ.get('RANK', '?')} waits for the others: each of them has to call `evaluate`."
-    timer = Timer(_PATIENCE, logger.warning, [words])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

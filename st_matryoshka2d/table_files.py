@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 
 from st_matryoshka2d.files import check_is_file, replace_file
 
-__all__ = ["SavedTable", "TableFile"]
-
 _Content = tuple[pd.DataFrame, dict[str, Any]]
 
 

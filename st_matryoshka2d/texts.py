@@ -9,8 +9,6 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.layers import routes_of
 
-__all__ = ["check_text", "check_texts", "naming_a_broken_text", "require_padding"]
-
 
 def check_texts(texts: Iterable[object], name: str = "texts") -> None:
     """Refuse one string, and texts that no tokenizer takes; other types are left to the tokenizer."""

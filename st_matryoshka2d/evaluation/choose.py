@@ -15,8 +15,6 @@ from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, aligned, called, cost
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["Recommendation"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendation:

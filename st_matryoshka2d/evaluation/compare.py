@@ -19,8 +19,6 @@ from st_matryoshka2d.sizes import Size
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["GridComparison"]
-
 _SIZE = ["num_layers", "dim"]
 
 

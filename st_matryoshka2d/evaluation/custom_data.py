@@ -14,18 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Features, Value
 
-from st_matryoshka2d.evaluation.custom_tables import (
-    Table,
-    check_columns,
-    check_kind,
-    column_names,
-    first_of,
-    identifier,
-    is_missing,
-    relevance,
-    rows,
-    text,
-)
+from st_matryoshka2d.evaluation import custom_tables as tables
+from st_matryoshka2d.evaluation.custom_tables import Table, first_of, identifier, is_missing, rows, text
 from st_matryoshka2d.texts import check_text
 
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
@@ -61,13 +51,13 @@ def count_empty(corpus: Dataset) -> int:
 
 def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
     """The texts as a table, and which of its columns is what; an id may also be called _id, as on the Hub."""
-    check_kind(given, what)
+    tables.check_kind(given, what)
     table = given if isinstance(given, (Dataset, pd.DataFrame)) else _of_mapping(given, what)
-    there = column_names(table)
+    there = tables.column_names(table)
     columns = {column: column for column in wanted if column in there or column != "title"}
     if "id" not in there and "_id" in there:
         columns["id"] = "_id"
-    check_columns(table, what, columns, needed="id and text")
+    tables.check_columns(table, what, columns, needed="id and text")
     return table, columns
 
 
@@ -117,7 +107,7 @@ Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] |
 
 def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     """Query id to document id to relevance."""
-    check_kind(given, "qrels")
+    tables.check_kind(given, "qrels")
     found: dict[str, dict[str, int]] = {}
     judgments = _judged_in_table(given) if isinstance(given, (Dataset, pd.DataFrame)) else _judged_in_mapping(given)
     for where, query, document, value in judgments:
@@ -125,19 +115,19 @@ def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
         judged = found.setdefault(query_id, {})
         if document_id in judged:
             raise ValueError(f"{where}: document {document_id!r} is judged more than once for query {query_id!r}.")
-        judged[document_id] = relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
+        judged[document_id] = tables.relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
     if not found:
         raise ValueError("qrels is empty; it needs at least one relevant document for one query.")
     return found
 
 
 def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, Any, Any]]:
-    there = column_names(table)
+    there = tables.column_names(table)
     # The Hub's data sets write them with a hyphen.
     hyphened = {"query_id": "query-id", "corpus_id": "corpus-id"}
     query, document = (other if other in there and name not in there else name for name, other in hyphened.items())
     columns = {"query_id": query, "corpus_id": document, "score": "score"}
-    check_columns(table, "qrels", columns, needed="query_id, corpus_id and score")
+    tables.check_columns(table, "qrels", columns, needed="query_id, corpus_id and score")
     for row, cells in enumerate(rows(table, list(columns.values()))):
         yield f"qrels, row {row}", *cells
 
@@ -173,7 +163,7 @@ class Labelled:
 
 def read_labelled(table: Table, what: str, text_column: str, label_column: str) -> Labelled:
     """The texts of a split and their labels."""
-    check_columns(table, what, {"text": text_column, "label": label_column})
+    tables.check_columns(table, what, {"text": text_column, "label": label_column})
     texts, labels, several = [], [], False
     for row, (words, value) in enumerate(rows(table, [text_column, label_column])):
         where = f"{what}, row {row}, {label_column}"

@@ -13,23 +13,11 @@ from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassificat
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 
-from st_matryoshka2d.evaluation.custom_data import (
-    Judgments,
-    Label,
-    Labelled,
-    Texts,
-    check_labels,
-    count_empty,
-    read_corpus,
-    read_judgments,
-    read_labelled,
-    read_queries,
-)
+from st_matryoshka2d.evaluation import custom_data
+from st_matryoshka2d.evaluation.custom_data import Judgments, Label, Labelled, Texts
 from st_matryoshka2d.evaluation.custom_tables import Table, check_columns, first_of, number, rows, text
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
-
-__all__ = ["classification_task", "retrieval_task", "sts_task"]
 
 
 class OwnSTS(OwnData, AbsTaskSTS):
@@ -44,9 +32,9 @@ def sts_task(
     """Make a task of your own pairs of texts: how well do similarities order them as your scores do?
 
     The main score is Spearman's correlation of cosine similarities and your scores. The task works in `evaluate` and in mteb
-    itself, and needs no network. mteb (2.26) looks for a prompt of the model by the type, here `"STS"`, and drops one under
-    the name of your task. Its cache goes by the name alone: with other data, give `mteb.evaluate` another name or
-    `cache=None`.
+    itself, needs no network, and has a digest of its data as revision. mteb (2.26) looks for a prompt of the model by the
+    type, here `"STS"`, and drops one under the name of your task. Its cache goes by the name alone: with other data, give
+    `mteb.evaluate` another name or `cache=None`.
 
     Args:
         pairs: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
@@ -54,9 +42,6 @@ def sts_task(
         sentence2: Column of the second texts.
         score: Column of the scores, on any scale; more is more similar.
         name: What the task is called in the results.
-
-    Returns:
-        An mteb task with its data. The revision in its metadata is a digest of the name and all rows.
 
     Raises:
         TypeError: `pairs` is not a table.
@@ -67,9 +52,11 @@ def sts_task(
         UserWarning: A pair is there several times with different scores.
 
     Example:
-        >>> from st_matryoshka2d import evaluate >>> pairs = {"sentence1": ["a cat sat", "it rains"], "sentence2": ["a kitten
-        sat", "he plays chess"], "score": [4, 0]} >>> grid = evaluate(model, sts_task(pairs), num_layers=[3, 6], dims=[64,
-        384], show_progress_bar=False) >>> grid.tasks ['MySTS']
+        >>> from st_matryoshka2d import evaluate
+        >>> texts = {"sentence1": ["a cat sat", "it rains"], "sentence2": ["a kitten sat", "he plays chess"]}
+        >>> task = sts_task({**texts, "score": [4.5, 0]})
+        >>> evaluate(model, task, sizes=["3L-64d"], show_progress_bar=False).tasks
+        ['MySTS']
     """
     check_name(name)
     check_columns(pairs, "pairs", {"sentence1": sentence1, "sentence2": sentence2, "score": score})
@@ -111,9 +98,6 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
             relevant.
         name: What the task is called in the results.
 
-    Returns:
-        An mteb task with its data. The revision in its metadata is a digest of the name, all texts and all judgments.
-
     Raises:
         TypeError: An argument is of no type that is named above.
         ValueError: A column, id or text is missing; an id or a judgment is there twice; a relevance is negative or no whole
@@ -129,10 +113,11 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
         '2 queries and 3 documents.'
     """
     check_name(name)
-    documents, questions, judged = read_corpus(corpus), read_queries(queries), read_judgments(qrels)
+    documents, questions = custom_data.read_corpus(corpus), custom_data.read_queries(queries)
+    judged = custom_data.read_judgments(qrels)
     _check_known(judged, questions, "query", "queries")
     _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
-    if empty := count_empty(documents):
+    if empty := custom_data.count_empty(documents):
         warnings.warn(f"Documents in corpus without text and title: {empty}; they are kept.", stacklevel=2)
     judged = {query: found for query, found in judged.items() if any(found.values())}
     kept = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]
@@ -203,9 +188,6 @@ def classification_task(
         n_experiments: Classifiers, each with a draw of its own.
         name: What the task is called in the results.
 
-    Returns:
-        An mteb task with its data. The revision in its metadata is a digest of the name, all rows and both numbers.
-
     Raises:
         TypeError: A table is none, or a number is not an integer.
         ValueError: A column, text or label is missing; `train` has fewer than two labels; a label is in `test` alone; texts
@@ -223,8 +205,9 @@ def classification_task(
     check_name(name)
     samples_per_label = positive_int(samples_per_label, "samples_per_label")
     n_experiments = positive_int(n_experiments, "n_experiments")
-    learnt, asked = read_labelled(train, "train", text, label), read_labelled(test, "test", text, label)
-    labels = check_labels(learnt, asked)
+    learnt = custom_data.read_labelled(train, "train", text, label)
+    asked = custom_data.read_labelled(test, "test", text, label)
+    labels = custom_data.check_labels(learnt, asked)
     if learnt.several:
         _check_neighbours(learnt, asked, samples_per_label)
     for remark in _remarks(learnt, asked, samples_per_label):

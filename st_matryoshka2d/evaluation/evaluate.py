@@ -21,8 +21,6 @@ from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
-__all__ = ["evaluate", "evaluate_truncations"]
-
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.
 _COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
 
@@ -190,7 +188,7 @@ def evaluate_truncations(
     if not narrow:
         raise ValueError(f"dims must have one below the full {full.dim}; nothing is removed otherwise.")
     # A permutation of all coordinates scores as they do in order: only what is narrower is scored.
-    permuted: list[Truncation] = [*_random_subsets(seeds), *_windows(windows, full.dim)]
+    permuted: list[Truncation] = [*map(RandomSubset, _seeds(seeds)), *_windows(windows, full.dim)]
     chosen = chosen_tasks(tasks)
     whole: list[Truncation] = [FIRST]
     if pca_texts is not None:
@@ -201,11 +199,11 @@ def evaluate_truncations(
     return TruncationResult(score_variants(model, chosen, variants, **settings))
 
 
-def _random_subsets(seeds: int | Iterable[int]) -> list[RandomSubset]:
+def _seeds(seeds: int | Iterable[int]) -> list[int]:
     given = list(seeds) if isinstance(seeds, Iterable) else list(range(positive_int(seeds, "seeds")))
     if len(set(given)) < max(2, len(given)):
-        raise ValueError(f"seeds: at least two different ones are needed to see a spread, each once; got {given}.")
-    return [RandomSubset(seed) for seed in given]
+        raise ValueError(f"seeds: give at least two, each once; got {given}.")
+    return given
 
 
 def _windows(starts: Iterable[int] | None, full_dim: int) -> list[Window]:

@@ -22,8 +22,6 @@ from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.layers import unwrap
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 
-__all__ = ["GridEvaluator"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -33,9 +31,8 @@ class GridEvaluator(BaseEvaluator):
     `STS12_06L_0128d` is the main metric of a task at size `6L-128d`, `STS12_mean` its mean over the sizes; with several
     tasks, `all_06L_0128d` and `all_mean` are the means over them. A mean with a NaN in it is NaN, which is never the best.
 
-    The data of the tasks is loaded at the first call and kept. Model and random states are left as they were. On several
-    processes the first does all the work while the others wait; where that may take longer than half an hour, raise
-    `ddp_timeout` in the training arguments.
+    The tasks' data is kept between calls. Model and random states are left as they were. On several processes the first does
+    all the work; where that takes longer than half an hour, raise `ddp_timeout` in the training arguments.
 
     Args:
         tasks: As for `evaluate`: mteb tasks, their names, benchmarks.
@@ -43,8 +40,7 @@ class GridEvaluator(BaseEvaluator):
         primary_size: One of the sizes, by whose score checkpoints are compared; None for the mean over the sizes.
         name: Begins the names of the metrics; for several evaluators that log to one place.
         batch_size: Texts in a batch of the model.
-        write_csv: Where the Trainer gives a folder (`eval` in its `output_dir`), write `grid_evaluation_results.csv`, a line
-            for each evaluation, and `grid.png`, the heat map of the last.
+        write_csv: Write `grid_evaluation_results.csv` and the heat map `grid.png` into the Trainer's folder for them.
         show_progress_bar: Show one while evaluating.
 
     Attributes:
@@ -54,8 +50,7 @@ class GridEvaluator(BaseEvaluator):
 
     Raises:
         TypeError: A task is not a task.
-        ValueError: Tasks or sizes are unknown or given twice, or `primary_size` is not one of the sizes. When called: a size
-            is not within the model.
+        ValueError: Tasks, sizes or `primary_size` are unknown or repeated; when called, a size is not within the model.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby, permutations
+from itertools import chain, groupby, permutations
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,6 @@ from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
-__all__ = ["evaluate_funnel"]
-
 Funnel = tuple[int, int, int]  # which variant makes a shortlist, which puts it in order, length of the shortlist
 Relevance = Mapping[str, Mapping[str, int]]
 
@@ -52,21 +50,17 @@ def evaluate_funnel(
     """What is left of a search when a small size makes a shortlist of k1 documents and a larger one puts it in order.
 
     All pairs of sizes are scored in one go whose first has no more layers, dims and bits than the second, and less of one of
-    them. Both stages are exact; what an approximate index loses comes on top. The corpus is read once, and no embedding of a
-    document is kept. Under `torchrun` or `accelerate launch` the processes share the work.
-
-    Fewer layers in the first stage save nothing as long as the second needs more: the model is run up to the second's layer,
-    and makes the first vectors on the way. Dims and bits make the index small.
+    them. Both stages are exact; what an approximate index loses comes on top. Only fewer dims and bits make the first stage
+    cheaper: the model is run up to the second's layer anyway. Processes share the work as in `evaluate`.
 
     Args:
         model: As for `evaluate`.
         tasks: One or several mteb tasks of retrieval, task names or benchmarks, or tasks that `retrieval_task` makes.
         sizes: Sizes that either stage may have; None for all layers, with 8, 16, 32, ... and all dims.
-        shortlists: How many documents the first stage hands on, k1; none below k. What is kept in memory grows with the
-            longest, the number of queries, and up to the square of the number of sizes.
+        shortlists: How many documents the first stage hands on, k1; none below k. Memory grows with the longest, the number
+            of queries, and up to the square of the number of sizes.
         k: How many documents come out.
-        precisions: As for `evaluate`; every size is taken in each, so `["binary", "float32"]` has binary shortlists that
-            float32 vectors put in order, and all others too.
+        precisions: As for `evaluate`; every size is taken in each.
         cache: As for `evaluate`; one result for each task.
         batch_size: Texts in a batch of the model.
         corpus_chunk_size: Documents that are in memory at a time.
@@ -92,9 +86,12 @@ def evaluate_funnel(
     """
     routes_of(model)
     chosen = chosen_tasks(tasks)
-    for task in chosen:
-        for part in parts_of(task):
-            _check_search(part)
+    for part in chain.from_iterable(map(parts_of, chosen)):
+        kind, name = part.metadata.type, part.metadata.name
+        if not isinstance(part, AbsTaskRetrieval) or "Reranking" in kind:
+            raise ValueError(f"{name} is a task of type {kind}; a funnel needs one that searches a corpus.")
+        if part.skip_first_result:
+            raise ValueError(f"{name} leaves out the first result of each query: its shortlists have no fixed length.")
     lengths = _lengths(shortlists, positive_int(k, "k"))
     variants = _variants(full_size(model), sizes, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
@@ -135,21 +132,15 @@ def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
 def _variants(full: Size, sizes: Iterable[Size | str] | None, precisions: str | Iterable[str]) -> list[Variant]:
     default = sizes_product([full.num_layers], [*mrl_dims(full.dim), full.dim])
     wanted, stored = default if sizes is None else validate_sizes(sizes, full), precisions_of(precisions)
-    variants = ascending([Variant(size, precision) for size in wanted for precision in stored])
+    variants = [Variant(size, precision) for size in wanted for precision in stored]
+    # Smallest vectors first; of vectors that are as large, fewest layers first.
+    variants.sort(key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
     if not pairs_of(variants):
         raise ValueError(
             f"No size is cheaper than another among {', '.join(map(str, variants))}: the first of two stages has no more "
             "layers, dims and bits than the second, and less of one of them."
         )
     return variants
-
-
-def _check_search(task: AbsTask) -> None:
-    name = task.metadata.name
-    if not isinstance(task, AbsTaskRetrieval) or "Reranking" in task.metadata.type:
-        raise ValueError(f"{name} is a task of type {task.metadata.type}; a funnel needs one that searches a corpus.")
-    if task.skip_first_result:
-        raise ValueError(f"{name} leaves out the first result of every query, so a shortlist of it has no fixed length.")
 
 
 def _score(
@@ -201,11 +192,6 @@ def funnel_scores(
                     totals[place] += judged[f"recall_{k1}"], judged[f"ndcg_cut_{k}"], judged[f"recall_{k}"]
     means = totals / len(found.query_ids)
     return [dict(zip(("recall_at_k1", "ndcg", "recall"), row, strict=True)) for row in means.tolist()]
-
-
-def ascending(variants: Sequence[Variant]) -> list[Variant]:
-    """Smallest vectors first; of vectors that are as large, fewest layers first."""
-    return sorted(variants, key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
 
 
 def pairs_of(variants: Sequence[Variant]) -> list[tuple[int, int]]:

@@ -16,8 +16,6 @@ from st_matryoshka2d.table_files import SavedTable, TableFile
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FunnelResult"]
-
 # What belongs to a funnel whatever the task, and what is measured of it.
 _FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
 _MEASURED = [

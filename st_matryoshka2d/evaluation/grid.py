@@ -18,16 +18,13 @@ if TYPE_CHECKING:
 
     from st_matryoshka2d.evaluation.compare import GridComparison
 
-__all__ = ["GridResult"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GridResult(Scores):
     """Scores of a model at many sizes: a tidy table, and the views of it that people ask for.
 
-    Scores are in mteb's units (0..1 for most metrics); prints and figures are in percent. Where a grid has several
-    precisions, truncations or sizes of documents, views are of plain float32 prefixes, and of documents at the query's own
-    size; `at` gives the grid of another one.
+    Scores are in mteb's units (0..1 for most metrics); prints and figures are in percent. Of several precisions, truncations
+    or sizes of documents, views are of float32 prefixes and documents at the query's own size; `at` gives another one.
 
     Args:
         frame: One row for each task, split, subset, size and metric; columns `COLUMNS`, and where the grid has them

@@ -160,7 +160,7 @@ class Scores(SavedTable):
         return pivots.pivot(self.frame, task, metric)
 
     def by_task(self, metric: str | None = None) -> pd.DataFrame:
-        """Scores by task (rows) and size (columns, `"6L-128d"`), in mteb's units; NaN where a task was not scored at a size."""
+        """Scores by task (rows) and size (columns, `"6L-128d"`); NaN where a task was not scored at a size."""
         return pivots.by_task(self.frame, metric)
 
     def score(self, size: Size | str, task: str | None = None) -> float:

@@ -19,8 +19,6 @@ from st_matryoshka2d.table_files import SavedTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TruncationResult"]
-
 _FIRST = AXES["truncation"]
 
 _IN_WORDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -103,7 +103,7 @@ def _listed(value: Any) -> list[Any] | None:
 
 
 class SavedTable:
-    """A result with a table that is saved in one file."""
+    """A dataclass with a table, `frame`, that is saved in one file."""
 
     _file: ClassVar[TableFile]
 
@@ -137,9 +137,10 @@ class SavedTable:
 
     def _content(self) -> _Content:
         """The table, and what else belongs to it."""
-        raise NotImplementedError
+        about = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return about.pop("frame"), about
 
     @classmethod
     def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
         """What has this content."""
-        raise NotImplementedError
+        return cls(frame=frame, **about)  # type: ignore[call-arg]

@@ -43,12 +43,6 @@ def read_corpus(given: Texts) -> Dataset:
     return _dataset(table, columns, "corpus")
 
 
-def count_empty(corpus: Dataset) -> int:
-    """How many documents have neither text nor title."""
-    columns = [column for column in ("text", "title") if column in corpus.column_names]
-    return sum(not any(words.strip() for words in document) for document in rows(corpus, columns))
-
-
 def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
     """The texts as a table, and which of its columns is what; an id may also be called _id, as on the Hub."""
     tables.check_kind(given, what)

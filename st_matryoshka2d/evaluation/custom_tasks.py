@@ -117,7 +117,8 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     judged = custom_data.read_judgments(qrels)
     _check_known(judged, questions, "query", "queries")
     _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
-    if empty := custom_data.count_empty(documents):
+    columns = [column for column in ("text", "title") if column in documents.column_names]
+    if empty := sum(not any(map(str.strip, document)) for document in rows(documents, columns)):
         warnings.warn(f"Documents in corpus without text and title: {empty}; they are kept.", stacklevel=2)
     judged = {query: found for query, found in judged.items() if any(found.values())}
     kept = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]

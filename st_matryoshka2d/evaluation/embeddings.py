@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
 from mteb.types import PromptType
@@ -107,7 +106,7 @@ class Embeddings:
         once = _longest_first(set(texts))
         at = {text: row for row, text in enumerate(once)}
         rows = [at[text] for text in texts]
-        embeddings = self._encode_in_steps(once, bar, prompt_type=PromptType.document, **kwargs)
+        embeddings = self._encode(once, bar, prompt_type=PromptType.document, **kwargs)
         width = embeddings.shape[1]
         return {depth: torch.from_numpy(embeddings[:, self._columns(width, depth)][rows]) for depth in self._depths}
 
@@ -118,31 +117,29 @@ class Embeddings:
         with tqdm(total=len(missing), desc="Texts", leave=False, disable=not self.show_progress_bar) as bar:
             for start in range(0, len(missing), _CHUNK * count):
                 shares = [missing[start : start + _CHUNK * count][one::count] for one in range(count)]
-                own = shares[rank], self._encode_in_steps(shares[rank], bar, **kwargs) if shares[rank] else None
+                own = shares[rank], self._encode(shares[rank], bar, **kwargs) if shares[rank] else None
                 for texts, embeddings in self.processes.everyones(own):
                     if texts:
                         memo.add(texts, embeddings, write=rank == 0)
                 bar.update(sum(map(len, shares)) - len(shares[rank]))
         self.after_encoding()
 
-    def _encode_in_steps(self, texts: list[str], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
+    def _encode(self, texts: list[str], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
         """A few batches at a time, so that the bar moves."""
-        step = _BATCHES_OF_A_STEP * kwargs.get("batch_size", 32)
-        parts = []
-        for start in range(0, len(texts), step):
-            parts.append(self._encode(texts[start : start + step], **kwargs))
-            bar.update(len(parts[-1]))
-        return np.concatenate(parts)
-
-    def _encode(self, texts: list[str], *, task_metadata: TaskMetadata, **kwargs: Any) -> NDArray[np.floating]:
         if self._wrapper is None:
-            raise RuntimeError(f"{task_metadata.name} asked for other texts under one size than under another.")
-        loader = DataLoader(Dataset.from_dict({"text": texts}), batch_size=kwargs.get("batch_size", 32))
-        embeddings = np.asarray(self._wrapper.encode(loader, task_metadata=task_metadata, **kwargs))
-        if not np.isfinite(embeddings).all():
-            broken = texts[int(np.argmin(np.isfinite(embeddings).all(axis=1)))]
-            raise ValueError(f"The model's embedding of {broken[:80]!r} is not finite; no score could be trusted.")
-        return embeddings
+            raise RuntimeError(f"{kwargs['task_metadata'].name} asked for other texts under one size than under another.")
+        batch_size = kwargs.get("batch_size", 32)
+        step = _BATCHES_OF_A_STEP * batch_size
+        parts = []
+        for few in (texts[start : start + step] for start in range(0, len(texts), step)):
+            loader = DataLoader(Dataset.from_dict({"text": few}), batch_size=batch_size)
+            parts.append(np.asarray(self._wrapper.encode(loader, **kwargs)))
+            finite = np.isfinite(parts[-1]).all(axis=1)
+            if not finite.all():
+                broken = few[int(np.argmin(finite))][:80]
+                raise ValueError(f"The model's embedding of {broken!r} is not finite; no score could be trusted.")
+            bar.update(len(few))
+        return np.concatenate(parts)
 
     def _columns(self, width: int, num_layers: int) -> slice:
         full, place = width // len(self._depths), self._depths.index(num_layers)

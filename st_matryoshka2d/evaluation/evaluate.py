@@ -87,7 +87,14 @@ def evaluate(
     """
     routes_of(model)
     full = full_size(model)
-    wanted = _wanted_sizes(full, num_layers, dims, sizes)
+    if sizes is not None:
+        if num_layers is not None or dims is not None:
+            raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
+        wanted = validate_sizes(sizes, full)
+    else:
+        layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
+        widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
+        wanted = sizes_product(all_within(layers, full.num_layers, "num_layers"), all_within(widths, full.dim, "dims"))
     stored = precisions_of(precisions)
     chosen = chosen_tasks(tasks)
     sides = _document_sizes(documents, full, chosen, wanted, all_dims=sizes is None and dims is None)
@@ -98,18 +105,6 @@ def evaluate(
     ]
     settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
     return score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
-
-
-def _wanted_sizes(
-    full: Size, num_layers: int | Iterable[int] | None, dims: int | Iterable[int] | None, sizes: Iterable[Size | str] | None
-) -> list[Size]:
-    if sizes is not None:
-        if num_layers is not None or dims is not None:
-            raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
-        return validate_sizes(sizes, full)
-    layers = range(1, full.num_layers + 1) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
-    widths = [*mrl_dims(full.dim), full.dim] if dims is None else all_within(dims, full.dim, "dims")
-    return sizes_product(layers, widths)
 
 
 def _document_sizes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -200,13 +200,6 @@ class FunnelResult(SavedTable):
 
     def _bytes(self) -> dict[str, int]:
         return dict(zip(self.frame["first"], self.frame["first_bytes"], strict=True))
-
-    def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
-        return self.frame, {"model": self.model}
-
-    @classmethod
-    def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
-        return cls(frame, **about)
 
 
 def _check(what: str, given: object, known: Sequence[object]) -> None:

@@ -180,8 +180,8 @@ class Scores(SavedTable):
         return float(plain.pivot(task)[wanted.dim][wanted.num_layers])
 
     def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
-        names = ("model", "latency", "revision", "full_size")
-        return grid_io.with_items(self.frame, self.items), {name: getattr(self, name) for name in names}
+        frame, about = super()._content()
+        return grid_io.with_items(frame, about.pop("items")), about
 
     @classmethod
     def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:

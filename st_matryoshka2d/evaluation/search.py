@@ -151,26 +151,23 @@ class _Reader:
         return min(turn * self._turn, len(self._corpus))
 
     def read(self, state: SearchState, turn: int, bar: tqdm[Any]) -> None:
-        """Add a chunk to what was found; for the last turn there may be fewer documents than processes left."""
-        rows = self._rows(turn)
+        """Add this process's share of a turn to what was found; in the last turn it may be empty."""
+        rank, count, start = self._embeddings.processes.rank, self._embeddings.processes.count, turn * self._turn
+        length = min(self._turn, len(self._corpus) - start)
+        rows = range(start + length * rank // count, start + length * (rank + 1) // count)
         chunk = self._corpus[rows.start : rows.stop] if rows else {}
         documents = self._embeddings.of_documents(_document_texts(chunk), bar, **self._encode_kwargs) if rows else {}
         if not state.ranges:
             state.ranges = self._ranges(documents, rows)
         for number, block in enumerate(self.blocks if rows else ()):
             scores = self._scores(documents, block, state.ranges)
-            if self._wanted.top_ranked is not None:
-                scores.masked_fill_(~self._asked(block, chunk["id"]), -torch.inf)
+            if (top_ranked := self._wanted.top_ranked) is not None:
+                asked = [{*top_ranked.get(query, ())} for query in self._wanted.queries["id"][block.start : block.stop]]
+                ranked = torch.tensor([[document in of_query for document in chunk["id"]] for of_query in asked])
+                scores.masked_fill_(~ranked, -torch.inf)
             new = torch.arange(rows.start, rows.stop, dtype=torch.int32).expand(len(block), -1)
             state.blocks[number] = state.blocks[number].with_documents(new, scores, self.top_k)
         state.turns_done += 1
-
-    def _rows(self, turn: int) -> range:
-        """This process's share of the documents of a turn."""
-        rank, count = self._embeddings.processes.rank, self._embeddings.processes.count
-        start = turn * self._turn
-        length = min(self._turn, len(self._corpus) - start)
-        return range(start + length * rank // count, start + length * (rank + 1) // count)
 
     def _ranges(self, documents: Mapping[int, Tensor], rows: range) -> list[Tensor]:
         """What integers are spread over in all chunks alike: the ranges of the first, which processes may have shared."""
@@ -189,12 +186,6 @@ class _Reader:
             for place, of_variant in zip(group.places, by_dim, strict=True):
                 scores[place] = of_variant
         return torch.stack(scores)
-
-    def _asked(self, block: range, ids: Sequence[str]) -> Tensor:
-        """Which documents are to be ranked for which queries of the block."""
-        top_ranked = self._wanted.top_ranked or {}
-        wanted = [set(top_ranked.get(query, ())) for query in self._wanted.queries["id"][block.start : block.stop]]
-        return torch.tensor([[document in of_query for document in ids] for of_query in wanted])
 
 
 def _query_texts(queries: Any) -> list[str]:

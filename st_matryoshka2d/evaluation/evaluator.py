@@ -20,7 +20,7 @@ from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of, random_states_kept
 from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.layers import unwrap
-from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
+from st_matryoshka2d.sizes import Size, positive_int, sizes_ladder, validate_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +78,7 @@ class GridEvaluator(BaseEvaluator):
         self.tasks = chosen_tasks(tasks)
         self.sizes = None if sizes is None else _spelt(sizes)
         self.primary_size = None if primary_size is None else _spelt([primary_size])[0]
-        if self.sizes is not None:
-            self._require_primary(self.sizes)
+        self._require_primary(self.sizes)
         self.name, self.write_csv, self.show_progress_bar = name, write_csv, show_progress_bar
         self.batch_size = positive_int(batch_size, "batch_size")
         self.csv_file = f"{'_'.join(filter(None, ['grid_evaluation', name]))}_results.csv"
@@ -87,12 +86,10 @@ class GridEvaluator(BaseEvaluator):
         self.grid: GridResult | None = None
         self.history: list[dict[str, float]] = []
         names: list[str | None] = [task.metadata.name for task in self.tasks]
-        primary = {} if self.primary_size is None else {"primary_size": str(self.primary_size)}
-        self._config = {
-            "tasks": ", ".join(f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks),
-            "sizes": "sizes_ladder(model)" if self.sizes is None else ", ".join(map(str, self.sizes)),
-            **primary,
-        }
+        scored = ", ".join(f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks)
+        self._config = {"tasks": scored, "sizes": ", ".join(map(str, self.sizes or ["sizes_ladder(model)"]))}
+        if self.primary_size is not None:
+            self._config["primary_size"] = str(self.primary_size)
         self._columns = {task: self._column(task) for task in ([*names, None] if len(names) > 1 else names)}
         self.primary_metric = next(reversed(self._columns.values())).primary_metric
 
@@ -130,13 +127,12 @@ class GridEvaluator(BaseEvaluator):
         return dict(self._config)
 
     def _evaluate(self, model: SentenceTransformer) -> GridResult:
-        sizes = sizes_ladder(model) if self.sizes is None else validate_sizes(self.sizes, full_size(model))
+        sizes, show = self.sizes or sizes_ladder(model), self.show_progress_bar
         self._require_primary(sizes)
         with random_states_kept():
             for part in (part for task in self.tasks for part in parts_of(task)):
                 if not part.data_loaded:
                     part.load_data()  # `evaluate` unloads what it has loaded itself
-            show = self.show_progress_bar
             return evaluate(model, self.tasks, sizes=sizes, batch_size=self.batch_size, show_progress_bar=show)
 
     def _column(self, task: str | None) -> GridEvaluator:
@@ -148,8 +144,8 @@ class GridEvaluator(BaseEvaluator):
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"
         return column
 
-    def _require_primary(self, sizes: list[Size]) -> None:
-        if self.primary_size is not None and self.primary_size not in sizes:
+    def _require_primary(self, sizes: list[Size] | None) -> None:
+        if self.primary_size is not None and sizes is not None and self.primary_size not in sizes:
             raise ValueError(f"primary_size: {self.primary_size} is not among the sizes {', '.join(map(str, sizes))}.")
 
 

@@ -18,16 +18,13 @@ if TYPE_CHECKING:
 
 # What belongs to a funnel whatever the task, and what is measured of it.
 _FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
-_MEASURED = [
-    *("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"),
-    *("first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"),
-]
+_SCORES = ["recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"]
+_MEASURED = [*_SCORES, "first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"]
 
 # What tells rows apart, and all there is in a row.
 _KEYS = ["task", "split", "subset", "first", "second", "k1"]
 _COLUMNS = [*_KEYS, "k", "first_bytes", "second_bytes", "queries", "documents", *_MEASURED]
-
-_KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_MEASURED[:5], float)}
+_KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_SCORES, float)}
 
 # What a table or a figure can show.
 _SHOWN = {

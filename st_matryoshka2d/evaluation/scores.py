@@ -42,7 +42,8 @@ class Scores(SavedTable):
     @property
     def sizes(self) -> list[Size]:
         """Sizes scored, ascending."""
-        return sorted({Size(int(n), int(d)) for n, d in zip(self.frame["num_layers"], self.frame["dim"], strict=True)})
+        pairs = self.frame[["num_layers", "dim"]].drop_duplicates()
+        return sorted(Size(int(n), int(d)) for n, d in pairs.itertuples(index=False))
 
     @property
     def precisions(self) -> list[str]:

@@ -20,7 +20,7 @@ from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of, random_states_kept
 from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.layers import unwrap
-from st_matryoshka2d.sizes import Size, positive_int, sizes_ladder, validate_sizes
+from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class GridEvaluator(BaseEvaluator):
         self.history: list[dict[str, float]] = []
         names: list[str | None] = [task.metadata.name for task in self.tasks]
         scored = ", ".join(f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks)
-        self._config = {"tasks": scored, "sizes": ", ".join(map(str, self.sizes or ["sizes_ladder(model)"]))}
+        self._config = {"tasks": scored, "sizes": ", ".join(map(str, self.sizes or [])) or "sizes_ladder(model)"}
         if self.primary_size is not None:
             self._config["primary_size"] = str(self.primary_size)
         self._columns = {task: self._column(task) for task in ([*names, None] if len(names) > 1 else names)}
@@ -127,7 +127,8 @@ class GridEvaluator(BaseEvaluator):
         return dict(self._config)
 
     def _evaluate(self, model: SentenceTransformer) -> GridResult:
-        sizes, show = self.sizes or sizes_ladder(model), self.show_progress_bar
+        sizes = sizes_ladder(model) if self.sizes is None else validate_sizes(self.sizes, full_size(model))
+        show = self.show_progress_bar
         self._require_primary(sizes)
         with random_states_kept():
             for part in (part for task in self.tasks for part in parts_of(task)):

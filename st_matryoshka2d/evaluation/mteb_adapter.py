@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import mteb
@@ -54,21 +54,15 @@ class VariantModel:
         self.mteb_model_meta = meta_of(self._embeddings.meta, variant)
 
     def encode(
-        self,
-        inputs: DataLoader[BatchedInput],
-        *,
-        task_metadata: TaskMetadata,
-        prompt_type: PromptType | None = None,
-        **kwargs: Any,
+        self, inputs: DataLoader[BatchedInput], *, prompt_type: PromptType | None = None, **told: Any
     ) -> NDArray[np.floating]:
         """Embeddings (texts, dim), not normalised again."""
-        self._asked_for = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
+        self._asked_for = told.get("hf_split", ""), told.get("hf_subset", "")
         texts = cast("Dataset", inputs.dataset)[:]["text"]  # at once: the loader would go row by row
         # A task of pairs asks for all first texts, then for all second ones.
         layers = self._variant.document_layers if self._calls % 2 else self._variant.size.num_layers
         self._calls += 1
-        told = {"task_metadata": task_metadata, "prompt_type": prompt_type, **kwargs}
-        whole = self._embeddings.of_texts(texts, [layers], **told)[layers]
+        whole = self._embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **told)[layers]
         kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
         return quantise(kept, self._variant.precision).numpy()
 
@@ -118,17 +112,25 @@ def result_of(model: VariantModel, task: AbsTask, encode_kwargs: EncodeKwargs) -
 
 # mteb's names of metrics, and trec_eval's.
 _MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "hit_rate": "success"}
-
-# How far the mean over queries may be from the score, which mteb rounds.
-_CLOSE = 1e-4
+_CLOSE = 1e-4  # how far the mean over queries may be from the score, which mteb rounds
 
 
 def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[Place, Items], model: str) -> GridResult:
     """What mteb found for one variant, as a grid of one size."""
     told = {"task": task.metadata.name, "num_layers": variant.size.num_layers, "dim": variant.size.dim, **variant.axes}
-    rows = [{**told, **row} for row in _rows(result, task.metadata.main_score)]
+    rows = [
+        {**told, "split": split, "subset": scores["hf_subset"], "metric": metric, "score": float(score)}
+        for split, subsets in result.scores.items()
+        for scores in subsets
+        for metric, score in scores.items()
+        # `main_score` is one of the metrics a second time; texts and the like are no metrics.
+        if metric != "main_score" and isinstance(score, (int, float)) and not isinstance(score, bool)
+    ]
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *AXES]).assign(
+        is_main=lambda rows: rows["metric"] == task.metadata.main_score
+    )
     parts = [{**told, "split": split, "subset": subset, **one._asdict()} for (split, subset), one in items.items()]
-    return GridResult(pd.DataFrame(rows, columns=[*COLUMNS, *AXES]), pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
+    return GridResult(frame, pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
 
 
 def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Place, Items]:
@@ -136,15 +138,6 @@ def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Pla
     if isinstance(task, AbsTaskSTS):
         return _of_pairs(task, model)
     return _of_queries(task, result, model.rankings) if isinstance(task, AbsTaskRetrieval) else {}
-
-
-def _rows(result: TaskResult, main: str) -> Iterator[dict[str, Any]]:
-    for split, scores in ((split, scores) for split, subsets in result.scores.items() for scores in subsets):
-        for metric, score in scores.items():
-            # `main_score` is one of the metrics a second time; texts and the like are no metrics.
-            if metric != "main_score" and isinstance(score, (int, float)) and not isinstance(score, bool):
-                place = {"split": split, "subset": scores["hf_subset"], "metric": metric}
-                yield {**place, "score": float(score), "is_main": metric == main}
 
 
 def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:

@@ -83,11 +83,7 @@ def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
     }
     everyones = search.embeddings.processes.everyones(asked)
     if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
-        hint = (
-            " A Trainer on CPUs shares its training among processes with `use_cpu=True` alone."
-            if _MODEL in differing
-            else ""
-        )
+        hint = " A Trainer on CPUs shares its training with `use_cpu=True` alone." if _MODEL in differing else ""
         raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.{hint}")
 
 

@@ -23,11 +23,8 @@ from st_matryoshka2d.evaluation.rankings import Found, SearchState, Wanted
 from st_matryoshka2d.evaluation.variants import Variant, quantise, ranges_of
 from st_matryoshka2d.topk import Candidates, Rankings, prefix_similarities
 
-# Similarities of some queries under all variants that are in memory at a time: 32 MB, and some copies.
-_BLOCK = 8_000_000
-
-# Seconds between two writes of what was found, which may take gigabytes.
-_BETWEEN_SAVES = 10.0
+_BLOCK = 8_000_000  # similarities under all variants that are in memory at a time: 32 MB, and some copies
+_BETWEEN_SAVES = 10.0  # seconds between two writes of what was found, which may take gigabytes
 
 
 class CorpusSearch:

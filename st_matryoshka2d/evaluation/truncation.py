@@ -58,10 +58,8 @@ class TruncationResult(SavedTable):
     def __post_init__(self) -> None:
         depths = sorted({size.num_layers for size in self.grid.sizes})
         if len(depths) > 1 or len(self.grid.precisions) > 1:
-            raise ValueError(
-                "Truncations are compared at one depth and one precision, "
-                f"got layers {depths} and precisions {self.grid.precisions}."
-            )
+            got = f"layers {depths} and precisions {self.grid.precisions}"
+            raise ValueError(f"Truncations are compared at one depth and one precision, got {got}.")
         names = self.grid.truncations
         if _FIRST not in names or sum(name.startswith("random-") for name in names) < 2:
             raise ValueError(f"Prefixes and at least two random subsets are compared, got {', '.join(names)}.")

@@ -128,7 +128,7 @@ def test_where_one_process_fails_both_stop_and_say_why(shared: Results) -> None:
     for errors in (first, second):
         assert errors["differs"].startswith("ValueError: The processes share one evaluation, and differ in: sizes,")
         assert errors["other data"].endswith("The processes share one evaluation, and differ in: data of the tasks.")
-        assert "differ in: weights or settings of the model. If they have trained it" in errors["other weights"]
+        assert "differ in: weights or settings of the model. A Trainer on CPUs" in errors["other weights"]
 
 
 def test_they_go_on_together_afterwards(shared: Results) -> None:

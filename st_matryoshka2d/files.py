@@ -10,8 +10,6 @@ from uuid import uuid4
 
 from safetensors import SafetensorError
 
-__all__ = ["check_is_file", "naming_the_file", "replace_file"]
-
 
 def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object]) -> None:
     """Write a file so that whoever reads it, at any moment, finds the old content or the new one, whole."""
@@ -34,12 +32,11 @@ def naming_the_file(path: Path) -> Iterator[None]:
     """Say which file could not be written, such as where the disk is full: the system says it of no open file."""
     try:
         yield
-    except SafetensorError as error:
-        raise OSError(f"{path} could not be written: {error}") from error
-    except OSError as error:
-        if error.errno is None:
+    except (OSError, SafetensorError) as error:
+        number = getattr(error, "errno", None)
+        if number is None:
             raise OSError(f"{path} could not be written: {error}") from error
-        raise OSError(error.errno, f"{os.strerror(error.errno)}, so this could not be written", str(path)) from error
+        raise OSError(number, f"{os.strerror(number)}, so this could not be written", str(path)) from error
 
 
 def check_is_file(path: str | os.PathLike[str]) -> None:

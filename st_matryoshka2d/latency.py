@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.cut import cut_to
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 
@@ -58,6 +58,7 @@ def benchmark_latency(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to be measured; it is left as it is.
+            Of a `Router` the default route is timed.
         num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
         texts: What one call encodes, all of it; None for one batch of mixed length, in English, from queries of a few words
             to a paragraph of 55. As in any batch, the short ones are padded to the longest.
@@ -85,7 +86,7 @@ def benchmark_latency(
         >>> list(times["parameters"])
         [15615360, 19164288, 22713216]
     """
-    transformer_of(model)
+    routes_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(rounds, "rounds")
     if texts is not None:

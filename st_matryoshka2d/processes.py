@@ -13,12 +13,9 @@ from typing import Any
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 
-__all__ = ["OtherProcessError", "Processes"]
-
 logger = logging.getLogger(__name__)
 
-# Seconds after which a process says what it waits for.
-_PATIENCE = 60.0
+_PATIENCE = 60.0  # seconds after which a process says what it waits for
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,17 @@ class Processes:
         """All processes of the launch, which meet here if they have not done so yet."""
         if not dist.is_available() or getattr(model, "_distributed_inference", None) is not None:
             return cls()
-        with _saying_if_it_waits():
+        words = "Process %s waits for the others: where several were started, each of them has to call `evaluate`."
+        timer = Timer(_PATIENCE, logger.warning, [words, os.environ.get("RANK", "?")])
+        timer.daemon = True
+        timer.start()
+        try:
             if not dist.is_initialized() and dist.is_torchelastic_launched() and int(os.environ["WORLD_SIZE"]) > 1:
                 dist.init_process_group()
             processes = cls(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else cls()
             processes.everyones(None)
+        finally:
+            timer.cancel()
         return processes
 
     def everyones(self, value: Any) -> list[Any]:
@@ -49,23 +52,20 @@ class Processes:
             dist.all_gather_object(values, value)
         except RuntimeError as error:
             raise OtherProcessError("This process has lost the others, which is why it stops.") from error
-        if failures := [str(one) for one in values if isinstance(one, _Failure)]:
+        if failures := [one for one in values if isinstance(one, _Failure)]:
             raise OtherProcessError(f"This process stops because another has failed. {' '.join(failures)}")
         return values
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:
         """Where one process fails, let the others know, who would wait for it; none leaves before all are done."""
-        if self.count == 1:
-            yield
-            return
         try:
             yield
         except OtherProcessError:
             raise
         except Exception as error:
             with suppress(RuntimeError):  # of the others being gone as well
-                dist.all_gather_object([None] * self.count, _Failure(self.rank, f"{type(error).__name__}: {error}"))
+                self.everyones(_Failure(f"Process {self.rank}: {type(error).__name__}: {error}"))
             raise
         self.everyones(None)
 
@@ -74,23 +74,5 @@ class OtherProcessError(RuntimeError):
     """Nothing went wrong in this process itself."""
 
 
-@dataclass(frozen=True)
-class _Failure:
-    rank: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"Process {self.rank}: {self.what}"
-
-
-@contextmanager
-def _saying_if_it_waits() -> Iterator[None]:
-    rank = os.environ.get("RANK", "?")
-    words = f"Process {rank} waits for the others: where several were started, each of them has to call `evaluate`."
-    timer = Timer(_PATIENCE, logger.warning, [words])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+class _Failure(str):
+    """What a process passes to the others instead of a result."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -13,23 +13,21 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.encode import encode_sizes
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, within
-from st_matryoshka2d.table_files import TableFile
+from st_matryoshka2d.table_files import SavedTable, TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["CoordinateSpread", "coordinate_spread"]
 
-_FILE = TableFile("CoordinateSpread", {"coordinate": int, "std": float})
-
 # A share of the median: what varies less is as good as constant, up to the rounding of float32.
 _CONSTANT = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CoordinateSpread:
+class CoordinateSpread(SavedTable):
     """The standard deviation of each coordinate over texts. Printed, it says how large they are, and how many are constant.
 
     Args:
@@ -47,46 +45,20 @@ that of the others; 1 constant.
     num_layers: int
     num_texts: int
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, which is never left half written.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            ValueError: Another ending.
-        """
-        _FILE.write(path, self.to_frame(), {"num_layers": self.num_layers, "num_texts": self.num_texts})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> CoordinateSpread:
-        """Read what `save` wrote.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: Another ending, or the file is not a saved spread.
-        """
-        frame, about = _FILE.read(path)
-        try:
-            return cls(frame["std"].to_numpy(), **about)
-        except TypeError as error:
-            raise ValueError(f"{os.fspath(path)} holds no spread that this version can read: {error}") from error
+    _file = TableFile("CoordinateSpread", {"coordinate": int, "std": float})
 
     def to_frame(self) -> pd.DataFrame:
         """Columns `coordinate`, counted from 1, and `std`."""
         return pd.DataFrame({"coordinate": range(1, len(self.values) + 1), "std": self.values})
 
     def plot(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Figure:
-        """The values along the coordinates, as in Figure 4 of "To MRL or not to MRL", with their mean over neighbours.
+        """The values along the coordinates, with their mean over neighbours.
 
         Args:
             path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
             title: None for the depth and the number of texts.
         """
-        return self._drawn({title or self._subject(): self}, path)
+        return _drawn({title or self._subject(): self.values}, path)
 
     def plot_against(
         self, other: CoordinateSpread, labels: tuple[str, str], path: str | os.PathLike[str] | None = None
@@ -100,9 +72,8 @@ that of the others; 1 constant.
         """
         if labels[0] == labels[1]:
             raise ValueError(f"The two labels must differ, got {labels[0]!r} twice.")
-        return self._drawn(
-            {f"{label}, {one._subject()}": one for label, one in zip(labels, (self, other), strict=True)}, path
-        )
+        spreads = zip(labels, (self, other), strict=True)
+        return _drawn({f"{label}, {one._subject()}": one.values for label, one in spreads}, path)
 
     def __str__(self) -> str:
         least, median, most = np.quantile(self.values, [0, 0.5, 1])
@@ -120,12 +91,19 @@ that of the others; 1 constant.
     def _subject(self) -> str:
         return f"{self.num_layers} layers, {self.num_texts} texts"
 
-    @staticmethod
-    def _drawn(spreads: dict[str, CoordinateSpread], path: str | os.PathLike[str] | None) -> Figure:
-        from st_matryoshka2d.plots.coordinate_spread import spread_panels
-        from st_matryoshka2d.plots.saving import saved
+    def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
+        return self.to_frame(), {"num_layers": self.num_layers, "num_texts": self.num_texts}
 
-        return saved(path, lambda: spread_panels({title: spread.values for title, spread in spreads.items()}))
+    @classmethod
+    def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
+        return cls(frame["std"].to_numpy(), **about)
+
+
+def _drawn(values: dict[str, NDArray[np.float64]], path: str | os.PathLike[str] | None) -> Figure:
+    from st_matryoshka2d.plots.coordinate_spread import spread_panels
+    from st_matryoshka2d.plots.saving import saved
+
+    return saved(path, lambda: spread_panels(values))
 
 
 def coordinate_spread(
@@ -137,7 +115,7 @@ def coordinate_spread(
     the same ones everywhere in others (Figures 4 and 6).
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`.
+        model: Any `SentenceTransformer` that starts with a `Transformer`; of a `Router` the default route is measured.
         texts: Two or more; a few hundred give a clear picture.
         num_layers: The depth; None for all layers.
         batch_size: Texts in a batch of the model.
@@ -154,7 +132,7 @@ def coordinate_spread(
         >>> spread.values.shape
         (384,)
     """
-    transformer_of(model)
+    routes_of(model)
     full = full_size(model)
     size = Size(full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers"), full.dim)
     if not isinstance(texts, str) and len(texts) < 2:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from st_matryoshka2d.files import check_is_file, replace_file
 
-__all__ = ["TableFile"]
+_Content = tuple[pd.DataFrame, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TableFile:
         content = json.dumps({"kind": self._kind, **told, "rows": rows}, ensure_ascii=False)
         replace_file(path, lambda part: part.write_text(content, encoding="utf-8"))
 
-    def read(self, path: str | os.PathLike[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def read(self, path: str | os.PathLike[str]) -> _Content:
         """What `write` was given."""
         read = self._read_parquet if self._suffix(path) == ".parquet" else self._read_json
         check_is_file(path)
@@ -63,7 +63,7 @@ class TableFile:
             raise ValueError(f"A {self.name} is saved as .parquet or .json, got {os.fspath(path)!r}.")
         return suffix
 
-    def _read_parquet(self, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def _read_parquet(self, path: Path) -> _Content:
         try:
             # `read_table` would open the path twice, and find another file the second time if it is being replaced.
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -79,7 +79,7 @@ class TableFile:
         lists = {name: pd.Series(table[name].to_pylist(), dtype=object) for name in self.lists}
         return frame.assign(**lists), json.loads(metadata[self._kind.encode()])
 
-    def _read_json(self, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def _read_json(self, path: Path) -> _Content:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
@@ -89,15 +89,9 @@ class TableFile:
         rows = content.pop("rows", None)
         if not isinstance(rows, list) or not all(map(self._is_row, rows)):
             raise ValueError(f"{path} is a JSON file of {self.name}.save, but its rows are not what that writes.")
-        frame = pd.DataFrame(
-            {name: pd.Series([row[name] for row in rows], dtype=self._dtype(name)) for name in self.columns}
-        )
-        return frame.assign(
-            **{name: pd.Series([row.get(name) for row in rows], dtype=object) for name in self.lists}
-        ), content
-
-    def _dtype(self, name: str) -> str | None:
-        return "float64" if self.columns[name] is float else None
+        kinds = {name: "float64" if kind is float else None for name, kind in self.columns.items()}
+        kinds |= dict.fromkeys(self.lists, "object")
+        return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=kinds[name]) for name in kinds}), content
 
     def _is_row(self, row: Any) -> bool:
         kinds = {name: int | float if kind is float else kind for name, kind in self.columns.items()}
@@ -106,3 +100,47 @@ class TableFile:
 
 def _listed(value: Any) -> list[Any] | None:
     return None if value is None or isinstance(value, float) else np.asarray(value).tolist()
+
+
+class SavedTable:
+    """A dataclass with a table, `frame`, that is saved in one file."""
+
+    _file: ClassVar[TableFile]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which is never left half written.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            ValueError: Another ending.
+        """
+        self._file.write(path, *self._content())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Args:
+            path: Ends in `.parquet` or `.json`.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: Another ending, or the file holds no such result.
+        """
+        frame, about = cls._file.read(path)
+        try:
+            return cls._of(frame, about)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no {cls.__name__} that this version can read: {error}") from error
+
+    def _content(self) -> _Content:
+        """The table, and what else belongs to it."""
+        about = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return about.pop("frame"), about
+
+    @classmethod
+    def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
+        """What has this content."""
+        return cls(frame=frame, **about)  # type: ignore[call-arg]

@@ -9,8 +9,6 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.layers import routes_of
 
-__all__ = ["check_text", "check_texts", "naming_a_broken_text", "require_padding"]
-
 
 def check_texts(texts: Iterable[object], name: str = "texts") -> None:
     """Refuse one string, and texts that no tokenizer takes; other types are left to the tokenizer."""
@@ -22,21 +20,22 @@ def check_texts(texts: Iterable[object], name: str = "texts") -> None:
 
 def check_text(text: object, where: str) -> None:
     """Refuse a text that cannot be encoded in UTF-8, as tokenizers and files need."""
-    if not isinstance(text, str):
-        return
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(_told(error, where)) from error
+    if isinstance(text, str) and not text.isascii():
+        with naming_a_broken_text(where):
+            text.encode()
 
 
 @contextmanager
-def naming_a_broken_text(task: str) -> Iterator[None]:
-    """Say which text of a task a library could not encode."""
+def naming_a_broken_text(where: str) -> Iterator[None]:
+    """Say which text could not be encoded, here or by a library."""
     try:
         yield
     except UnicodeEncodeError as error:
-        raise ValueError(_told(error, task)) from error
+        raise ValueError(
+            f"{where}: character {error.start} of the text {error.object[:80]!r} is half of a surrogate pair, as in a text "
+            "that was read in a wrong encoding or cut within an emoji. Read it again, or replace it: "
+            "text.encode('utf-8', 'replace').decode()."
+        ) from error
 
 
 def require_padding(model: SentenceTransformer) -> None:
@@ -47,11 +46,3 @@ def require_padding(model: SentenceTransformer) -> None:
             "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, such as "
             "`model.tokenizer.pad_token = model.tokenizer.eos_token`, and save the model with it."
         )
-
-
-def _told(error: UnicodeEncodeError, where: str) -> str:
-    return (
-        f"{where}: character {error.start} of the text {error.object[:80]!r} is half of a surrogate pair, as in a text that "
-        "was read in a wrong encoding or cut within an emoji. Read it again, or replace it: "
-        "text.encode('utf-8', 'replace').decode()."
-    )

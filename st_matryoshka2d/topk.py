@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -11,11 +12,8 @@ from torch import Tensor
 
 __all__ = ["Candidates", "Rankings", "prefix_similarities"]
 
-# sentence-transformers divides by norms no smaller than this
-_EPSILON = 1e-12
-
-# In place of the row of a document that is not there.
-_NONE = -1
+_EPSILON = 1e-12  # sentence-transformers divides by norms no smaller than this
+_NONE = -1  # in place of the row of a document that is not there
 
 
 @dataclass(frozen=True)
@@ -88,16 +86,13 @@ def prefix_similarities(
     # Dot products, squared norms and Manhattan distances are sums over coordinates: all dims cost one product.
     total = queries.new_zeros(len(queries), len(documents))
     query_squares, document_squares = queries.new_zeros(len(queries), 1), documents.new_zeros(1, len(documents))
-    start = 0
-    for dim in dims:
+    for start, dim in pairwise([0, *dims]):
         query, document = queries[:, start:dim], documents[:, start:dim]
-        start = dim
         if similarity == "manhattan":
             total = total - torch.cdist(query, document, p=1.0)
-            yield total
-            continue
-        total = torch.addmm(total, query, document.T)
-        if similarity == "dot":
+        else:
+            total = torch.addmm(total, query, document.T)
+        if similarity in ("manhattan", "dot"):
             yield total
             continue
         query_squares = query_squares + query.square().sum(1, keepdim=True)

@@ -133,7 +133,7 @@ def test_what_a_recommendation_prints() -> None:
 
 @pytest.mark.parametrize(
     ("full_size", "told"),
-    [("4L-64d", "the full size"), ("6L-384d", "the largest of the grid, which has not the full 6L-384d")],
+    [("4L-64d", "the full size"), ("6L-384d", "the largest of the grid, which lacks the full 6L-384d")],
 )
 def test_the_size_that_shares_are_of_is_named_and_whether_it_is_the_full_one(full_size: str, told: str) -> None:
     grid = replace(curve(), full_size=full_size)
@@ -159,7 +159,7 @@ def test_a_share_may_be_of_another_models_full_size() -> None:
 @pytest.mark.parametrize(
     ("reference", "error", "message"),
     [
-        (0.8, TypeError, "must be a grid of the model that is compared with, got a float"),
+        (0.8, TypeError, "reference must be a grid, got a float"),
         (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A: .* `task=`"),
         (GridResult(curve().to_frame().query("dim < 64 or num_layers < 4")), ValueError, "4L-64d was not scored"),
     ],

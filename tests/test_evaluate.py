@@ -173,6 +173,7 @@ def test_a_wrong_task_is_found_before_any_data_is_loaded(tiny: SentenceTransform
         ({"dims": [8, 33]}, ValueError, "dims=33: the model has 32 dimensions"),
         ({"dims": [8, 8]}, ValueError, "more than once"),
         ({"dims": []}, ValueError, "dims is empty"),
+        ({"cache": 3}, TypeError, r"cache must be a folder or an mteb ResultCache, got 3 \(int\)"),
         ({"cache": __file__}, ValueError, "cache is a folder for results, and '.*test_evaluate.py' is a file"),
     ],
 )

@@ -146,7 +146,7 @@ def test_scores_of_several_tasks_are_their_mean(tiny: SentenceTransformer) -> No
         ({"dims": 32}, ValueError, "one below the full 32"),
         ({"num_layers": 5}, ValueError, "num_layers=5"),
         ({"num_layers": [2]}, TypeError, "num_layers must be an integer"),
-        ({"seeds": 1}, ValueError, "at least two different ones"),
+        ({"seeds": 1}, ValueError, "seeds: give at least two, each once"),
         ({"seeds": [3, 4, 3]}, ValueError, "each once"),
         ({"seeds": 0}, ValueError, "seeds must be 1 or more"),
         ({"windows": [32]}, ValueError, "windows: 32 is .* not below 32"),

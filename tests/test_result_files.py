@@ -141,8 +141,8 @@ def without_items(folder: Path) -> Path:
         (lambda folder: foreign_json(folder, "score,task"), "is not a JSON file"),
         (lambda folder: foreign_json(folder, "[" * 100_000), "is not a JSON file"),
         *((lambda folder, rows=rows: saved_json(folder, rows=rows), "its rows are not what") for rows in (3, [3], [{}])),
-        (lambda folder: saved_json(folder, rows=[]), "other.json holds no grid that this version can read: .* at least one"),
-        (lambda folder: saved_json(folder, later=1), "other.json holds no grid that this version can read: .*'later'"),
+        (lambda folder: saved_json(folder, rows=[]), "holds no GridResult that this version can read: .* at least one"),
+        (lambda folder: saved_json(folder, later=1), "holds no GridResult that this version can read: .*'later'"),
         (lambda folder: one_row(folder, score="much"), "its rows are not what"),
         (lambda folder: one_row(folder, num_layers="two"), "its rows are not what"),
         (lambda folder: a_folder(folder / "grid.json"), "grid.json' is a folder"),
@@ -164,7 +164,7 @@ def test_a_file_that_is_not_there_is_the_usual_error(tmp_path: Path, ending: str
         with pytest.raises(FileNotFoundError, match=rf"There is no file '.*nowhere\.{ending}'"):
             load(tmp_path / f"nowhere.{ending}")
     grid().save(tmp_path / f"grid.{ending}")
-    with pytest.raises(ValueError, match=rf"grid\.{ending} is a grid, but not one of truncations: "):
+    with pytest.raises(ValueError, match=rf"grid\.{ending} holds no TruncationResult that this version can read: "):
         TruncationResult.load(tmp_path / f"grid.{ending}")
 
 

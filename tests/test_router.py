@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch import nn
 
-from st_matryoshka2d import Size, encode_sizes, load, truncate
+from st_matryoshka2d import GridEvaluator, Size, benchmark_latency, coordinate_spread, encode_sizes, load, truncate
+from tests import task_types_support
 from tests.families import TEXTS
+from tests.sts_support import LocalSTS, quiet
+from tests.task_types_search import LocalRetrieval
+from tests.task_types_support import assert_grid_is_mteb
 
 
 def routed(tiny: SentenceTransformer, *, shared: bool) -> SentenceTransformer:
@@ -52,6 +58,26 @@ def test_every_route_is_embedded_at_many_sizes_at_once(tiny: SentenceTransformer
         for size, found in encode_sizes(model, TEXTS, ["1L-4d", "3L-32d", "4L-8d"], task=task).items():
             expected = truncate(model, size.num_layers, size.dim).encode(TEXTS, task=task)
             np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+pytestmark = task_types_support.marks
+
+
+@pytest.mark.parametrize("make", [LocalRetrieval, LocalSTS])
+def test_every_route_is_scored_as_mteb_scores_it(tiny: SentenceTransformer, make: Callable[[], Any]) -> None:
+    """Queries and documents take their own routes; a text that is neither takes the default one."""
+    model, sizes = routed(tiny, shared=False), [Size(1, 8), Size(4, 32)]
+    grid = quiet(model, make(), sizes=sizes)
+    assert_grid_is_mteb(grid, model, make, sizes)
+    assert grid.score("4L-32d") != quiet(tiny, make(), sizes=sizes).score("4L-32d") or make is LocalSTS
+
+
+def test_the_default_route_is_timed_scored_and_measured(tiny: SentenceTransformer) -> None:
+    model = routed(tiny, shared=False)
+    assert list(benchmark_latency(model, [2], rounds=1, batch_size=2, show_progress_bar=False)["num_layers"]) == [2, 4]
+    assert GridEvaluator(LocalSTS(), ["2L-8d"])(model)
+    alone = SentenceTransformer(modules=[*model[0].sub_modules["document"], Normalize()], device="cpu")
+    np.testing.assert_allclose(coordinate_spread(model, TEXTS).values, coordinate_spread(alone, TEXTS).values, atol=1e-6)
 
 
 def test_the_cut_shares_memory_and_leaves_the_model(tiny: SentenceTransformer) -> None:

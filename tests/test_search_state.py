@@ -8,20 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.rankings import SearchState
+from st_matryoshka2d.evaluation.rankings import Best, SearchState
 from st_matryoshka2d.topk import Candidates, Rankings
 
 BLOCKS, VIEWS, TOP, SHORTLIST, DOCUMENTS = [3, 2], 4, 5, 2, 40
 
 
-def found(scores: list[Tensor], documents: range) -> SearchState:
+def found(scores: list[Tensor], documents: range, kind: type[Best] = Rankings) -> SearchState:
     """What a search has found after some documents, (views, queries, all documents) of each block."""
-    state = SearchState.begin(None, "", BLOCKS, VIEWS)
+    state = SearchState.begin(None, "", BLOCKS, VIEWS, kind)
     for number, of_block in enumerate(scores):
         rows = torch.arange(documents.start, documents.stop, dtype=torch.int32).expand(BLOCKS[number], -1)
         part = of_block[:, :, documents.start : documents.stop]
-        state.rankings[number] = state.rankings[number].with_documents(rows, part, TOP)
-        state.candidates[number] = state.candidates[number].with_documents(rows, part, SHORTLIST)
+        state.blocks[number] = state.blocks[number].with_documents(rows, part, TOP if kind is Rankings else SHORTLIST)
     state.ranges = [torch.randn(2, 6), torch.randn(2, 3)]
     state.turns_done = 7
     return state
@@ -32,8 +31,7 @@ def random_scores() -> list[Tensor]:
 
 
 def tensors(state: SearchState) -> list[Tensor]:
-    of_blocks: list[Rankings | Candidates] = [*state.rankings, *state.candidates]
-    return [part for block in of_blocks for part in (block.rows, block.scores)] + state.ranges
+    return [part for block in state.blocks for part in (block.rows, block.scores)] + state.ranges
 
 
 def assert_same(one: SearchState, other: SearchState) -> None:
@@ -43,12 +41,13 @@ def assert_same(one: SearchState, other: SearchState) -> None:
         assert torch.equal(left, right)
 
 
+@pytest.mark.parametrize("kind", [Rankings, Candidates])
 @pytest.mark.parametrize("documents", [range(0), range(3), range(DOCUMENTS)])
-def test_what_is_written_is_what_is_read(tmp_path: Path, documents: range) -> None:
-    state, file = found(random_scores(), documents), tmp_path / "deeper" / "search.safetensors"
+def test_what_is_written_is_what_is_read(tmp_path: Path, documents: range, kind: type[Best]) -> None:
+    state, file = found(random_scores(), documents, kind), tmp_path / "deeper" / "search.safetensors"
     state.save(file, "this search")
     state.save(file, "this search")
-    assert_same(SearchState.begin(file, "this search", BLOCKS, VIEWS), state)
+    assert_same(SearchState.begin(file, "this search", BLOCKS, VIEWS, kind), state)
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -77,21 +76,22 @@ def test_what_is_read_can_be_gone_on_with(tmp_path: Path) -> None:
     assert all(torch.equal(left, right) for left, right in zip(tensors(state), before, strict=True))
 
 
-def test_parts_of_several_processes_are_one_search() -> None:
-    scores = random_scores()
-    parts = [found(scores, range(0, 13)), found(scores, range(13, 13)), found(scores, range(13, DOCUMENTS))]
-    whole = SearchState.merged(parts, TOP, SHORTLIST)
-    for number, of_block in enumerate(scores):
-        best = of_block.topk(TOP, dim=2)
-        assert torch.equal(whole.rankings[number].scores, best.values)
-        assert torch.equal(whole.rankings[number].rows.long(), best.indices)
-        for query in range(BLOCKS[number]):
-            kept = whole.candidates[number].rows[query]
+@pytest.mark.parametrize("kind", [Rankings, Candidates])
+def test_parts_of_several_processes_are_one_search(kind: type[Best]) -> None:
+    scores, shares = random_scores(), (range(0, 13), range(13, 13), range(13, DOCUMENTS))
+    parts = [found(scores, share, kind) for share in shares]
+    for whole, of_block in zip(SearchState.merged(parts, TOP if kind is Rankings else SHORTLIST), scores, strict=True):
+        if isinstance(whole, Rankings):
+            best = of_block.topk(TOP, dim=2)
+            assert torch.equal(whole.scores, best.values)
+            assert torch.equal(whole.rows.long(), best.indices)
+            continue
+        for query, kept in enumerate(whole.rows):
             expected = set(of_block[:, query].topk(SHORTLIST, dim=1).indices.flatten().tolist())
             assert {int(row) for row in kept if row >= 0} == expected
             for place, row in enumerate(kept.tolist()):
                 if row >= 0:
-                    assert torch.equal(whole.candidates[number].scores[:, query, place], of_block[:, query, row])
+                    assert torch.equal(whole.scores[:, query, place], of_block[:, query, row])
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 300])

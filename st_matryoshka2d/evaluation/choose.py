@@ -15,8 +15,6 @@ from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, aligned, called, cost
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["Recommendation"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendation:
@@ -28,21 +26,15 @@ class Recommendation:
         share_of: What `relative` is a share of, in words.
 
     Example:
-        >>> from st_matryoshka2d import GridResult, truncate
+        >>> from st_matryoshka2d import GridResult
         >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "ndcg_at_10", "is_main": True}
-        >>> scores = {(3, 128): 0.60, (3, 384): 0.67, (6, 128): 0.79, (6, 384): 0.84}
+        >>> scores = {(3, 128): 0.60, (6, 128): 0.79, (6, 384): 0.84}
         >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
-        >>> grid = GridResult(pd.DataFrame(rows))
-        >>> best = grid.recommend(0.9, max_bytes=1000)
+        >>> best = GridResult(pd.DataFrame(rows)).recommend(0.9, max_bytes=1000)
         >>> print(best)
         6L-128d: 94.0 % of the score of 6L-384d (the largest of the grid), 6 layers, 512 bytes a vector instead of 1536
-        >>> for reason in best.to_frame()["refused"]:
-        ...     print(reason or "taken")
-        taken
-        score 71.43 %, at least 90 % wanted
-        score 79.76 %, at least 90 % wanted; vector 1536 bytes, at most 1000 bytes wanted
-        vector 1536 bytes, at most 1000 bytes wanted
-        >>> small = truncate(model, best.size.num_layers, best.size.dim)
+        >>> best.to_frame()["refused"].tolist()
+        ['', 'score 71.43 %, at least 90 % wanted', 'vector 1536 bytes, at most 1000 bytes wanted']
     """
 
     frame: pd.DataFrame
@@ -56,14 +48,11 @@ class Recommendation:
 
     @property
     def precision(self) -> str:
-        """The precision chosen, `"float32"` in a grid of no others."""
+        """The precision chosen."""
         return str(self.frame["precision"].iloc[0])
 
     def to_frame(self) -> pd.DataFrame:
-        """Every size of the grid with its score, its costs and, in `refused`, the limits it missed.
-
-        The sizes that met all limits come first, the chosen one on top; their `refused` is empty.
-        """
+        """Every size of the grid with its score, its costs and, in `refused`, the limits it missed; the best on top."""
         return self.frame.copy()
 
     def __str__(self) -> str:
@@ -82,15 +71,14 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class _Limit:
-    """A bound on one column of the table of costs."""
+    """A bound on one column of the table of costs: shares are at least as large, all else at most."""
 
     name: str
     column: str
     bound: float
-    at_least: bool = False
 
     def met(self, values: Any) -> Any:
-        return values >= self.bound if self.at_least else values <= self.bound
+        return values >= self.bound if self.column == "relative" else values <= self.bound
 
     def told(self, value: float) -> str:
         if self.column == "relative":
@@ -99,7 +87,14 @@ class _Limit:
 
     @property
     def wanted(self) -> str:
-        return f"{'at least' if self.at_least else 'at most'} {self.told(self.bound)}"
+        return f"{'at least' if self.column == 'relative' else 'at most'} {self.told(self.bound)}"
+
+    def missed(self, row: pd.Series[Any]) -> str:
+        return "" if self.met(row[self.column]) else f"{self.name} {self.told(row[self.column])}, {self.wanted} wanted"
+
+    def best(self, table: pd.DataFrame) -> str:
+        row = table.sort_values(self.column, ascending=self.column != "relative", kind="stable").iloc[0]
+        return f"{self.name} {self.told(row[self.column])} ({name_of(row)})"
 
 
 def recommend(
@@ -111,32 +106,28 @@ def recommend(
     full = _required_full(table)
     share_of = f"the score of {called(full, grid.full_size)}"
     if reference is not None:
-        full_of_reference, full_size = _full_of_reference(reference, grid, task)
+        if not isinstance(reference, Scores):
+            raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
+        if task is None and set(reference.tasks) != set(grid.tasks):
+            raise ValueError(
+                f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}: the means "
+                "of other tasks cannot be compared. Choose by one task with `task=`, or score both on the same."
+            )
+        full_of_reference = _required_full(costs(reference.frame, reference.latency, task))
         table["relative"] = table["score"] / full_of_reference["score"]
-        share_of = f"the reference's score at {called(full_of_reference, full_size)}"
+        share_of = f"the reference's score at {called(full_of_reference, reference.full_size)}"
     scored = table["score"].notna()
-    fits = scored & pd.concat([limit.met(table[limit.column]) for limit in limits], axis=1).all(axis=1)
+    fits = scored & _all_met(table, limits)
     if not fits.any():
         wanted = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
         raise ValueError(f"No size of {len(table)} meets every limit: {wanted}. {_what_there_is(table[scored], limits)}")
-    refused = pd.Series([_refusal(row, limits) for _, row in table.iterrows()], table.index)
+    missed = ["; ".join(filter(None, (limit.missed(row) for limit in limits))) for _, row in table.iterrows()]
     cheap = [time_column(grid), "bytes"]
     order = [*cheap, "score"] if min_score is not None else ["score", *cheap]
-    ranked = table.assign(refused=refused, _fits=fits).sort_values(
+    ranked = table.assign(refused=pd.Series(missed, table.index).where(scored, "no score"), _fits=fits).sort_values(
         ["_fits", *order, "dim"], ascending=[False, *(name != "score" for name in order), True], ignore_index=True
     )
     return Recommendation(ranked.drop(columns="_fits"), full, share_of)
-
-
-def _full_of_reference(reference: object, grid: Scores, task: str | None) -> tuple[pd.Series[Any], str]:
-    if not isinstance(reference, Scores):
-        raise TypeError(f"reference must be a grid of the model that is compared with, got a {type(reference).__name__}.")
-    if task is None and set(reference.tasks) != set(grid.tasks):
-        raise ValueError(
-            f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}: the means of "
-            "other tasks cannot be compared. Choose by one task with `task=`, or score both on the same."
-        )
-    return _required_full(costs(reference.frame, reference.latency, task)), reference.full_size
 
 
 def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:
@@ -145,7 +136,7 @@ def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_byt
         share = _positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
         if share >= 1.5:  # a cut may be a little better than the full size
             raise ValueError(f"min_score is a share of the largest size's score: for 97 % give 0.97; got {min_score}.")
-        limits.append(_Limit("score", "relative", share, at_least=True))
+        limits.append(_Limit("score", "relative", share))
     if max_ms is not None:
         if grid.latency is None:
             raise ValueError(f"max_ms needs the times of the model, which this grid has not: {HOW_TO_TIME}.")
@@ -181,27 +172,18 @@ def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     return full
 
 
-def _refusal(row: pd.Series[Any], limits: Sequence[_Limit]) -> str:
-    if math.isnan(row["score"]):
-        return "no score"
-    missed = [limit for limit in limits if not limit.met(row[limit.column])]
-    return "; ".join(f"{limit.name} {limit.told(row[limit.column])}, {limit.wanted} wanted" for limit in missed)
+def _all_met(table: pd.DataFrame, limits: Sequence[_Limit]) -> pd.Series[bool]:
+    return pd.DataFrame({limit.name: limit.met(table[limit.column]) for limit in limits}).all(axis=1)
 
 
 def _what_there_is(table: pd.DataFrame, limits: Sequence[_Limit]) -> str:
     """What any size reaches of each limit, and what those that meet all other limits reach of the last one."""
-    text = f"The best of any size: {', '.join(_best(table, limit) for limit in limits)}."
+    text = f"The best of any size: {', '.join(limit.best(table) for limit in limits)}."
     near = []
     for limit in limits if len(limits) > 1 else ():
-        others = [other.met(table[other.column]) for other in limits if other is not limit]
-        if (rows := table[pd.concat(others, axis=1).all(axis=1)]).size:
-            near.append(_best(rows, limit))
+        if (rows := table[_all_met(table, [other for other in limits if other is not limit])]).size:
+            near.append(limit.best(rows))
     return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text
-
-
-def _best(table: pd.DataFrame, limit: _Limit) -> str:
-    row = table.sort_values(limit.column, ascending=not limit.at_least, kind="stable").iloc[0]
-    return f"{limit.name} {limit.told(row[limit.column])} ({name_of(row)})"
 
 
 _COSTS = ["milliseconds_per_text", "num_layers", "parameters", "bytes", "dim"]
@@ -230,17 +212,14 @@ def pareto(grid: Scores, cost: str | Sequence[str] | None = None, task: str | No
     chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
     table = costs(grid.frame, grid.latency, task)
     front = _Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
-    largest = full_row(table)
-    if largest is not None:
+    if (largest := full_row(table)) is not None:
         front.attrs["largest"] = name_of(largest)
     return front
 
 
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:
     """Which rows no other row dominates."""
-    values = np.column_stack(
-        [*(table[name].to_numpy(dtype=float) for name in chosen), -table["score"].to_numpy(dtype=float)]
-    )
+    values = table.assign(score=-table["score"])[[*chosen, "score"]].to_numpy(dtype=float, na_value=np.nan)
     no_worse = (values[:, None] <= values).all(axis=2)
     better = (values[:, None] < values).any(axis=2)
     dominated = pd.Series((no_worse & better).any(axis=0), table.index)

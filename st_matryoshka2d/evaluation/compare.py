@@ -19,8 +19,6 @@ from st_matryoshka2d.sizes import Size
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["GridComparison"]
-
 _SIZE = ["num_layers", "dim"]
 
 
@@ -53,9 +51,6 @@ class GridComparison:
 
         Args:
             task: Name of one task; None for the mean over tasks.
-
-        Raises:
-            ValueError: There is no such task.
         """
         return pivots.pivot(self.frame.assign(score=self.frame["delta"], is_main=True, **AXES), task)
 
@@ -64,28 +59,19 @@ class GridComparison:
 
         A `*` marks a significant difference. A mean over several tests has no test of its own: `(5/7)` says that 5 of its 7
         tests are significant and have the sign of the mean, `(5:1/7)` that one more is significant the other way. A `?`
-        marks a difference that was not tested, or a mean with such a difference in it; `to_frame()["test"]` says why. A size
-        at which one of the tasks was not scored has no mean, and is empty.
-
-        Args:
-            task: As for `pivot`.
+        marks a difference that was not tested, or a mean of such; `to_frame()["test"]` says why.
         """
         return pivots.aligned(*pivots.head_and_body(self._texts(task)))
 
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
     ) -> Figure:
-        """Heat map of the pivot, in points: blue where the first grid is better, red where the other is.
-
-        The maps of Starbucks' Figures 3 to 9 (arXiv:2410.13230), with the marks of `to_markdown`.
+        """Heat map of the pivot, in points, marked as in `to_markdown`: blue where the first grid is better.
 
         Args:
             path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
             title: None for the name of the task.
             task: As for `pivot`.
-
-        Returns:
-            A figure that pyplot does not know of, so that nothing has to be closed.
         """
         # Here, because reading differences must not cost the import of matplotlib.
         from st_matryoshka2d.plots.delta_map import delta_map
@@ -96,8 +82,7 @@ class GridComparison:
         return saved(path, lambda: delta_map(self.pivot(task) * 100, self._texts(task, "\n{}"), names=self.names, **words))
 
     def __str__(self) -> str:
-        title, _, note = shown(self)
-        return f"{title}\n{self.to_markdown()}\n{note}"
+        return f"{shown(self)[0]}\n{self.to_markdown()}\n{self._note()}"
 
     __repr__ = __str__
 
@@ -112,15 +97,13 @@ class GridComparison:
         return f"{metrics[0] if len(metrics) == 1 else 'main score'}, {' minus '.join(self.names)}"
 
     def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
-        deltas = self.pivot(task) * 100
+        deltas, tasks = self.pivot(task) * 100, self._rows(task)["task"].nunique()
         texts = pd.DataFrame("", index=deltas.index, columns=deltas.columns)
-        layers, dims = deltas.index.tolist(), deltas.columns.tolist()
-        cells = dict(iter(self._rows(task).groupby(_SIZE)))
-        tasks = self._rows(task)["task"].nunique()
-        for (row, column), delta in np.ndenumerate(deltas.to_numpy()):
-            rows = cells.get((layers[row], dims[column]))
-            if rows is not None and rows["task"].nunique() == tasks:
-                texts.iat[row, column] = "nan" if np.isnan(delta) else f"{delta:+z.2f}{_mark(rows, delta, counts)}"
+        for _, rows in self._rows(task).groupby(_SIZE):
+            if rows["task"].nunique() == tasks:
+                layers, dim = rows[_SIZE].iloc[0]
+                delta = deltas[dim][layers]
+                texts.at[layers, dim] = "nan" if np.isnan(delta) else f"{delta:+z.2f}{_mark(rows, delta, counts)}"
         return texts
 
     def _note(self, task: str | None = None) -> str:
@@ -154,7 +137,10 @@ def compare(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is between 0 and 1, got {alpha!r}.")
     first, second = grid.plain(), other.plain()
-    facing = _at_the_size_of(first, second)
+    facing = second
+    if _single_sizes(first, second):  # as if scored at one size: so two sizes can be compared
+        size = {"num_layers": first.sizes[0].num_layers, "dim": first.sizes[0].dim}
+        facing = replace(second, frame=second.frame.assign(**size), items=second.items.assign(**size), latency=None)
     frame = _joined(first, facing)
     ours, theirs = _items(first), _items(facing)
     tests = []
@@ -186,7 +172,6 @@ def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
 
 
 _PART = ["task", "split", "subset"]
-_PLACE_COLUMNS = [*_PART, "num_layers", "dim"]
 
 
 def _place_of(row: Mapping[Hashable, Any]) -> str:
@@ -194,20 +179,12 @@ def _place_of(row: Mapping[Hashable, Any]) -> str:
     return f"{row['task']} ({row['split']}, {row['subset']}) at {Size(int(row['num_layers']), int(row['dim']))}"
 
 
-def _at_the_size_of(grid: Scores, other: Scores) -> Scores:
-    """The other as if scored at the size of the first, where each has a single one: so two sizes can be compared."""
-    if not _single_sizes(grid, other):
-        return other
-    size = {"num_layers": grid.sizes[0].num_layers, "dim": grid.sizes[0].dim}
-    return replace(other, frame=other.frame.assign(**size), items=other.items.assign(**size), latency=None)
-
-
 def _joined(grid: Scores, other: Scores) -> pd.DataFrame:
     """The main scores of both at the sizes that both have, in the order of the first: `score` and `other_score`."""
-    ours, theirs = (one.frame[one.frame["is_main"]][[*_PLACE_COLUMNS, "metric", "score"]] for one in (grid, other))
+    ours, theirs = (one.frame[one.frame["is_main"]][[*_PART, *_SIZE, "metric", "score"]] for one in (grid, other))
     _same(ours, theirs, _PART[:1], " Compare the tasks of both, `grid.at(tasks=...)`.")
     _same(ours, theirs, [*_PART, "metric"])
-    table = ours.merge(theirs.rename(columns={"score": "other_score"}), on=[*_PLACE_COLUMNS, "metric"])
+    table = ours.merge(theirs.rename(columns={"score": "other_score"}), on=[*_PART, *_SIZE, "metric"])
     if table.empty:
         first, second = (", ".join(map(str, one.sizes)) for one in (grid, other))
         raise ValueError(f"The grids have no size in common: the first has {first}; the other has {second}.")
@@ -225,7 +202,9 @@ def _items(grid: Scores) -> dict[str, Items]:
 
 def _names(grid: Scores, other: Scores) -> tuple[str, str]:
     """What tells the two apart: model, precision and truncation, size if each has another one, or else their places."""
-    first, second = _name(grid), _name(other)
+    first, second = (
+        " ".join([one.model.rsplit("/", 1)[-1], *told(pivots.shown(one.frame))]).strip() for one in (grid, other)
+    )
     if _single_sizes(grid, other):
         first, second = (f"{name} {one.sizes[0]}".strip() for name, one in ((first, grid), (second, other)))
     if first == second:
@@ -235,10 +214,6 @@ def _names(grid: Scores, other: Scores) -> tuple[str, str]:
 
 def _single_sizes(grid: Scores, other: Scores) -> bool:
     return len(grid.sizes) == len(other.sizes) == 1 and grid.sizes != other.sizes
-
-
-def _name(grid: Scores) -> str:
-    return " ".join([grid.model.rsplit("/", 1)[-1], *told(pivots.shown(grid.frame))]).strip()
 
 
 def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: str = "") -> None:

@@ -14,19 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Features, Value
 
-from st_matryoshka2d.evaluation.custom_tables import (
-    Table,
-    check_columns,
-    check_kind,
-    check_named,
-    column_names,
-    first_of,
-    identifier,
-    is_missing,
-    relevance,
-    rows,
-    text,
-)
+from st_matryoshka2d.evaluation import custom_tables as tables
+from st_matryoshka2d.evaluation.custom_tables import Table, first_of, identifier, is_missing, rows, text
 from st_matryoshka2d.texts import check_text
 
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
@@ -54,39 +43,29 @@ def read_corpus(given: Texts) -> Dataset:
     return _dataset(table, columns, "corpus")
 
 
-def count_empty(corpus: Dataset) -> int:
-    """How many documents have neither text nor title."""
-    columns = [column for column in ("text", "title") if column in corpus.column_names]
-    return sum(not any(words.strip() for words in document) for document in rows(corpus, columns))
-
-
 def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
     """The texts as a table, and which of its columns is what; an id may also be called _id, as on the Hub."""
-    check_kind(given, what)
+    tables.check_kind(given, what)
     table = given if isinstance(given, (Dataset, pd.DataFrame)) else _of_mapping(given, what)
-    there = column_names(table)
+    there = tables.column_names(table)
     columns = {column: column for column in wanted if column in there or column != "title"}
     if "id" not in there and "_id" in there:
         columns["id"] = "_id"
-    check_named(table, what, columns.values(), "id and text")
-    check_columns(table, what, columns)
+    tables.check_columns(table, what, columns, needed="id and text")
     return table, columns
 
 
 def _of_mapping(given: Mapping[Any, Any], what: str) -> dict[str, list[Any]]:
-    table: dict[str, list[Any]] = {"id": list(given), "text": [], "title": []}
-    for name, document in given.items():
-        if isinstance(document, (list, tuple)) or (isinstance(document, Mapping) and "text" not in document):
+    documents = [document if isinstance(document, Mapping) else {"text": document} for document in given.values()]
+    for name, document in zip(given, documents, strict=True):
+        if isinstance(document.get("text", []), (list, tuple)):
             raise ValueError(
                 f"{what}, id {name!r}: a dict maps each id to a text or to {{'title': ..., 'text': ...}}, "
-                f"got {document!r:.60}. A table of columns is a DataFrame or a Dataset."
+                f"got {given[name]!r:.60}. A table of columns is a DataFrame or a Dataset."
             )
-        words, title = (document["text"], document.get("title")) if isinstance(document, Mapping) else (document, None)
-        table["text"].append(words)
-        table["title"].append(title)
-    if all(map(is_missing, table["title"])):
-        del table["title"]
-    return table
+    table = {"id": list(given), "text": [document["text"] for document in documents]}
+    titles = [document.get("title") for document in documents]
+    return table if all(map(is_missing, titles)) else {**table, "title": titles}
 
 
 def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
@@ -103,7 +82,13 @@ def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
         cells = {new: [cell for (cell,) in rows(table, [old])] for new, old in columns.items()}
         cells["id"] = [str(name) for name in cells["id"]]
         dataset = Dataset.from_dict(_with_titles(cells) if "title" in cells else cells, features=features)
-    _check_unique(dataset, what)
+    # Arrow counts the ids where they are, in a file or in memory.
+    batches = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
+    counts = pa.chunked_array(chunk for batch in batches for chunk in batch["id"].chunks).value_counts()
+    if repeated := counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
+        raise ValueError(
+            f"{what}: ids that are there more than once: {first_of(repeated)} ({len(repeated)} in all). Keep one of each."
+        )
     return dataset
 
 
@@ -111,23 +96,12 @@ def _with_titles(cells: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {**cells, "title": ["" if is_missing(title) else title for title in cells["title"]]}
 
 
-def _check_unique(dataset: Dataset, what: str) -> None:
-    # Arrow counts the ids where they are, in a file or in memory.
-    tables = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
-    counts = pa.chunked_array(chunk for table in tables for chunk in table["id"].chunks).value_counts()
-    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
-    if repeated:
-        raise ValueError(
-            f"{what}: ids that are there more than once: {first_of(repeated)} ({len(repeated)} in all). Keep one of each."
-        )
-
-
 Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] | Sequence[Any] | Set[Any]]
 
 
 def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     """Query id to document id to relevance."""
-    check_kind(given, "qrels")
+    tables.check_kind(given, "qrels")
     found: dict[str, dict[str, int]] = {}
     judgments = _judged_in_table(given) if isinstance(given, (Dataset, pd.DataFrame)) else _judged_in_mapping(given)
     for where, query, document, value in judgments:
@@ -135,20 +109,20 @@ def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
         judged = found.setdefault(query_id, {})
         if document_id in judged:
             raise ValueError(f"{where}: document {document_id!r} is judged more than once for query {query_id!r}.")
-        judged[document_id] = relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
+        judged[document_id] = tables.relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
     if not found:
         raise ValueError("qrels is empty; it needs at least one relevant document for one query.")
     return found
 
 
 def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, Any, Any]]:
-    there = column_names(table)
+    there = tables.column_names(table)
     # The Hub's data sets write them with a hyphen.
     hyphened = {"query_id": "query-id", "corpus_id": "corpus-id"}
     query, document = (other if other in there and name not in there else name for name, other in hyphened.items())
-    check_named(table, "qrels", (query, document, "score"), "query_id, corpus_id and score")
-    check_columns(table, "qrels", {"query_id": query, "corpus_id": document, "score": "score"})
-    for row, cells in enumerate(rows(table, [query, document, "score"])):
+    columns = {"query_id": query, "corpus_id": document, "score": "score"}
+    tables.check_columns(table, "qrels", columns, needed="query_id, corpus_id and score")
+    for row, cells in enumerate(rows(table, list(columns.values()))):
         yield f"qrels, row {row}", *cells
 
 
@@ -169,7 +143,7 @@ Label: TypeAlias = str | int
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts and the labels of each; `several` says whether the table has lists of labels."""
+    """Texts and the labels of each; `several`: the table has lists of labels; `names`: those of numbered labels."""
 
     texts: list[str]
     labels: list[tuple[Label, ...]]
@@ -183,20 +157,20 @@ class Labelled:
 
 def read_labelled(table: Table, what: str, text_column: str, label_column: str) -> Labelled:
     """The texts of a split and their labels."""
-    check_columns(table, what, {"text": text_column, "label": label_column})
+    tables.check_columns(table, what, {"text": text_column, "label": label_column})
     texts, labels, several = [], [], False
     for row, (words, value) in enumerate(rows(table, [text_column, label_column])):
         where = f"{what}, row {row}, {label_column}"
         is_list = isinstance(value, (list, tuple, np.ndarray))
-        if row == 0:
-            several = is_list
-        elif is_list != several:
-            raise ValueError(
-                f"{where}: expected {'a list of labels' if several else 'one label'} as in row 0, got {value!r}."
-            )
+        several = is_list if row == 0 else several
+        if is_list != several:
+            kind = "a list of labels" if several else "one label"
+            raise ValueError(f"{where}: expected {kind} as in row 0, got {value!r}.")
         texts.append(text(words, f"{what}, row {row}, {text_column}"))
         labels.append(tuple(_label(label, where) for label in (value if is_list else [value])))
-    return Labelled(texts, labels, several, _names(table, label_column))
+    feature = table.features[label_column] if isinstance(table, Dataset) else None
+    feature = getattr(feature, "feature", feature)  # of a list
+    return Labelled(texts, labels, several, list(feature.names) if isinstance(feature, ClassLabel) else None)
 
 
 def check_labels(train: Labelled, test: Labelled) -> list[Label]:
@@ -228,10 +202,3 @@ def _label(value: Any, where: str) -> Label:
         raise ValueError(f"{where}: a label is a text or an integer, got {value!r}. Mend it or drop the row.")
     check_text(value, where)
     return value
-
-
-def _names(table: Table, column: str) -> list[str] | None:
-    """The names that a `Dataset` has for its numbered labels."""
-    feature = table.features[column] if isinstance(table, Dataset) else None
-    feature = getattr(feature, "feature", feature)
-    return list(feature.names) if isinstance(feature, ClassLabel) else None

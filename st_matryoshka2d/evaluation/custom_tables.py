@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,8 +15,7 @@ from st_matryoshka2d.texts import check_text
 
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
 
-# Rows of a `Dataset` that are in memory at a time.
-_BATCH = 1000
+_BATCH = 1000  # rows of a `Dataset` that are in memory at a time
 
 
 def check_kind(given: object, what: str) -> None:
@@ -34,24 +33,16 @@ def check_kind(given: object, what: str) -> None:
         )
 
 
-def check_named(table: Table, what: str, columns: Iterable[str], needed: str) -> None:
-    """Refuse a table without columns that have one name only."""
-    there = column_names(table)
-    if missing := [column for column in columns if column not in there]:
-        among = f"{' and '.join(missing)} is not among {', '.join(map(repr, there)) or 'none'}"
-        raise ValueError(f"{what} needs the columns {needed}; {among}. Rename the columns.")
-
-
-def check_columns(table: Table, what: str, columns: Mapping[str, str]) -> None:
-    """Refuse a table that is empty, ragged or without the columns wanted."""
+def check_columns(table: Table, what: str, columns: Mapping[str, str], needed: str = "") -> None:
+    """Refuse a table that is empty, ragged or without the columns wanted; those that are `needed` have fixed names."""
     check_kind(table, what)
-    there = column_names(table)
-    for keyword, column in columns.items():
-        if column not in there:
-            raise ValueError(
-                f"{what} has no column {column!r}. Its columns: {', '.join(map(repr, there)) or 'none'}. "
-                f"Say which one it is with {keyword}='...'."
-            )
+    there = ", ".join(map(repr, column_names(table))) or "none"
+    missing = {keyword: column for keyword, column in columns.items() if column not in column_names(table)}
+    if missing and needed:
+        names = " and ".join(missing.values())
+        raise ValueError(f"{what} needs the columns {needed}; {names} is not among {there}. Rename the columns.")
+    for keyword, column in missing.items():
+        raise ValueError(f"{what} has no column {column!r}. Its columns: {there}. Say which one it is with {keyword}='...'.")
     if len(set(columns.values())) < len(columns):
         named = ", ".join(f"{keyword}={column!r}" for keyword, column in columns.items())
         raise ValueError(f"Each of these needs a column of its own: {named}.")
@@ -70,11 +61,9 @@ def column_names(table: Table) -> list[str]:
 
 def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """The rows of some columns, as Python's own types."""
-    if isinstance(table, Dataset):
-        for batch in table.select_columns(list(columns)).with_format(None).iter(_BATCH):
-            yield from zip(*(batch[column] for column in columns), strict=True)
-    else:
-        cells = (table[column] for column in columns)
+    batches = table.select_columns(list(columns)).with_format(None).iter(_BATCH) if isinstance(table, Dataset) else [table]
+    for batch in batches:
+        cells = (batch[column] for column in columns)
         yield from zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True)
 
 

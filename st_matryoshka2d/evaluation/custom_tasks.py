@@ -1,4 +1,4 @@
-"""Scored pairs of texts as a task."""
+"""Tasks of the user's own data: scored pairs, documents and queries, labelled texts."""
 
 from __future__ import annotations
 
@@ -7,30 +7,17 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 
-from st_matryoshka2d.evaluation.custom_data import (
-    Judgments,
-    Label,
-    Labelled,
-    Texts,
-    check_labels,
-    count_empty,
-    read_corpus,
-    read_judgments,
-    read_labelled,
-    read_queries,
-)
+from st_matryoshka2d.evaluation import custom_data
+from st_matryoshka2d.evaluation.custom_data import Judgments, Label, Labelled, Texts
 from st_matryoshka2d.evaluation.custom_tables import Table, check_columns, first_of, number, rows, text
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
-
-__all__ = ["classification_task", "retrieval_task", "sts_task"]
 
 
 class OwnSTS(OwnData, AbsTaskSTS):
@@ -44,12 +31,10 @@ def sts_task(
 ) -> AbsTaskSTS:
     """Make a task of your own pairs of texts: how well do similarities order them as your scores do?
 
-    The main score is Spearman's correlation of cosine similarities and your scores, so only the order of the scores counts.
-    The task works in `evaluate` and in mteb itself, and needs no network.
-
-    mteb (2.26) looks for a prompt of the model by the type, here `"STS"`; a prompt under the name of a task that is not
-    its own is dropped with a warning. Its cache of results goes by the name alone: with other data, give `mteb.evaluate`
-    another name or `cache=None`.
+    The main score is Spearman's correlation of cosine similarities and your scores. The task works in `evaluate` and in mteb
+    itself, needs no network, and has a digest of its data as revision. mteb (2.26) looks for a prompt of the model by the
+    type, here `"STS"`, and drops one under the name of your task. Its cache goes by the name alone: with other data, give
+    `mteb.evaluate` another name or `cache=None`.
 
     Args:
         pairs: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
@@ -58,45 +43,36 @@ def sts_task(
         score: Column of the scores, on any scale; more is more similar.
         name: What the task is called in the results.
 
-    Returns:
-        An mteb task with its data. The revision in its metadata is a digest of the name and all rows.
-
     Raises:
         TypeError: `pairs` is not a table.
-        ValueError: A column is missing or too short; a text is missing or empty; a score is no finite number; all scores
-            are equal; the name is one of mteb's. Rows are counted from 0.
+        ValueError: A column or text is missing or empty; a score is no finite number; all scores are equal; the name is one
+            of mteb's. Rows are counted from 0.
 
     Warns:
         UserWarning: A pair is there several times with different scores.
 
     Example:
         >>> from st_matryoshka2d import evaluate
-        >>> pairs = {
-        ...     "sentence1": ["a cat sat", "a cat sat", "it rains"],
-        ...     "sentence2": ["a kitten sat", "he plays chess", "rain is falling"],
-        ...     "score": [4.5, 0.0, 5.0],
-        ... }
-        >>> grid = evaluate(model, sts_task(pairs), num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
-        >>> grid.tasks
+        >>> texts = {"sentence1": ["a cat sat", "it rains"], "sentence2": ["a kitten sat", "he plays chess"]}
+        >>> task = sts_task({**texts, "score": [4.5, 0]})
+        >>> evaluate(model, task, sizes=["3L-64d"], show_progress_bar=False).tasks
         ['MySTS']
     """
     check_name(name)
     check_columns(pairs, "pairs", {"sentence1": sentence1, "sentence2": sentence2, "score": score})
     ones, others, scores = [], [], []
     for row, (one, other, value) in enumerate(rows(pairs, [sentence1, sentence2, score])):
-        where = f"pairs, row {row}"
-        ones.append(text(one, f"{where}, {sentence1}"))
-        others.append(text(other, f"{where}, {sentence2}"))
-        scores.append(number(value, f"{where}, {score}"))
+        ones.append(text(one, f"pairs, row {row}, {sentence1}"))
+        others.append(text(other, f"pairs, row {row}, {sentence2}"))
+        scores.append(number(value, f"pairs, row {row}, {score}"))
+    data = Dataset.from_dict({"sentence1": ones, "sentence2": others, "score": scores})
     if len(scores) == 1:
         raise ValueError("pairs has one row; a correlation needs at least two, with different scores.")
     if len(set(scores)) == 1:
         raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
-    cells = {"sentence1": ones, "sentence2": others, "score": scores}
-    values = pd.DataFrame(cells).groupby(["sentence1", "sentence2"])["score"].nunique()
+    values = data.to_pandas().groupby(["sentence1", "sentence2"])["score"].nunique()
     if conflicts := int((values > 1).sum()):
         warnings.warn(f"Pairs that are there several times with different scores: {conflicts}; all are kept.", stacklevel=2)
-    data = Dataset.from_dict(cells)
     return OwnSTS(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
@@ -109,11 +85,9 @@ class OwnRetrieval(OwnData, AbsTaskRetrieval):
 def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str = "MyRetrieval") -> AbsTaskRetrieval:
     """Make a task of your own documents and queries: how high do relevant documents rank?
 
-    The main score is nDCG@10, as in BEIR. Ids are texts; integers become texts. The task works in `evaluate` and in mteb
-    itself, and needs no network. A corpus that is a `Dataset` on disk stays on disk.
-
-    Of mteb's prompts and cache `sts_task` tells; here the types are `"Retrieval-query"`, `"Retrieval"`, `"query"`, and the
-    same for `document`.
+    The main score is nDCG@10, as in BEIR. Ids are texts; integers become texts. A corpus that is a `Dataset` on disk stays
+    there. On mteb's prompts and cache see `sts_task`; here a prompt's name is `"Retrieval-query"`, `"Retrieval"` or
+    `"query"`, and the same for `document`.
 
     Args:
         corpus: Id to text, or id to `{"title": ..., "text": ...}`, or a `Dataset` or `DataFrame` with the columns id (or
@@ -124,32 +98,27 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
             relevant.
         name: What the task is called in the results.
 
-    Returns:
-        An mteb task with its data. The revision in its metadata is a digest of the name, all texts and all judgments.
-
     Raises:
         TypeError: An argument is of no type that is named above.
-        ValueError: A column is missing; an id is missing, or is there twice; a query or the text of a document is missing;
-            a relevance is negative or no whole number; a judgment is there twice or names what is not there; no query has
-            a relevant document; the name is one of mteb's. Rows are counted from 0.
+        ValueError: A column, id or text is missing; an id or a judgment is there twice; a relevance is negative or no whole
+            number; a judgment names what is not there; no query has a relevant document; the name is one of mteb's.
 
     Warns:
         UserWarning: Queries without a relevant document are left out; documents have neither text nor title.
 
     Example:
-        >>> from st_matryoshka2d import evaluate
         >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess"}
         >>> queries = {"q1": "small cat", "q2": "bad weather"}
-        >>> task = retrieval_task(corpus, queries, {"q1": ["d1"], "q2": ["d2"]})
-        >>> grid = evaluate(model, task, num_layers=6, dims=[64, 384], show_progress_bar=False)
-        >>> grid.score("6L-384d")
-        1.0
+        >>> retrieval_task(corpus, queries, {"q1": ["d1"], "q2": ["d2"]}).metadata.description
+        '2 queries and 3 documents.'
     """
     check_name(name)
-    documents, questions, judged = read_corpus(corpus), read_queries(queries), read_judgments(qrels)
+    documents, questions = custom_data.read_corpus(corpus), custom_data.read_queries(queries)
+    judged = custom_data.read_judgments(qrels)
     _check_known(judged, questions, "query", "queries")
     _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
-    if empty := count_empty(documents):
+    columns = [column for column in ("text", "title") if column in documents.column_names]
+    if empty := sum(not any(map(str.strip, document)) for document in rows(documents, columns)):
         warnings.warn(f"Documents in corpus without text and title: {empty}; they are kept.", stacklevel=2)
     judged = {query: found for query, found in judged.items() if any(found.values())}
     kept = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]
@@ -165,8 +134,7 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
 
 
 def _check_known(judged: Collection[str], there: Dataset, kind: str, what: str) -> None:
-    unknown = sorted(set(judged).difference(name for (name,) in rows(there, ["id"])))
-    if unknown:
+    if unknown := sorted(set(judged).difference(name for (name,) in rows(there, ["id"]))):
         raise ValueError(
             f"qrels names {kind} ids that are not in {what}: {first_of(unknown)} ({len(unknown)} in all). "
             "Drop those judgments, or add what they name."
@@ -207,12 +175,10 @@ def classification_task(
     """Make a task of your own labelled texts: can a simple classifier tell the labels apart by the embeddings?
 
     As all of mteb's, it learns from a few texts of each label, drawn from `train` several times, and is scored on all of
-    `test`; the main score is the mean accuracy. With one label for each text the classifier is a logistic regression, with
+    `test`; the main score is the mean accuracy. With one label for each text the classifier is a logistic regression. With
     lists of labels it is mteb's multilabel task with the five nearest neighbours, where accuracy asks for all labels of a
-    text and a `test` of more than 3000 texts is cut to as many. The task works in `evaluate` and in mteb itself, and needs
-    no network.
-
-    Of mteb's prompts and cache `sts_task` tells; here the type is `"Classification"` or `"MultilabelClassification"`.
+    text and a `test` of more than 3000 texts is cut to as many. On mteb's prompts and cache see `sts_task`; here the type
+    is `"Classification"` or `"MultilabelClassification"`.
 
     Args:
         train: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
@@ -223,42 +189,34 @@ def classification_task(
         n_experiments: Classifiers, each with a draw of its own.
         name: What the task is called in the results.
 
-    Returns:
-        An mteb task with its data. The revision in its metadata is a digest of the name, all rows and both numbers.
-
     Raises:
         TypeError: A table is none, or a number is not an integer.
-        ValueError: A column is missing; a text is missing or empty; a label is missing; `train` has fewer than two labels;
-            a label is in `test` alone; texts are too few for mteb's multilabel task; the name is one of mteb's.
-            Rows are counted from 0.
+        ValueError: A column, text or label is missing; `train` has fewer than two labels; a label is in `test` alone; texts
+            are too few for mteb's multilabel task; the name is one of mteb's. Rows are counted from 0.
 
     Warns:
         UserWarning: Texts are in `train` and in `test`; a label has fewer than `samples_per_label` texts to learn from.
 
     Example:
-        >>> from st_matryoshka2d import evaluate
         >>> train = {"text": ["fine", "good", "bad", "poor"], "label": ["praise", "praise", "blame", "blame"]}
         >>> test = {"text": ["very good", "really bad"], "label": ["praise", "blame"]}
-        >>> task = classification_task(train, test, samples_per_label=2)
-        >>> grid = evaluate(model, task, num_layers=6, dims=[64, 384], show_progress_bar=False)
-        >>> grid.tasks
-        ['MyClassification']
+        >>> classification_task(train, test, samples_per_label=2).metadata.name
+        'MyClassification'
     """
     check_name(name)
     samples_per_label = positive_int(samples_per_label, "samples_per_label")
     n_experiments = positive_int(n_experiments, "n_experiments")
-    learnt, asked = read_labelled(train, "train", text, label), read_labelled(test, "test", text, label)
-    labels = check_labels(learnt, asked)
+    learnt = custom_data.read_labelled(train, "train", text, label)
+    asked = custom_data.read_labelled(test, "test", text, label)
+    labels = custom_data.check_labels(learnt, asked)
     if learnt.several:
         _check_neighbours(learnt, asked, samples_per_label)
     for remark in _remarks(learnt, asked, samples_per_label):
         warnings.warn(remark, stacklevel=2)
-
     own = OwnMultilabelClassification if learnt.several else OwnClassification
     data = DatasetDict({"train": _dataset(learnt, labels), "test": _dataset(asked, labels)})
     description = f"{len(learnt.texts)} texts to learn from, {len(asked.texts)} to classify, {len(labels)} labels."
-    settings = {"samples_per_label": samples_per_label, "n_experiments": n_experiments}
-    return own(name, data, description=description, **settings)
+    return own(name, data, description=description, samples_per_label=samples_per_label, n_experiments=n_experiments)
 
 
 def _remarks(train: Labelled, test: Labelled, samples_per_label: int) -> Iterator[str]:

@@ -6,11 +6,12 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
+from mteb.models import ModelMeta
 from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
 from mteb.types import PromptType
 from numpy.typing import NDArray
@@ -28,23 +29,13 @@ from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.identity import model_name, model_revision
 from st_matryoshka2d.processes import Processes
 
-if TYPE_CHECKING:
-    from mteb.abstasks.task_metadata import TaskMetadata
-    from mteb.models import ModelMeta
-
-
-# Texts that a process embeds between two writes to disk, or two exchanges with others.
-_CHUNK = 2048
-
+_CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with others
 _BATCHES_OF_A_STEP = 8  # of a bar
-
-_DIGEST = 16
-
+_DIGEST = 16  # bytes
 _ALONE = Processes()
 
 
-def _nothing() -> None:
-    """What is done after encoding where nobody asked for more."""
+def _nothing() -> None: ...
 
 
 class Embeddings:
@@ -90,9 +81,7 @@ class Embeddings:
         """Forget the last task; the embeddings of the next are also in the folder, as far as they are known."""
         there = sorted(str(path.relative_to(folder)) for path in folder.glob("texts-*/[0-9]*")) if folder else []
         if any(others != there for others in self.processes.everyones(there)):
-            raise ValueError(
-                f"The processes do not see the same files in {folder}; `cache` must be a folder that they share."
-            )
+            raise ValueError(f"The processes see different files in {folder}; `cache` must be a folder that they share.")
         self.folder = folder
         self._memos.clear()
 
@@ -100,7 +89,10 @@ class Embeddings:
         self, texts: Sequence[str], depths: Iterable[int] | None = None, *, prompt_type: PromptType | None, **kwargs: Any
     ) -> dict[int, Tensor]:
         """Embeddings (texts, full dim) by layer; only texts not seen before go through the model."""
-        memo = self._memo(prompt_type)
+        if prompt_type not in self._memos:
+            name = f"texts-{prompt_type.value if prompt_type else 'plain'}-layers-{'-'.join(map(str, self._depths))}"
+            self._memos[prompt_type] = Memo(self.folder / name if self.folder is not None else None)
+        memo = self._memos[prompt_type]
         try:
             rows = memo.rows(texts)
         except KeyError:
@@ -114,16 +106,9 @@ class Embeddings:
         once = _longest_first(set(texts))
         at = {text: row for row, text in enumerate(once)}
         rows = [at[text] for text in texts]
-        embeddings = self._encode_in_steps(once, bar, prompt_type=PromptType.document, **kwargs)
+        embeddings = self._encode(once, bar, prompt_type=PromptType.document, **kwargs)
         width = embeddings.shape[1]
         return {depth: torch.from_numpy(embeddings[:, self._columns(width, depth)][rows]) for depth in self._depths}
-
-    def _memo(self, prompt_type: PromptType | None) -> Memo:
-        if prompt_type not in self._memos:
-            depths = "-".join(map(str, self._depths))
-            named = f"texts-{prompt_type.value if prompt_type else 'plain'}-layers-{depths}"
-            self._memos[prompt_type] = Memo(self.folder / named if self.folder is not None else None)
-        return self._memos[prompt_type]
 
     def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
         """Encode, chunk by chunk, and each process its share."""
@@ -132,36 +117,33 @@ class Embeddings:
         with tqdm(total=len(missing), desc="Texts", leave=False, disable=not self.show_progress_bar) as bar:
             for start in range(0, len(missing), _CHUNK * count):
                 shares = [missing[start : start + _CHUNK * count][one::count] for one in range(count)]
-                own = shares[rank], self._encode_in_steps(shares[rank], bar, **kwargs) if shares[rank] else None
+                own = shares[rank], self._encode(shares[rank], bar, **kwargs) if shares[rank] else None
                 for texts, embeddings in self.processes.everyones(own):
                     if texts:
                         memo.add(texts, embeddings, write=rank == 0)
                 bar.update(sum(map(len, shares)) - len(shares[rank]))
         self.after_encoding()
 
-    def _encode_in_steps(self, texts: list[str], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
+    def _encode(self, texts: list[str], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
         """A few batches at a time, so that the bar moves."""
-        step = _BATCHES_OF_A_STEP * kwargs.get("batch_size", 32)
+        if self._wrapper is None:
+            raise RuntimeError(f"{kwargs['task_metadata'].name} asked for other texts under one size than under another.")
+        batch_size = kwargs.get("batch_size", 32)
+        step = _BATCHES_OF_A_STEP * batch_size
         parts = []
-        for start in range(0, len(texts), step):
-            parts.append(self._encode(texts[start : start + step], **kwargs))
-            bar.update(len(parts[-1]))
+        for few in (texts[start : start + step] for start in range(0, len(texts), step)):
+            loader = DataLoader(Dataset.from_dict({"text": few}), batch_size=batch_size)
+            parts.append(np.asarray(self._wrapper.encode(loader, **kwargs)))
+            finite = np.isfinite(parts[-1]).all(axis=1)
+            if not finite.all():
+                broken = few[int(np.argmin(finite))][:80]
+                raise ValueError(f"The model's embedding of {broken!r} is not finite; no score could be trusted.")
+            bar.update(len(few))
         return np.concatenate(parts)
 
-    def _encode(self, texts: list[str], *, task_metadata: TaskMetadata, **kwargs: Any) -> NDArray[np.floating]:
-        if self._wrapper is None:
-            raise RuntimeError(f"{task_metadata.name} asked for texts under one size that it did not ask for under another.")
-        loader = DataLoader(Dataset.from_dict({"text": texts}), batch_size=kwargs.get("batch_size", 32))
-        embeddings = np.asarray(self._wrapper.encode(loader, task_metadata=task_metadata, **kwargs))
-        if not np.isfinite(embeddings).all():
-            broken = texts[int(np.argmin(np.isfinite(embeddings).all(axis=1)))]
-            raise ValueError(f"The model's embedding of {broken[:80]!r} is not finite; no score could be trusted.")
-        return embeddings
-
     def _columns(self, width: int, num_layers: int) -> slice:
-        full = width // len(self._depths)
-        start = self._depths.index(num_layers) * full
-        return slice(start, start + full)
+        full, place = width // len(self._depths), self._depths.index(num_layers)
+        return slice(place * full, (place + 1) * full)
 
 
 class Memo:

@@ -17,11 +17,9 @@ from st_matryoshka2d.evaluation.store import Cache
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.truncation import TruncationResult, truncation_dims
 from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, precisions_of
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
-
-__all__ = ["evaluate", "evaluate_truncations"]
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.
 _COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
@@ -44,41 +42,35 @@ def evaluate(
 ) -> GridResult:
     """Score a model cut to many sizes, each text through the model once per task and prompt.
 
-    Each score is that of `mteb.evaluate(truncate(model, num_layers, dim), task)`, to rounding, without a model loaded or a
-    text encoded again for each size. A corpus is read once, in chunks, and may be larger than memory. Under `torchrun` or
-    `accelerate launch` the processes share texts, corpora and sizes; each has to call this with the same arguments, and all
-    return the whole grid.
+    Each score is that of `mteb.evaluate(truncate(model, num_layers, dim), task)`, to rounding. A corpus is read once, in
+    chunks, and may be larger than memory. Under `torchrun` or `accelerate launch` the processes share the work; each has to
+    call this with the same arguments, and all return the whole grid.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
-        tasks: One or several mteb tasks of text, of any type that takes an encoder; task names; benchmarks. `sts_task`,
-            `retrieval_task` and `classification_task` make tasks of data of your own.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
+        tasks: One or several mteb tasks of text, task names or benchmarks; `sts_task`, `retrieval_task` and
+            `classification_task` make tasks of data of your own.
         num_layers: Depths, each 1..N; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
         documents: One or several sizes of the documents, such as `"6L-384d"`: queries at every size search documents of this
-            one, as in an index that the whole model has filled. A query of fewer dims is compared with as many of the
-            document's. In tasks of pairs, the second texts are the documents. None: documents of the query's own size.
+            one, of which they use as many dims as they have. In tasks of pairs, the second texts are the documents. None:
+            documents of the query's own size.
         precisions: What a coordinate is stored in after the cut, as mteb's `CompressionWrapper` makes it: one or several of
             `"float32"`, `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"` and `"binary"`. Integers are
-            spread over the ranges of what is encoded together; in a corpus, over those of its first `corpus_chunk_size`
-            documents.
+            spread over the ranges of what is encoded together; in a corpus, of its first `corpus_chunk_size` documents.
         cache: A folder or mteb's `ResultCache`: each size's result is written there as soon as it is known, under the name
-            of the model and a hash of its weights and settings, and a run that was killed goes on where it stopped, without
-            encoding again what is there. None reads and writes nothing.
+            of the model and a hash of its weights and settings, and a run that was killed goes on where it stopped. None
+            reads and writes nothing.
         n_jobs: Processes that score sizes at a time where mteb fits classifiers or clusters; the scores are the same.
         batch_size: Texts in a batch of the model.
         corpus_chunk_size: Documents of a retrieval task that are in the memory of a process at a time.
         show_progress_bar: Show one step for each task and size.
 
-    Returns:
-        The scores. All metrics that mteb gives are in `to_frame()`.
-
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model, or wider than `documents`; `sizes` is given as well as `num_layers` or
-            `dims`; there is no task, one is unknown, not of text alone, or given twice; with `documents`, a task that does
-            not compare texts; a precision is unknown or given twice; `cache` is a file; an embedding is not finite.
+        ValueError: A size is not within the model, or wider than `documents`; tasks are none, unknown, repeated, not of text
+            alone or, with `documents`, do not compare texts; a precision is unknown; an embedding is not finite.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -93,9 +85,16 @@ def evaluate(
         >>> across.document_sizes
         ['6L-384d']
     """
-    transformer_of(model)
+    routes_of(model)
     full = full_size(model)
-    wanted = _wanted_sizes(full, num_layers, dims, sizes)
+    if sizes is not None:
+        if num_layers is not None or dims is not None:
+            raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
+        wanted = validate_sizes(sizes, full)
+    else:
+        layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
+        widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
+        wanted = sizes_product(all_within(layers, full.num_layers, "num_layers"), all_within(widths, full.dim, "dims"))
     stored = precisions_of(precisions)
     chosen = chosen_tasks(tasks)
     sides = _document_sizes(documents, full, chosen, wanted, all_dims=sizes is None and dims is None)
@@ -104,28 +103,8 @@ def evaluate(
         for side, precision, size in product(sides, stored, wanted)
         if side is None or size.dim <= side.dim
     ]
-    return score_variants(
-        model,
-        chosen,
-        variants,
-        cache=cache,
-        n_jobs=n_jobs,
-        batch_size=batch_size,
-        corpus_chunk_size=corpus_chunk_size,
-        show_progress_bar=show_progress_bar,
-    )
-
-
-def _wanted_sizes(
-    full: Size, num_layers: int | Iterable[int] | None, dims: int | Iterable[int] | None, sizes: Iterable[Size | str] | None
-) -> list[Size]:
-    if sizes is not None:
-        if num_layers is not None or dims is not None:
-            raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
-        return validate_sizes(sizes, full)
-    layers = range(1, full.num_layers + 1) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
-    widths = [*mrl_dims(full.dim), full.dim] if dims is None else all_within(dims, full.dim, "dims")
-    return sizes_product(layers, widths)
+    settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
+    return score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
 
 
 def _document_sizes(
@@ -167,33 +146,27 @@ def evaluate_truncations(
 ) -> TruncationResult:
     """Find out whether a model needs matryoshka training at the dims you want.
 
-    "To MRL or not to MRL" removes the last coordinates of models trained with and without a matryoshka loss, and finds that
-    the training pays only where 80 % or more are removed. Here the prefix is also compared, within one model, with random
-    subsets and windows of as many coordinates, and with principal components. Where a random subset does as well as the
-    prefix, the coordinates are in no order that training could have made.
+    The first coordinates are compared with random subsets and windows of as many coordinates, and with principal components.
+    Where a random subset does as well, the coordinates are in no order that training could have made ("To MRL or not to
+    MRL").
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
-        tasks: One or several mteb tasks, task names or benchmarks, as for `evaluate`.
+        model: As for `evaluate`.
+        tasks: As for `evaluate`.
         dims: Widths, each 1..D; None for the paper's, which remove up to 92 or 94 %. The full one is always scored.
         num_layers: The depth; None for all layers.
         seeds: How many random subsets, or the seeds themselves; at least two.
-        windows: How many coordinates lie before each window; None for a quarter of D, a half and three quarters, an empty
-            list for no windows.
-        pca_texts: A sample of more than D texts to find principal components of. None leaves them out: the texts of the task
-            are no sample for it, they would make the components look better than they are.
+        windows: How many coordinates lie before each window; None for a quarter, a half and three quarters of D.
+        pca_texts: A sample of more than D texts to find principal components of; not those of the task, which would flatter
+            them. None leaves them out.
         cache: As for `evaluate`.
         n_jobs: As for `evaluate`.
         batch_size: Texts in a batch of the model.
         show_progress_bar: Show how far the evaluation is.
 
-    Returns:
-        The scores, with a verdict on each dim.
-
     Raises:
         TypeError: The model is not a `SentenceTransformer`, a task is not a task, or a number is not an integer.
-        ValueError: A dim, depth or window is not within the model, there are fewer than two seeds, no dim is below the full
-            one, or there are too few `pca_texts`.
+        ValueError: A dim, depth or window is not within the model, no dim is below D, or seeds or `pca_texts` are too few.
 
     Example:
         >>> result = evaluate_truncations(model, task, [192, 96], num_layers=1, seeds=2, show_progress_bar=False)
@@ -202,7 +175,7 @@ def evaluate_truncations(
         >>> result.grid.truncations
         ['first', 'random-0', 'random-1', 'window-96', 'window-192', 'window-288']
     """
-    transformer_of(model)
+    routes_of(model)
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
     wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")
@@ -210,29 +183,26 @@ def evaluate_truncations(
     if not narrow:
         raise ValueError(f"dims must have one below the full {full.dim}; nothing is removed otherwise.")
     # A permutation of all coordinates scores as they do in order: only what is narrower is scored.
-    permuted: list[Truncation] = [*_random_subsets(seeds), *_windows(windows, full.dim)]
+    permuted: list[Truncation] = [*map(RandomSubset, _seeds(seeds)), *_windows(windows, full.dim)]
     chosen = chosen_tasks(tasks)
     whole: list[Truncation] = [FIRST]
     if pca_texts is not None:
         whole.append(PCA.fit(model, pca_texts, depth, batch_size=batch_size, show_progress_bar=show_progress_bar))
     variants = [Variant(Size(depth, dim), truncation=one) for one in whole for dim in (full.dim, *narrow)]
     variants += [Variant(Size(depth, dim), truncation=one) for one in permuted for dim in narrow]
-    grid = score_variants(
-        model, chosen, variants, cache=cache, n_jobs=n_jobs, batch_size=batch_size, show_progress_bar=show_progress_bar
-    )
-    return TruncationResult(grid)
+    settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
+    return TruncationResult(score_variants(model, chosen, variants, **settings))
 
 
-def _random_subsets(seeds: int | Iterable[int]) -> list[RandomSubset]:
+def _seeds(seeds: int | Iterable[int]) -> list[int]:
     given = list(seeds) if isinstance(seeds, Iterable) else list(range(positive_int(seeds, "seeds")))
     if len(set(given)) < max(2, len(given)):
-        raise ValueError(f"seeds: at least two different ones are needed to see a spread, each once; got {given}.")
-    return [RandomSubset(seed) for seed in given]
+        raise ValueError(f"seeds: give at least two, each once; got {given}.")
+    return given
 
 
 def _windows(starts: Iterable[int] | None, full_dim: int) -> list[Window]:
-    quarters = [full_dim * quarter // 4 for quarter in (1, 2, 3)]
-    given = list(dict.fromkeys(quarters)) if starts is None else list(starts)
+    given = list(dict.fromkeys(full_dim * n // 4 for n in (1, 2, 3)) if starts is None else starts)
     windows = [Window(start) for start in given]
     if wrong := [start for start in given if start >= full_dim or given.count(start) > 1]:
         raise ValueError(f"windows: {wrong[0]} is given more than once, or is not below {full_dim}, the dims of the model.")

@@ -22,23 +22,17 @@ from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.layers import unwrap
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 
-__all__ = ["GridEvaluator"]
-
 logger = logging.getLogger(__name__)
 
 
 class GridEvaluator(BaseEvaluator):
     """Scores of many sizes on mteb tasks for sentence-transformers' Trainer, each text through the model once.
 
-    `STS12_06L_0128d` is the main metric of a task at size `6L-128d`, `STS12_mean` its mean over the sizes. With several
-    tasks, `all_06L_0128d` and `all_mean` are the means over them. These names sort by layers, then dims, and every logger
-    takes them. Before them comes the `name`, and before that the Trainer's `eval_`. Scores are in mteb's units (0..1 for
-    most metrics). A mean with a NaN in it is NaN, which is never the best.
+    `STS12_06L_0128d` is the main metric of a task at size `6L-128d`, `STS12_mean` its mean over the sizes; with several
+    tasks, `all_06L_0128d` and `all_mean` are the means over them. A mean with a NaN in it is NaN, which is never the best.
 
-    The data of the tasks is loaded at the first call and kept. Model and random states are left as they were: what is
-    trained does not depend on what is evaluated. On several processes the Trainer calls the evaluator in the first one,
-    which does all the work while the others wait; where that may take longer than half an hour, raise `ddp_timeout` in the
-    training arguments.
+    The tasks' data is kept between calls. Model and random states are left as they were. On several processes the first does
+    all the work; where that takes longer than half an hour, raise `ddp_timeout` in the training arguments.
 
     Args:
         tasks: As for `evaluate`: mteb tasks, their names, benchmarks.
@@ -46,8 +40,7 @@ class GridEvaluator(BaseEvaluator):
         primary_size: One of the sizes, by whose score checkpoints are compared; None for the mean over the sizes.
         name: Begins the names of the metrics; for several evaluators that log to one place.
         batch_size: Texts in a batch of the model.
-        write_csv: Where the Trainer gives a folder (`eval` in its `output_dir`), write `grid_evaluation_results.csv`, a line
-            for each evaluation, and `grid.png`, the heat map of the last.
+        write_csv: Write `grid_evaluation_results.csv` and the heat map `grid.png` into the Trainer's folder for them.
         show_progress_bar: Show one while evaluating.
 
     Attributes:
@@ -57,21 +50,17 @@ class GridEvaluator(BaseEvaluator):
 
     Raises:
         TypeError: A task is not a task.
-        ValueError: There is no task, one is unknown, given twice or not of text alone; a size is misspelt or given twice;
-            `primary_size` is not one of the sizes. When called: a size is not within the model.
+        ValueError: Tasks, sizes or `primary_size` are unknown or repeated; when called, a size is not within the model.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
         >>> from st_matryoshka2d.losses import RelationalDistillLoss
         >>> evaluator = GridEvaluator(task, sizes=["1L-16d", "2L-32d"])
-        >>> trainer = SentenceTransformerTrainer(
-        ...     model=model, train_dataset=triplets, loss=RelationalDistillLoss(model), evaluator=evaluator
-        ... )
+        >>> loss = RelationalDistillLoss(model)
+        >>> trainer = SentenceTransformerTrainer(model, train_dataset=triplets, loss=loss, evaluator=evaluator)
         >>> metrics = trainer.evaluate()
         >>> [name for name in metrics if "DemoSTS" in name]
         ['eval_DemoSTS_01L_0016d', 'eval_DemoSTS_02L_0032d', 'eval_DemoSTS_mean']
-        >>> metrics["eval_DemoSTS_02L_0032d"] == evaluator.grid.score("2L-32d")
-        True
     """
 
     def __init__(
@@ -89,20 +78,20 @@ class GridEvaluator(BaseEvaluator):
         self.tasks = chosen_tasks(tasks)
         self.sizes = None if sizes is None else _spelt(sizes)
         self.primary_size = None if primary_size is None else _spelt([primary_size])[0]
-        if self.sizes is not None:
-            self._require_primary(self.sizes)
-        self.name = name
+        self._require_primary(self.sizes)
+        self.name, self.write_csv, self.show_progress_bar = name, write_csv, show_progress_bar
         self.batch_size = positive_int(batch_size, "batch_size")
-        self.write_csv = write_csv
-        self.show_progress_bar = show_progress_bar
         self.csv_file = f"{'_'.join(filter(None, ['grid_evaluation', name]))}_results.csv"
         self.figure_file = f"{'_'.join(filter(None, ['grid', name]))}.png"
         self.grid: GridResult | None = None
         self.history: list[dict[str, float]] = []
         names: list[str | None] = [task.metadata.name for task in self.tasks]
-        self._config = self._settings()
+        scored = ", ".join(f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks)
+        self._config = {"tasks": scored, "sizes": ", ".join(map(str, self.sizes or [])) or "sizes_ladder(model)"}
+        if self.primary_size is not None:
+            self._config["primary_size"] = str(self.primary_size)
         self._columns = {task: self._column(task) for task in ([*names, None] if len(names) > 1 else names)}
-        self.primary_metric = self._columns[None if len(names) > 1 else names[0]].primary_metric
+        self.primary_metric = next(reversed(self._columns.values())).primary_metric
 
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -113,12 +102,18 @@ class GridEvaluator(BaseEvaluator):
         logger.info("Epoch %s, step %s. %s", epoch, steps, self.grid)
         metrics: dict[str, float] = {}
         for task, column in self._columns.items():
-            scores = column.prefix_name_to_metrics(_scores(self.grid, task), column.name)
+            table = self.grid.pivot(task)
+            scores = {_padded(size): float(table[size.dim][size.num_layers]) for size in self.grid.sizes}
+            scores["mean"] = float(np.mean(list(scores.values())))
+            scores = column.prefix_name_to_metrics(scores, column.name)
             column.store_metrics_in_model_card_data(pipeline, scores, epoch, steps)
             metrics |= scores
         self.history.append({"epoch": epoch, "steps": steps, **metrics})
         if output_path is not None and self.write_csv:
-            _append(Path(output_path) / self.csv_file, self.history[-1])
+            path = Path(output_path) / self.csv_file
+            rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
+            table = pd.DataFrame([*rows, self.history[-1]])  # an earlier part of the training may have scored other sizes
+            replace_file(path, lambda part: table.to_csv(part, index=False))
             self.grid.plot(Path(output_path) / self.figure_file)
         return metrics
 
@@ -133,14 +128,13 @@ class GridEvaluator(BaseEvaluator):
 
     def _evaluate(self, model: SentenceTransformer) -> GridResult:
         sizes = sizes_ladder(model) if self.sizes is None else validate_sizes(self.sizes, full_size(model))
+        show = self.show_progress_bar
         self._require_primary(sizes)
         with random_states_kept():
             for part in (part for task in self.tasks for part in parts_of(task)):
                 if not part.data_loaded:
                     part.load_data()  # `evaluate` unloads what it has loaded itself
-            return evaluate(
-                model, self.tasks, sizes=sizes, batch_size=self.batch_size, show_progress_bar=self.show_progress_bar
-            )
+            return evaluate(model, self.tasks, sizes=sizes, batch_size=self.batch_size, show_progress_bar=show)
 
     def _column(self, task: str | None) -> GridEvaluator:
         """What the model card keeps the scores of one task, or the means over all, under."""
@@ -151,14 +145,8 @@ class GridEvaluator(BaseEvaluator):
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"
         return column
 
-    def _settings(self) -> dict[str, str]:
-        tasks = [f"{task.metadata.name} ({task.metadata.main_score})" for task in self.tasks]
-        sizes = ["sizes_ladder(model)"] if self.sizes is None else map(str, self.sizes)
-        primary = {} if self.primary_size is None else {"primary_size": str(self.primary_size)}
-        return {"tasks": ", ".join(tasks), "sizes": ", ".join(sizes), **primary}
-
-    def _require_primary(self, sizes: list[Size]) -> None:
-        if self.primary_size is not None and self.primary_size not in sizes:
+    def _require_primary(self, sizes: list[Size] | None) -> None:
+        if self.primary_size is not None and sizes is not None and self.primary_size not in sizes:
             raise ValueError(f"primary_size: {self.primary_size} is not among the sizes {', '.join(map(str, sizes))}.")
 
 
@@ -170,19 +158,6 @@ def _spelt(sizes: Iterable[Size | str]) -> list[Size]:
     return validate_sizes(parsed, enough)
 
 
-def _scores(grid: GridResult, task: str | None) -> dict[str, float]:
-    table = grid.pivot(task)
-    by_size = {_padded(size): float(table[size.dim][size.num_layers]) for size in grid.sizes}
-    return {**by_size, "mean": float(np.mean(list(by_size.values())))}
-
-
 def _padded(size: Size) -> str:
     """So that the order of the alphabet is that of the sizes, and two models' metrics share their names."""
     return f"{size.num_layers:02d}L_{size.dim:04d}d"
-
-
-def _append(path: Path, row: dict[str, float]) -> None:
-    """One more line, also where an earlier part of the training scored other sizes."""
-    rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
-    table = pd.DataFrame([*rows, row])
-    replace_file(path, lambda part: table.to_csv(part, index=False))

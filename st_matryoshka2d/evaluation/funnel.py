@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby, permutations
+from itertools import chain, groupby, permutations
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,8 @@ from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.store import Cache, Job, Kept
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
-
-__all__ = ["evaluate_funnel"]
 
 Funnel = tuple[int, int, int]  # which variant makes a shortlist, which puts it in order, length of the shortlist
 Relevance = Mapping[str, Mapping[str, int]]
@@ -51,36 +49,27 @@ def evaluate_funnel(
 ) -> FunnelResult:
     """What is left of a search when a small size makes a shortlist of k1 documents and a larger one puts it in order.
 
-    All pairs of sizes are scored in one go whose first is the cheaper: it has no more layers, dims and bits than the second,
-    and less of one of them. In each stage queries and documents are compared at the size of that stage. Both stages are
-    exact; what an approximate index loses comes on top. The corpus is read once, each text goes through the model once, and
-    no embedding of a document is kept. Under `torchrun` or `accelerate launch` the processes share the texts.
-
-    Fewer layers in the first stage save nothing as long as the second needs more: the model is run up to the second's layer
-    for every document and every query, and makes the first vectors on the way. Dims and bits make the index small.
+    All pairs of sizes are scored in one go whose first has no more layers, dims and bits than the second, and less of one of
+    them. Both stages are exact; what an approximate index loses comes on top. Only fewer dims and bits make the first stage
+    cheaper: the model is run up to the second's layer anyway. Processes share the work as in `evaluate`.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; it is left as it is.
+        model: As for `evaluate`.
         tasks: One or several mteb tasks of retrieval, task names or benchmarks, or tasks that `retrieval_task` makes.
         sizes: Sizes that either stage may have; None for all layers, with 8, 16, 32, ... and all dims.
-        shortlists: How many documents the first stage hands on, k1; none below k. What is kept in memory grows with the
-            longest, the number of queries, and up to the square of the number of sizes.
+        shortlists: How many documents the first stage hands on, k1; none below k. Memory grows with the longest, the number
+            of queries, and up to the square of the number of sizes.
         k: How many documents come out.
-        precisions: As for `evaluate`; every size is taken in each, so `["binary", "float32"]` has binary shortlists that
-            float32 vectors put in order, and all others too.
-        cache: A folder or mteb's `ResultCache`: what was found for a task is written there, a run that was killed goes on
-            where it stopped, and one that is repeated reads it. None reads and writes nothing.
+        precisions: As for `evaluate`; every size is taken in each.
+        cache: As for `evaluate`; one result for each task.
         batch_size: Texts in a batch of the model.
         corpus_chunk_size: Documents that are in memory at a time.
         show_progress_bar: Show what is done.
 
-    Returns:
-        nDCG@k and recall@k of every funnel and of the second size alone, and what they cost.
-
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, a task
-            does not search a corpus (STS, reranking, ...), or `cache` is a file.
+        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, or a task
+            does not search a corpus (STS, reranking, ...).
 
     Warns:
         UserWarning: A shortlist is longer than a corpus, so that nothing is left out.
@@ -88,46 +77,46 @@ def evaluate_funnel(
     Example:
         >>> from st_matryoshka2d import retrieval_task
         >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess", "d4": "a cat and a dog"}
-        >>> corpus["d5"] = "the sun shines"
         >>> task = retrieval_task(corpus, {"q1": "tired kitten", "q2": "wet weather"}, {"q1": ["d1"], "q2": ["d2"]})
-        >>> result = evaluate_funnel(model, task, ["6L-4d", "6L-384d"], shortlists=[1, 4], k=1, show_progress_bar=False)
+        >>> result = evaluate_funnel(model, task, ["6L-4d", "6L-384d"], shortlists=[1, 3], k=1, show_progress_bar=False)
         >>> result.to_frame()[["first", "second", "k1", "recall_at_k1", "ndcg", "ndcg_alone"]]
            first   second  k1  recall_at_k1  ndcg  ndcg_alone
         0  6L-4d  6L-384d   1           0.5   0.5         1.0
-        1  6L-4d  6L-384d   4           1.0   1.0         1.0
+        1  6L-4d  6L-384d   3           1.0   1.0         1.0
     """
-    transformer_of(model)
+    routes_of(model)
     chosen = chosen_tasks(tasks)
-    for task in chosen:
-        for part in parts_of(task):
-            _check_search(part)
+    for part in chain.from_iterable(map(parts_of, chosen)):
+        kind, name = part.metadata.type, part.metadata.name
+        if not isinstance(part, AbsTaskRetrieval) or "Reranking" in kind:
+            raise ValueError(f"{name} is a task of type {kind}; a funnel needs one that searches a corpus.")
+        if part.skip_first_result:
+            raise ValueError(f"{name} leaves out the first result of each query: its shortlists have no fixed length.")
     lengths = _lengths(shortlists, positive_int(k, "k"))
     variants = _variants(full_size(model), sizes, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
     told = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
-    with running(
-        model,
-        chosen,
-        variants,
-        what="Funnels",
-        shortlist=lengths[-1] + 1,  # one of them may have the query's own id, and be left out
-        cache=cache,
-        batch_size=batch_size,
-        corpus_chunk_size=corpus_chunk_size,
-        show_progress_bar=show_progress_bar,
-    ) as run:
-        name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
-        job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
-        parts = [(task, part, run.results(part, [job])[0].result.frame) for task in chosen for part in parts_of(task)]
-        model_name = str(run.embeddings.meta.name)
-    # The tasks that an aggregate is made of are its subsets.
-    frames = [
-        rows if part is task else rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
-        for task, part, rows in parts
-    ]
+    name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
+    job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
+    settings: dict[str, Any] = {"cache": cache, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}
+    settings["shortlist"] = lengths[-1] + 1  # one of them may have the query's own id, and be left out
+    frames = []
+    with running(model, chosen, variants, what="Funnels", show_progress_bar=show_progress_bar, **settings) as run:
+        for task in chosen:
+            for part in parts_of(task):
+                rows = run.results(part, [job])[0].result.frame
+                if part is not task:  # the tasks that an aggregate is made of are its subsets
+                    rows = rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
+                frames.append(rows)
     frame = pd.concat(frames, ignore_index=True)
-    _warn_of_short_corpora(frame)
-    return FunnelResult(frame, model_name)
+    for short, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
+        warnings.warn(
+            f"{short} has a corpus of {of_task['documents'].min()} documents, of which shortlists of "
+            f"{', '.join(map(str, sorted(of_task['k1'].unique())))} leave none out: that is a search with the second size "
+            "alone.",
+            stacklevel=2,
+        )
+    return FunnelResult(frame, str(run.embeddings.meta.name))
 
 
 def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
@@ -136,41 +125,22 @@ def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
     if not lengths or len(lengths) < len(given):
         raise ValueError(f"shortlists: give each length once, and at least one; got {given}.")
     if lengths[0] < k:
-        raise ValueError(
-            f"shortlists has {lengths[0]}, which is below k={k}: no more documents can come out than the shortlist has. "
-            "Make the shortlist longer, or k smaller."
-        )
+        raise ValueError(f"shortlists has {lengths[0]}, which is below k={k}: make the shortlist longer, or k smaller.")
     return lengths
 
 
 def _variants(full: Size, sizes: Iterable[Size | str] | None, precisions: str | Iterable[str]) -> list[Variant]:
     default = sizes_product([full.num_layers], [*mrl_dims(full.dim), full.dim])
-    wanted = default if sizes is None else validate_sizes(sizes, full)
-    variants = ascending([Variant(size, precision) for size in wanted for precision in precisions_of(precisions)])
+    wanted, stored = default if sizes is None else validate_sizes(sizes, full), precisions_of(precisions)
+    variants = [Variant(size, precision) for size in wanted for precision in stored]
+    # Smallest vectors first; of vectors that are as large, fewest layers first.
+    variants.sort(key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
     if not pairs_of(variants):
         raise ValueError(
             f"No size is cheaper than another among {', '.join(map(str, variants))}: the first of two stages has no more "
             "layers, dims and bits than the second, and less of one of them."
         )
     return variants
-
-
-def _warn_of_short_corpora(frame: pd.DataFrame) -> None:
-    for task, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
-        lengths = ", ".join(map(str, sorted(of_task["k1"].unique())))
-        warnings.warn(
-            f"{task} has a corpus of {of_task['documents'].min()} documents, of which shortlists of {lengths} leave none "
-            "out: that is a search with the second size alone.",
-            stacklevel=3,
-        )
-
-
-def _check_search(task: AbsTask) -> None:
-    name = task.metadata.name
-    if not isinstance(task, AbsTaskRetrieval) or "Reranking" in task.metadata.type:
-        raise ValueError(f"{name} is a task of type {task.metadata.type}; a funnel needs one that searches a corpus.")
-    if task.skip_first_result:
-        raise ValueError(f"{name} leaves out the first result of every query, so a shortlist of it has no fixed length.")
 
 
 def _score(
@@ -222,11 +192,6 @@ def funnel_scores(
                     totals[place] += judged[f"recall_{k1}"], judged[f"ndcg_cut_{k}"], judged[f"recall_{k}"]
     means = totals / len(found.query_ids)
     return [dict(zip(("recall_at_k1", "ndcg", "recall"), row, strict=True)) for row in means.tolist()]
-
-
-def ascending(variants: Sequence[Variant]) -> list[Variant]:
-    """Smallest vectors first; of vectors that are as large, fewest layers first."""
-    return sorted(variants, key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
 
 
 def pairs_of(variants: Sequence[Variant]) -> list[tuple[int, int]]:

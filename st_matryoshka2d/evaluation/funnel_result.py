@@ -11,26 +11,20 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.table_files import TableFile
+from st_matryoshka2d.table_files import SavedTable, TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FunnelResult"]
-
 # What belongs to a funnel whatever the task, and what is measured of it.
 _FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
-_MEASURED = [
-    *("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"),
-    *("first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"),
-]
+_SCORES = ["recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"]
+_MEASURED = [*_SCORES, "first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"]
 
 # What tells rows apart, and all there is in a row.
 _KEYS = ["task", "split", "subset", "first", "second", "k1"]
 _COLUMNS = [*_KEYS, "k", "first_bytes", "second_bytes", "queries", "documents", *_MEASURED]
-
-_KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_MEASURED[:5], float)}
-_FILE = TableFile("FunnelResult", _KINDS)
+_KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_SCORES, float)}
 
 # What a table or a figure can show.
 _SHOWN = {
@@ -43,12 +37,11 @@ _SHOWN = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FunnelResult:
+class FunnelResult(SavedTable):
     """What is left of a search when a first size makes a shortlist of k1 documents and a second one puts it in order.
 
-    Scores and what is kept are shares, 1 where nothing is lost; percent appears only where something is printed or drawn.
-    Of several tasks the mean is meant, and of a task the mean over its splits and subsets, as in mteb; what is kept is the
-    share of one mean in the other.
+    Scores and what is kept are shares, 1 where nothing is lost; prints and figures are in percent. Scores of several tasks
+    are means over them, that of a task the mean over its splits and subsets; what is kept is one mean over the other.
 
     Args:
         frame: What `to_frame` says, without what is kept.
@@ -60,7 +53,7 @@ class FunnelResult:
     Example:
         >>> row = {"task": "T", "split": "test", "subset": "default", "second": "6L-384d", "k": 10, "queries": 50}
         >>> row |= {"documents": 1000, "first_bytes": 256, "second_bytes": 1536, "recall": 0.5, "recall_alone": 0.5}
-        >>> row |= {name: 1 for name in ("first_multiply_adds", "second_multiply_adds", "alone_multiply_adds")}
+        >>> row |= dict.fromkeys(("first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"), 1)
         >>> row |= {"first": "6L-64d", "ndcg_alone": 0.4}
         >>> scores = [(20, 0.36, 0.7), (50, 0.4, 0.9)]
         >>> rows = [row | {"k1": k1, "ndcg": ndcg, "recall_at_k1": recall} for k1, ndcg, recall in scores]
@@ -73,6 +66,8 @@ class FunnelResult:
 
     frame: pd.DataFrame
     model: str = ""
+
+    _file = TableFile("FunnelResult", _KINDS)
 
     def __post_init__(self) -> None:
         if set(self.frame.columns) != set(_COLUMNS):
@@ -105,14 +100,11 @@ class FunnelResult:
         """One row for each task, split, subset, pair of sizes and length of the shortlist.
 
         Returns:
-            `first` and `second` are sizes, with the precision where it is not float32. `recall_at_k1` is the share of a
-            query's relevant documents that are in the shortlist; `ndcg` and `recall` are of the first `k` documents that
-            come out; `ndcg_alone` and `recall_alone` are those of a search with the second size alone; `ndcg_kept` and
-            `recall_kept` are the one over the other, NaN where there is nothing to keep.
-
-            `first_bytes` and `second_bytes` are stored for each document. For a query, `first_multiply_adds` are what the
-            first stage computes when it looks at every document, `second_multiply_adds` what the second stage computes, and
-            `alone_multiply_adds` what the second size alone would. One of fewer bits takes less time.
+            `first` and `second` are sizes, with the precision where it is not float32. `recall_at_k1` is that of the
+            shortlist; `ndcg` and `recall` are of the first `k` documents that come out; `ndcg_alone` and `recall_alone` of a
+            search with the second size alone; `ndcg_kept` and `recall_kept` the one over the other, NaN where there is
+            nothing to keep. `first_bytes` and `second_bytes` are stored for each document; `first_multiply_adds`,
+            `second_multiply_adds` and `alone_multiply_adds` are computed for each query.
         """
         return _with_kept(self.frame)
 
@@ -121,13 +113,11 @@ class FunnelResult:
 
         Args:
             task: Name of one task; None for the mean over tasks.
-
-        Raises:
-            ValueError: There is no such task.
         """
         _check("task", task or self.tasks[0], self.tasks)
         rows = self.frame if task is None else self.frame[self.frame["task"] == task]
-        return _with_kept(_mean_over_tasks(rows))
+        by_task = rows.groupby(["task", *_FUNNEL], sort=False)[_MEASURED].mean()
+        return _with_kept(by_task.groupby(level=_FUNNEL, sort=False).mean().reset_index())
 
     def pivot(self, k1: int | None = None, value: str = "ndcg_kept", task: str | None = None) -> pd.DataFrame:
         """First sizes (rows) by second sizes (columns); NaN where the first is not the cheaper one.
@@ -136,9 +126,6 @@ class FunnelResult:
             k1: Length of the shortlist; None for the longest.
             value: A column of `summary` with numbers.
             task: As for `summary`.
-
-        Raises:
-            ValueError: There is no such length, column or task.
         """
         length = self.shortlists[-1] if k1 is None else k1
         _check("shortlist of length", length, self.shortlists)
@@ -154,9 +141,6 @@ class FunnelResult:
             second: One of `seconds`; None for the last of them, which is the largest.
             value: `"ndcg_kept"`, `"recall_kept"`, `"recall_at_k1"`, `"ndcg"` or `"recall"`.
             task: As for `summary`.
-
-        Raises:
-            ValueError: There is no such size, value or task.
         """
         chosen = self.seconds[-1] if second is None else second
         _check("second size", chosen, self.seconds)
@@ -166,15 +150,8 @@ class FunnelResult:
         return table.reindex([first for first in self.firsts if first in table.index])
 
     def to_markdown(self, second: str | None = None, value: str = "ndcg_kept", task: str | None = None) -> str:
-        """`by_shortlist` as a Markdown table, in percent, with the bytes of a document in the first index.
-
-        Args:
-            second: As for `by_shortlist`.
-            value: As for `by_shortlist`.
-            task: As for `by_shortlist`.
-        """
-        table = self.by_shortlist(second, value, task)
-        of_first = self._bytes()
+        """`by_shortlist` as a Markdown table, in percent, with the bytes of a document in the first index."""
+        table, of_first = self.by_shortlist(second, value, task), self._bytes()
         head = ["first", "bytes", *(f"k1={k1}" for k1 in table.columns)]
         body = [
             [str(first), str(of_first[str(first)]), *(f"{100 * share:.2f}" for share in row)]
@@ -191,7 +168,7 @@ class FunnelResult:
         value: str = "ndcg_kept",
         task: str | None = None,
     ) -> Figure:
-        """How small may the first stage be? What is kept against the length of the shortlist, a line for each first size.
+        """What is kept against the length of the shortlist, a line for each first size: how small may the first stage be?
 
         Args:
             path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
@@ -207,34 +184,6 @@ class FunnelResult:
         title = title if title is not None else pivots.subject([task] if task else self.tasks)
         words = {"title": title, "label": f"{self._in_words(second, value)} (%)"}
         return saved(path, lambda: funnel_curves(shares, self._bytes(), **words))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, which is never left half written.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            ValueError: Another ending.
-        """
-        _FILE.write(path, self.frame, {"model": self.model})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> FunnelResult:
-        """Read what `save` wrote.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: Another ending, or the file is not a saved result.
-        """
-        frame, about = _FILE.read(path)
-        try:
-            return cls(frame, **about)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no result that this version can read: {error}") from error
 
     def __str__(self) -> str:
         alone = self.summary().query("second == @self.seconds[-1]")["ndcg_alone"].iloc[0]
@@ -255,13 +204,8 @@ def _check(what: str, given: object, known: Sequence[object]) -> None:
         raise ValueError(f"There is no {what} {given!r} here; there are {', '.join(map(str, known))}.")
 
 
-def _mean_over_tasks(rows: pd.DataFrame) -> pd.DataFrame:
-    """The mean over tasks of the mean over a task's splits and subsets, for each funnel."""
-    by_task = rows.groupby(["task", *_FUNNEL], sort=False)[_MEASURED].mean()
-    return by_task.groupby(level=_FUNNEL, sort=False).mean().reset_index()
-
-
 def _with_kept(rows: pd.DataFrame) -> pd.DataFrame:
     """With what a funnel keeps of a search with the second size alone; NaN where there is nothing to keep."""
-    kept = {f"{name}_kept": rows[name] / rows[f"{name}_alone"].replace(0, np.nan) for name in ("ndcg", "recall")}
-    return rows.assign(**kept)
+    return rows.assign(
+        **{f"{name}_kept": rows[name] / rows[f"{name}_alone"].replace(0, np.nan) for name in ("ndcg", "recall")}
+    )

@@ -18,27 +18,20 @@ if TYPE_CHECKING:
 
     from st_matryoshka2d.evaluation.compare import GridComparison
 
-__all__ = ["GridResult"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GridResult(Scores):
     """Scores of a model at many sizes: a tidy table, and the views of it that people ask for.
 
-    Scores are in mteb's units (0..1 for most metrics); percent appears only where something is printed or drawn.
-
-    Where a grid was made with several precisions, truncations or sizes of documents, the views below are of plain float32
-    prefixes, and of documents at the query's own size; `at` gives the grid of another one. They are of the only precision
-    where there is one, and ask for one where there are several but not float32. What is printed or drawn says which it is,
-    where that is not float32.
+    Scores are in mteb's units (0..1 for most metrics); prints and figures are in percent. Of several precisions, truncations
+    or sizes of documents, views are of float32 prefixes and documents at the query's own size; `at` gives another one.
 
     Args:
         frame: One row for each task, split, subset, size and metric; columns `COLUMNS`, and where the grid has them
             `precision`, `truncation` and `documents`. `is_main` marks the metric that the task is judged by.
-        items: What the main scores are made of, for tests of significance; columns `ITEM_COLUMNS`, one row for each task,
-            split, subset and size that has them. `ids` and `values` are a list of names and an array of numbers: the main
-            metric of each query, or, where `gold` is an array too, the similarity of each pair, whose correlation with
-            `gold` is the score.
+        items: What the main scores are made of, for tests of significance; columns `ITEM_COLUMNS`. `ids` and `values` are a
+            list of names and an array: the main metric of each query, or, where `gold` is an array too, the similarity of
+            each pair, whose correlation with `gold` is the score.
         model: Name of the model, for titles; `named` gives another.
         latency: What each depth costs; see `with_latency`.
         revision: Hash of the model's weights and settings; empty where it is not known.
@@ -73,48 +66,22 @@ class GridResult(Scores):
         Raises:
             TypeError: `other` is not a grid.
             ValueError: The two were not scored on the same data, have no size in common, or an argument makes no sense.
-
-        Example:
-            >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "accuracy", "is_main": True}
-            >>> size = {"num_layers": 6, "dim": 64}
-            >>> old, new = (GridResult(pd.DataFrame([row | size | {"score": score}])) for score in (0.71, 0.785))
-            >>> print(new.compare(old).to_markdown())
-            | layers / dim |     64 |
-            | -----------: | -----: |
-            |            6 | +7.50? |
         """
         from st_matryoshka2d.evaluation import compare  # here, because reading scores must not cost the import of scipy
 
         return compare.compare(self, other, test=test, alpha=alpha, correction=correction)
 
     def to_markdown(self, task: str | None = None, metric: str | None = None) -> str:
-        """The pivot as a Markdown table, in percent; sizes that were not scored on all the tasks are empty.
-
-        A line below says what else the grid has, and which task lacks sizes.
-
-        Args:
-            task: As for `pivot`.
-            metric: As for `pivot`.
-        """
-        return pivots.markdown(self.frame, task, metric)
+        """The pivot as a Markdown table, in percent, and below what else the grid has, and which task lacks sizes."""
+        table = pivots.aligned(*pivots.head_and_body(pivots.percent(self.frame, task, metric)))
+        return "\n\n".join([table, *pivots.notes(self.frame, task, metric)])
 
     def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
-        """The pivot as a LaTeX table (package booktabs), in percent; sizes that were not scored on all the tasks are empty.
-
-        The caption names the task and the metric. What `to_markdown` says below its table is a comment above this one.
-
-        Args:
-            task: As for `pivot`.
-            metric: As for `pivot`.
-        """
+        """The table of `to_markdown` in LaTeX (package booktabs), with task and metric as its caption."""
         return pivots.latex(self.frame, task, metric)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """The tidy table as CSV.
-
-        Args:
-            path: Where to write it; None returns the text.
-        """
+        """The tidy table as CSV, in a file or, without a path, as text."""
         if path is None:
             return self.to_frame().to_csv(index=False)
         replace_file(path, lambda part: self.to_frame().to_csv(part, index=False))
@@ -135,9 +102,6 @@ class GridResult(Scores):
             title: None for the name of the task.
             task: As for `pivot`.
             metric: As for `pivot`.
-
-        Returns:
-            A figure that pyplot does not know of, so that nothing has to be closed.
         """
         # Here, because reading scores must not cost the import of matplotlib.
         from st_matryoshka2d.plots.heat_map import heat_map
@@ -160,8 +124,7 @@ class GridResult(Scores):
         """The size to ship: the cheapest that is good enough and within the budget.
 
         Cheapest is least time (without latency, fewest layers), then fewest bytes, then best score. Shares are of the score
-        at the largest depth and width of the grid, in the precision of most bytes; where that is not the full size of the
-        model, what is printed says so.
+        at the largest depth and width of the grid, in the precision of most bytes.
 
         Args:
             min_score: Share of the largest size's score to keep. None asks for the best within the other limits instead.
@@ -171,13 +134,10 @@ class GridResult(Scores):
             reference: Grid whose largest size `min_score` is a share of, such as that of the model before it was trained;
                 None for this one.
 
-        Returns:
-            What prints well, and has `size`, `precision`, and in `to_frame()` every size and why it was refused.
-
         Raises:
             TypeError: A limit is not a number, or the reference no grid.
-            ValueError: A limit makes no sense, no size meets all of them, the largest depth was not scored at the largest
-                width or its score is not above 0, there is no such task, or the reference has others.
+            ValueError: A limit makes no sense, no size meets all of them, the largest size has no score above 0, there is no
+                such task, or the reference has others.
         """
         return choose.recommend(self, min_score, max_ms, max_bytes, task, reference)
 
@@ -185,12 +145,9 @@ class GridResult(Scores):
         """The sizes that no other size beats: none is at least as good in score and every cost, and better in one of them.
 
         Args:
-            cost: One or several of `milliseconds_per_text`, `num_layers`, `parameters`, `bytes` and `dim`; None for the
-                time (layers, without latency) and the bytes of a vector.
+            cost: One or several of `num_layers`, `bytes`, `dim` and, with latency, `milliseconds_per_text` and `parameters`;
+                None for the time (layers, without latency) and the bytes of a vector.
             task: Name of one task; None for the mean over tasks.
-
-        Raises:
-            ValueError: There is no such cost or task, or the cost needs `with_latency`.
         """
         return choose.pareto(self, cost, task)
 
@@ -202,9 +159,7 @@ class GridResult(Scores):
         cost: str | None = None,
         task: str | None = None,
     ) -> Figure:
-        """Score of every size against one cost, with a line through the best score that each cost buys.
-
-        A pale point is dominated: another size is at least as good in both of what the axes show, and better in one.
+        """Score of every size against one cost, with a line through the best score that each cost buys; others are pale.
 
         Args:
             path: As for `plot`.

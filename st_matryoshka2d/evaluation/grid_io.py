@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,30 +33,29 @@ class Items(NamedTuple):
 ITEM_COLUMNS = [*PLACE, *Items._fields]
 
 
-def told(axes: Mapping[str, str]) -> list[str]:
+def told(axes: Mapping[Any, Any]) -> list[str]:
     """What of these axes does not go without saying, in words."""
     words = {**axes, "documents": f"documents at {axes['documents']}"}
     return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain]
 
 
-_GRID = TableFile(
+FILE = TableFile(
     "GridResult", {**_KINDS, "is_main": bool, **dict.fromkeys(AXES, str)}, {"ids": str, "values": float, "gold": float}
 )
 
 
-def write_grid(path: str | os.PathLike[str], frame: pd.DataFrame, items: pd.DataFrame, about: Mapping[str, Any]) -> None:
-    """Save a grid; the items lie in the rows of the main scores that are made of them."""
-    _GRID.write(path, frame.merge(items.assign(is_main=True), on=[*PLACE, "is_main"], how="left"), about)
+def with_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
+    """One table of both: items lie in the rows of the main scores that are made of them."""
+    return frame.merge(items.assign(is_main=True), on=[*PLACE, "is_main"], how="left")
 
 
-def read_grid(path: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """What `write_grid` was given."""
-    rows, about = _GRID.read(path)
+def without_items(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The two tables that `with_items` was given."""
     items = rows[rows["ids"].notna()][ITEM_COLUMNS].copy()
     for name in ("values", "gold"):
         arrays = [None if values is None else np.asarray(values, dtype=float) for values in items[name]]
         items[name] = pd.Series(arrays, items.index, dtype=object)
-    return rows[[*COLUMNS, *AXES]], items, about
+    return rows[[*COLUMNS, *AXES]], items
 
 
 def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -68,12 +66,10 @@ def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.
         raise ValueError("A GridResult needs at least one score, got none.")
     if missing := set(ITEM_COLUMNS) - set(AXES) - set(items.columns):
         raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
-    frame = frame.assign(**{axis: plain for axis, plain in AXES.items() if axis not in frame})
-    items = items.assign(**{axis: plain for axis, plain in AXES.items() if axis not in items})
+    frame, items = (table.assign(**{axis: AXES[axis] for axis in AXES.keys() - {*table}}) for table in (frame, items))
     frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
-    if (repeated := frame.duplicated([*PLACE, "metric"])).any():
-        row = frame[repeated].iloc[0]
-        raise ValueError(f"Each score can be there only once; {row['metric']} of {_place(row)} is repeated.")
+    if repeated := _repeated(frame):
+        raise ValueError(f"Each score can be there only once; {repeated} is repeated.")
     return frame, items[ITEM_COLUMNS].reset_index(drop=True)
 
 
@@ -91,9 +87,9 @@ def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:
 def joined(tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of several grids in one."""
     frame = pd.concat([frame for frame, _ in tables], ignore_index=True)
-    if (repeated := frame.duplicated([*PLACE, "metric"])).any():
+    if repeated := _repeated(frame):
         raise ValueError(
-            f"{_place(frame[repeated].iloc[0])} is in two of these grids. Drop it from one: "
+            f"{repeated} is in two of these grids. Drop it from one: "
             "`grid.at(tasks=..., num_layers=..., dims=...)` keeps what you name."
         )
     with_items = [items for _, items in tables if not items.empty]
@@ -111,9 +107,12 @@ def common_latency(latencies: Sequence[pd.DataFrame | None]) -> pd.DataFrame | N
     return known[0] if known else None
 
 
-def _place(row: Any) -> str:
-    size = Size(int(row["num_layers"]), int(row["dim"]))
-    return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *told(row)])
+def _repeated(frame: pd.DataFrame) -> str:
+    """What the first score that is there twice belongs to; empty where there is none."""
+    for row in frame[frame.duplicated([*PLACE, "metric"])].head(1).to_dict("records"):
+        size = Size(int(row["num_layers"]), int(row["dim"]))
+        return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *told(row)])
+    return ""
 
 
 def checked_latency(times: pd.DataFrame, depths: Iterable[int]) -> pd.DataFrame:

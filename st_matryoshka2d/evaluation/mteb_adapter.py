@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import mteb
 import numpy as np
 import pandas as pd
 import pytrec_eval
+from datasets import Dataset
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
+from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.models import ModelMeta
 from mteb.results import TaskResult
-from mteb.types import PromptType
+from mteb.types import Array, BatchedInput, CorpusDatasetType, EncodeKwargs, PromptType, QueryDatasetType
 from numpy.typing import NDArray
 from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
@@ -23,13 +26,6 @@ from st_matryoshka2d.evaluation.grid_io import AXES, COLUMNS, ITEM_COLUMNS, Item
 from st_matryoshka2d.evaluation.rankings import Found, Wanted
 from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.variants import Variant, quantise
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from mteb.abstasks.task_metadata import TaskMetadata
-    from mteb.models import ModelMeta
-    from mteb.types import Array, BatchedInput, CorpusDatasetType, EncodeKwargs, QueryDatasetType
-
 
 Place = tuple[str, str]  # split and subset
 Ranking = Mapping[str, Mapping[str, float]]
@@ -47,9 +43,7 @@ class VariantModel:
     """One variant as a model of its own: mteb's `EncoderProtocol` and `SearchProtocol`."""
 
     def __init__(self, search: CorpusSearch, variant: Variant) -> None:
-        self._search = search
-        self._embeddings = search.embeddings
-        self._variant = variant
+        self._search, self._embeddings, self._variant = search, search.embeddings, variant
         self._corpus: CorpusDatasetType | None = None
         self._asked_for = ("", "")
         self._calls = 0
@@ -60,21 +54,15 @@ class VariantModel:
         self.mteb_model_meta = meta_of(self._embeddings.meta, variant)
 
     def encode(
-        self,
-        inputs: DataLoader[BatchedInput],
-        *,
-        task_metadata: TaskMetadata,
-        prompt_type: PromptType | None = None,
-        **kwargs: Any,
+        self, inputs: DataLoader[BatchedInput], *, prompt_type: PromptType | None = None, **told: Any
     ) -> NDArray[np.floating]:
         """Embeddings (texts, dim), not normalised again."""
-        self._asked_for = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
+        self._asked_for = told.get("hf_split", ""), told.get("hf_subset", "")
         texts = cast("Dataset", inputs.dataset)[:]["text"]  # at once: the loader would go row by row
         # A task of pairs asks for all first texts, then for all second ones.
         layers = self._variant.document_layers if self._calls % 2 else self._variant.size.num_layers
         self._calls += 1
-        told = {"task_metadata": task_metadata, "prompt_type": prompt_type, **kwargs}
-        whole = self._embeddings.of_texts(texts, [layers], **told)[layers]
+        whole = self._embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **told)[layers]
         kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
         return quantise(kept, self._variant.precision).numpy()
 
@@ -122,25 +110,27 @@ def result_of(model: VariantModel, task: AbsTask, encode_kwargs: EncodeKwargs) -
     return results.task_results[0]
 
 
-# What mteb keeps beside the metrics; `main_score` is one of the metrics a second time.
-_NOT_METRICS = {"main_score", "hf_subset", "languages", "mteb_version"}
-
 # mteb's names of metrics, and trec_eval's.
 _MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "hit_rate": "success"}
-
-# How far the mean over queries may be from the score, which mteb rounds.
-_CLOSE = 1e-4
+_CLOSE = 1e-4  # how far the mean over queries may be from the score, which mteb rounds
 
 
 def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[Place, Items], model: str) -> GridResult:
     """What mteb found for one variant, as a grid of one size."""
-    of_variant = {"num_layers": variant.size.num_layers, "dim": variant.size.dim, **variant.axes}
-    rows = [{**row, **of_variant} for row in _rows(task, result)]
-    parts = [
-        {"task": task.metadata.name, "split": split, "subset": subset, **of_variant, **of_place._asdict()}
-        for (split, subset), of_place in items.items()
+    told = {"task": task.metadata.name, "num_layers": variant.size.num_layers, "dim": variant.size.dim, **variant.axes}
+    rows = [
+        {**told, "split": split, "subset": scores["hf_subset"], "metric": metric, "score": float(score)}
+        for split, subsets in result.scores.items()
+        for scores in subsets
+        for metric, score in scores.items()
+        # `main_score` is one of the metrics a second time; texts and the like are no metrics.
+        if metric != "main_score" and isinstance(score, (int, float)) and not isinstance(score, bool)
     ]
-    return GridResult(pd.DataFrame(rows, columns=[*COLUMNS, *AXES]), pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *AXES]).assign(
+        is_main=lambda rows: rows["metric"] == task.metadata.main_score
+    )
+    parts = [{**told, "split": split, "subset": subset, **one._asdict()} for (split, subset), one in items.items()]
+    return GridResult(frame, pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
 
 
 def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Place, Items]:
@@ -148,14 +138,6 @@ def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Pla
     if isinstance(task, AbsTaskSTS):
         return _of_pairs(task, model)
     return _of_queries(task, result, model.rankings) if isinstance(task, AbsTaskRetrieval) else {}
-
-
-def _rows(task: AbsTask, result: TaskResult) -> Iterator[dict[str, Any]]:
-    for split, scores in ((split, scores) for split, subsets in result.scores.items() for scores in subsets):
-        place = {"task": task.metadata.name, "split": split, "subset": scores["hf_subset"]}
-        for metric, score in scores.items():
-            if metric not in _NOT_METRICS and isinstance(score, (int, float)) and not isinstance(score, bool):
-                yield {**place, "metric": metric, "score": float(score), "is_main": metric == task.metadata.main_score}
 
 
 def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
@@ -167,8 +149,7 @@ def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
     for (split, subset), (one, two) in model.pairs.items():
         values = np.asarray(of_pairs(one, two), dtype=float)
         loaded: Mapping[str, Any] = task.dataset or {}
-        data = loaded.get(subset, loaded)[split]
-        gold = np.asarray(data.select_columns("score")[:]["score"], dtype=float)
+        gold = np.asarray(loaded.get(subset, loaded)[split].select_columns("score")[:]["score"], dtype=float)
         items[split, subset] = Items(list(map(str, range(len(values)))), values, gold)
     return items
 
@@ -194,9 +175,8 @@ def _by_query(task: AbsTaskRetrieval, relevant: Mapping[str, Mapping[str, int]],
             query: next((1 / place for place, (doc, _) in found if relevant[query].get(doc, 0) > 0), 0.0)
             for query, found in best.items()
         }
-    if name not in _MEASURES:
+    if (measure := _MEASURES.get(name)) is None:
         return {}
-    measure = _MEASURES[name]
     found = pytrec_eval.RelevanceEvaluator(relevant, {f"{measure}.{cut}"}).evaluate(ranking)
     return {query: float(scores[f"{measure}_{cut}"]) for query, scores in found.items()}
 

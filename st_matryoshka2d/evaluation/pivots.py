@@ -25,41 +25,32 @@ def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
     return by_size.set_axis(pd.Index(names, name="size")).T
 
 
-def without_mean(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> dict[str, list[Size]]:
-    """By task, the sizes at which it was not scored while others were: there is no mean over tasks."""
-    scored = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"]).size().unstack("task")
-    return {
-        str(name): [Size(int(layers), int(dim)) for layers, dim in missing.index[missing]]
-        for name, missing in scored.isna().items()
-        if missing.any()
-    }
-
-
 def shown(frame: pd.DataFrame) -> dict[str, str]:
     """By axis, the one value that is shown: the plain one where there is such, or else the first."""
-    return {axis: plain if plain in there else there[0] for axis, plain in AXES.items() if (there := _values(frame, axis))}
+    there = {axis: frame[axis].unique() for axis in AXES}
+    return {axis: plain if plain in there[axis] else str(there[axis][0]) for axis, plain in AXES.items()}
 
 
-def hidden_axes(frame: pd.DataFrame) -> dict[str, list[str]]:
+def _hidden(frame: pd.DataFrame) -> dict[str, list[str]]:
     """By axis, what a grid has beside the one value that is shown."""
-    beside = {axis: [value for value in _values(frame, axis) if value != one] for axis, one in shown(frame).items()}
+    beside = {axis: [str(value) for value in frame[axis].unique() if value != one] for axis, one in shown(frame).items()}
     return {axis: values for axis, values in beside.items() if values}
 
 
 def to_be_told(frame: pd.DataFrame) -> list[str]:
     """What is shown of the axes where that does not go without saying: it is not plain, or not all there is."""
-    one, hidden = shown(frame), hidden_axes(frame)
-    plain = {axis: value for axis, value in one.items() if value == AXES[axis] and axis in hidden}
-    return [*told(one), *("documents at the same size" if axis == "documents" else value for axis, value in plain.items())]
+    one = shown(frame)
+    plain = [axis for axis in _hidden(frame) if one[axis] == AXES[axis]]
+    return [*told(one), *("documents at the same size" if axis == "documents" else one[axis] for axis in plain)]
 
 
 def the_one(frame: pd.DataFrame, axis: str) -> str:
     """The one value of an axis that numbers are taken of: the plain one, or the only one."""
-    one, there = shown(frame)[axis], _values(frame, axis)
-    if len(there) > 1 and one != AXES[axis]:
+    one, others = shown(frame)[axis], _hidden(frame).get(axis)
+    if others and one != AXES[axis]:
         raise ValueError(
-            f"This grid has several {axis}s, {', '.join(there)}, and none of them is {AXES[axis]}: say which one is meant, "
-            f"such as grid.at({axis}={one!r})."
+            f"This grid has several {axis}s, {', '.join([one, *others])}, and none of them is {AXES[axis]}: "
+            f"choose one, such as grid.at({axis}={one!r})."
         )
     return one
 
@@ -74,21 +65,22 @@ def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = N
 def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:
     """What a table of percents does not show: which task lacks sizes, and what else the grid has."""
     lines = []
-    for name, sizes in without_mean(frame, task, metric).items():
-        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
-        lines.append(f"No mean where a task was not scored: {name} lacks {', '.join(map(str, sizes[:3]))}{more}.")
+    by_size = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"]).size().unstack("task")
+    for name, scored in by_size.items():
+        if sizes := [str(Size(int(layers), int(dim))) for layers, dim in scored.index[scored.isna()]]:
+            more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+            lines.append(f"No mean where a task was not scored: {name} lacks {', '.join(sizes[:3])}{more}.")
     return [*lines, *beside(frame)]
 
 
 def beside(frame: pd.DataFrame) -> list[str]:
     """What else a grid has than what is shown."""
-    return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in hidden_axes(frame).items()]
+    return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in _hidden(frame).items()]
 
 
 def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
     """What a table of percents is of."""
-    tasks = list(frame["task"].unique()) if task is None else [task]
-    return f"{subject(tasks)}: {label(frame, task, metric)}, percent"
+    return f"{subject([task] if task else list(frame['task'].unique()))}: {label(frame, task, metric)}, percent"
 
 
 def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
@@ -123,18 +115,14 @@ def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataF
     return rows[rows["metric"] == metric]
 
 
-def _values(frame: pd.DataFrame, axis: str) -> list[str]:
-    return [str(value) for value in frame[axis].unique()]
+def _mean(scores: pd.Series[float]) -> float:
+    # pandas would leave NaN out, and a size that failed at one task would look better for it
+    return float(scores.to_numpy().mean())
 
 
 def _means(rows: pd.DataFrame) -> pd.DataFrame:
     """Sizes by tasks."""
     return rows.groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
-
-
-def _mean(scores: pd.Series[float]) -> float:
-    # pandas would leave NaN out, and a size that failed at one task would look better for it
-    return float(scores.to_numpy().mean())
 
 
 # What has a meaning of its own in LaTeX, and may be in the name of a task or a metric.
@@ -153,12 +141,6 @@ def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     rule = ["-" * (width - 1) + ":" for width in widths]
     lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def markdown(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
-    """Percents as a Markdown table, and what it does not show."""
-    table = aligned(*head_and_body(percent(frame, task, metric)))
-    return "\n\n".join([table, *notes(frame, task, metric)])
 
 
 def latex(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
@@ -214,9 +196,9 @@ def full_row(table: pd.DataFrame) -> pd.Series[Any] | None:
 
 def called(row: Any, full_size: str) -> str:
     """What scores are a share of, in words: the size, and whether it is the full one."""
-    is_full = str(Size(row["num_layers"], row["dim"])) == full_size
-    other = f", which has not the full {full_size}" if full_size else ""
-    return f"{name_of(row)} ({'the full size' if is_full else f'the largest of the grid{other}'})"
+    if str(Size(row["num_layers"], row["dim"])) == full_size:
+        return f"{name_of(row)} (the full size)"
+    return f"{name_of(row)} (the largest of the grid{f', which lacks the full {full_size}' if full_size else ''})"
 
 
 def name_of(row: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from mteb.types import QueryDatasetType
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -15,8 +15,7 @@ from torch import Tensor
 from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.topk import Candidates, Rankings
 
-if TYPE_CHECKING:
-    from mteb.types import QueryDatasetType
+Best = Rankings | Candidates
 
 
 @dataclass
@@ -24,15 +23,16 @@ class SearchState:
     """What was found in the part of a corpus that was read."""
 
     turns_done: int
-    rankings: list[Rankings]
-    candidates: list[Candidates]
+    blocks: list[Best]
     ranges: list[Tensor]
 
     @classmethod
-    def begin(cls, file: Path | None, made_for: str, blocks: Sequence[int], variants: int) -> SearchState:
+    def begin(
+        cls, file: Path | None, made_for: str, blocks: Sequence[int], variants: int, kind: type[Best] = Rankings
+    ) -> SearchState:
         """What the file has, where it was made for the same search; nothing found yet, otherwise."""
         if file is None or not file.exists():
-            return cls(0, [Rankings.none(variants, n) for n in blocks], [Candidates.none(variants, n) for n in blocks], [])
+            return cls(0, [kind.none(variants, queries) for queries in blocks], [])
         try:
             with safe_open(file, framework="pt") as saved:
                 told, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
@@ -40,38 +40,27 @@ class SearchState:
             raise ValueError(f"{file} is broken; delete it, and the corpus is read again. {error}") from error
         if told["made_for"] != made_for:
             file.unlink()
-            return cls.begin(file, made_for, blocks, variants)
-        numbers = range(len(blocks))
-        return cls(
-            int(told["turns_done"]),
-            [Rankings(found[f"rankings.rows.{n}"], found[f"rankings.scores.{n}"]) for n in numbers],
-            [Candidates(found[f"candidates.rows.{n}"], found[f"candidates.scores.{n}"]) for n in numbers],
-            [found[f"ranges.{n}"] for n in range(int(told["ranges"]))],
-        )
+            return cls.begin(file, made_for, blocks, variants, kind)
+        kept = [kind(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
+        return cls(int(told["turns_done"]), kept, [found[f"ranges.{number}"] for number in range(int(told["ranges"]))])
 
     def save(self, file: Path | None, made_for: str) -> None:
         """Write everything, whole or not at all."""
         if file is None:
             return
         tensors = {f"ranges.{number}": ranges.contiguous() for number, ranges in enumerate(self.ranges)}
-        parts: dict[str, Sequence[Rankings | Candidates]] = {"rankings": self.rankings, "candidates": self.candidates}
-        for name, number, block in ((name, *entry) for name, kept in parts.items() for entry in enumerate(kept)):
-            tensors[f"{name}.rows.{number}"] = block.rows.contiguous()
-            tensors[f"{name}.scores.{number}"] = block.scores.contiguous()
+        for number, block in enumerate(self.blocks):
+            tensors |= {f"rows.{number}": block.rows.contiguous(), f"scores.{number}": block.scores.contiguous()}
         told = {"made_for": made_for, "turns_done": str(self.turns_done), "ranges": str(len(self.ranges))}
         replace_file(file, lambda part: save_file(tensors, part, told))
 
     @staticmethod
-    def merged(states: Sequence[SearchState], top_k: int, shortlist: int) -> SearchState:
+    def merged(states: Sequence[SearchState], top_k: int) -> list[Best]:
         """What several processes found in their parts of one corpus."""
-        whole = states[0]
+        whole = list(states[0].blocks)
         for other in states[1:]:
-            for number, (rankings, candidates) in enumerate(zip(other.rankings, other.candidates, strict=True)):
-                whole.rankings[number] = whole.rankings[number].with_documents(rankings.rows, rankings.scores, top_k)
-                if shortlist:
-                    whole.candidates[number] = whole.candidates[number].with_documents(
-                        candidates.rows, candidates.scores, shortlist
-                    )
+            for number, block in enumerate(other.blocks):
+                whole[number] = whole[number].with_documents(block.rows, block.scores, top_k)
         return whole
 
 
@@ -104,17 +93,15 @@ class Found:
 
     def candidate_scores(self, variant: int) -> dict[str, dict[str, float]]:
         """Similarities by query and document, of all candidates, in no order."""
-        of_blocks = [(block.rows.tolist(), block.scores[variant].tolist()) for block in self.candidates]
-        return self._by_id([row for rows, _ in of_blocks for row in rows], [row for _, rows in of_blocks for row in rows])
+        return self._by_id((block.rows, block.scores[variant]) for block in self.candidates)
 
     def results(self, variant: int) -> dict[str, dict[str, float]]:
         """Similarities by query and document, best first, as mteb wants them."""
-        rows = [row for block in self.rankings for row in block.rows[variant].tolist()]
-        scores = [row for block in self.rankings for row in block.scores[variant].tolist()]
-        return self._by_id(rows, scores)
+        return self._by_id((block.rows[variant], block.scores[variant]) for block in self.rankings)
 
-    def _by_id(self, rows: list[list[int]], scores: list[list[float]]) -> dict[str, dict[str, float]]:
+    def _by_id(self, blocks: Iterable[tuple[Tensor, Tensor]]) -> dict[str, dict[str, float]]:
+        of_queries = (of_query for rows, scores in blocks for of_query in zip(rows.tolist(), scores.tolist(), strict=True))
         return {
-            query: {self.ids[row]: score for row, score in zip(*of_query, strict=True) if row >= 0}
-            for query, *of_query in zip(self.query_ids, rows, scores, strict=True)
+            query: {self.ids[row]: score for row, score in zip(rows, scores, strict=True) if row >= 0}
+            for query, (rows, scores) in zip(self.query_ids, of_queries, strict=True)
         }

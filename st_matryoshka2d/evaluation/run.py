@@ -54,15 +54,15 @@ def running(
     show_progress_bar: bool = True,
 ) -> Iterator[Run]:
     """What an evaluation needs, shared by the processes of a launch; the bar is called `what`, of so many steps a task."""
-    numbers = {"batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size, "n_jobs": 1 if n_jobs == -1 else n_jobs}
-    for name, value in numbers.items():
-        positive_int(value, name)
+    positive_int(batch_size, "batch_size")
+    positive_int(corpus_chunk_size, "corpus_chunk_size")
+    positive_int(1 if n_jobs == -1 else n_jobs, "n_jobs")  # -1 is joblib's word for all processors
     processes = Processes.that_share(model)
     show_progress_bar = show_progress_bar and processes.rank == 0
     total = sum(len(parts_of(task)) for task in tasks) * steps
     bar = tqdm(total=total, desc=what, disable=not show_progress_bar)
     with processes.failing_together(), random_states_kept(), bar:
-        depths = {depth for variant in variants for depth in variant.depths}
+        depths = {depth for variant in variants for depth in (variant.size.num_layers, variant.document_layers)}
         embeddings = Embeddings(model, depths, processes=processes, show_progress_bar=show_progress_bar)
         # Texts have a bar of their own; how long the scores will take is told from the scores alone.
         embeddings.after_encoding = bar.unpause
@@ -74,20 +74,16 @@ def running(
 
 def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
     """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does."""
-    parts = [part.metadata for task in tasks for part in parts_of(task)]
     asked = {
         _MODEL: search.embeddings.meta.revision,
         "tasks": [task.metadata.name for task in tasks],
-        "data of the tasks": [part.revision for part in parts],  # of the user's own it is a digest
+        "data of the tasks": [part.metadata.revision for task in tasks for part in parts_of(task)],
         "sizes, precisions or truncations": [str(variant) for variant in search.variants],
         "corpus_chunk_size": search.corpus_chunk_size,
     }
     everyones = search.embeddings.processes.everyones(asked)
     if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
-        hint = (
-            " If they have trained it, each did so by itself: on CPUs the Trainer shares the work with `use_cpu=True` alone."
-        )
-        hint = hint if _MODEL in differing else ""
+        hint = " A Trainer on CPUs shares its training with `use_cpu=True` alone." if _MODEL in differing else ""
         raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.{hint}")
 
 
@@ -154,9 +150,16 @@ class Run:
 def _grids(run: Run, task: AbsTask) -> list[GridResult]:
     """What was found under each variant, in their order."""
     parts = [run.results(part, [_job(run, part, variant) for variant in run.search.variants]) for part in parts_of(task)]
-    if isinstance(task, AbsTaskAggregate):
-        return [_mean(run, task, variant, of_parts) for variant, *of_parts in zip(run.search.variants, *parts, strict=True)]
-    return [kept.result for kept in parts[0]]
+    if not isinstance(task, AbsTaskAggregate):
+        return [kept.result for kept in parts[0]]
+    grids = []
+    for variant, *of_parts in zip(run.search.variants, *parts, strict=True):
+        result = task.combine_task_results([part.of_mteb for part in of_parts if part.of_mteb is not None])
+        grids.append(as_grid(task, variant, result, {}, str(run.embeddings.meta.name)))
+        if run.store is not None and run.embeddings.processes.rank == 0:
+            run.store.save(task, _job(run, task, variant), Kept(grids[-1], result))
+            run.store.clear(task)
+    return grids
 
 
 def _job(run: Run, task: AbsTask, variant: Variant) -> Job[GridResult]:
@@ -173,15 +176,5 @@ def _score(
     model, again = VariantModel(search, variant), fresh(task)
     with quiet_mteb() if quiet else nullcontext():
         result = result_of(model, again, encode_kwargs)
-    name = str(search.embeddings.meta.name)
-    return Kept(as_grid(again, variant, result, items_of(again, result, model), name), result)
-
-
-def _mean(run: Run, task: AbsTaskAggregate, variant: Variant, parts: Sequence[Kept[GridResult]]) -> GridResult:
-    """What a task that is made of others scores under a variant."""
-    result = task.combine_task_results([part.of_mteb for part in parts if part.of_mteb is not None])
-    grid = as_grid(task, variant, result, {}, str(run.embeddings.meta.name))
-    if run.store is not None and run.embeddings.processes.rank == 0:
-        run.store.save(task, _job(run, task, variant), Kept(grid, result))
-        run.store.clear(task)
-    return grid
+    items = items_of(again, result, model)
+    return Kept(as_grid(again, variant, result, items, str(search.embeddings.meta.name)), result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -11,11 +10,12 @@ import pandas as pd
 
 from st_matryoshka2d.evaluation import grid_io, pivots
 from st_matryoshka2d.evaluation.grid_io import AXES, COLUMNS, ITEM_COLUMNS
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.sizes import Size, as_size
+from st_matryoshka2d.table_files import SavedTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scores:
+class Scores(SavedTable):
     """What `GridResult` holds, for analyses that must not know of its other methods; see there."""
 
     frame: pd.DataFrame
@@ -24,6 +24,8 @@ class Scores:
     latency: pd.DataFrame | None = None
     revision: str = ""
     full_size: str = ""
+
+    _file = grid_io.FILE
 
     def __post_init__(self) -> None:
         frame, items = grid_io.checked(self.frame, self.items)
@@ -79,8 +81,7 @@ class Scores:
             dims: One or several widths.
 
         Raises:
-            ValueError: The grid has no such precision, truncation, size of documents, task, depth or width, or no score with
-                all of them.
+            ValueError: The grid has no such value, or no score with all of them.
         """
         wanted = {"precision": precision, "truncation": truncation, "documents": documents and str(documents)}
         return self.narrowed({**wanted, "task": tasks, "num_layers": num_layers, "dim": dims})
@@ -98,14 +99,7 @@ class Scores:
         return self.narrowed({axis: pivots.the_one(self.frame, axis) for axis in AXES})
 
     def named(self, name: str) -> Self:
-        """The grid under another name, to tell two of one model apart where they are compared.
-
-        Args:
-            name: For example `"after training"`.
-
-        Raises:
-            ValueError: The name is empty, or no text.
-        """
+        """The grid under another name such as `"after training"`, to tell two of one model apart where they are compared."""
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"A grid is named by a text such as 'after training', got {name!r}.")
         return replace(self, model=name)
@@ -118,8 +112,7 @@ class Scores:
             grids: Grids of one model that have no cell in common: other tasks, sizes, precisions or truncations.
 
         Raises:
-            ValueError: There is no grid, they are of different models or of different weights of one, two have a score in
-                common, or different latencies.
+            ValueError: There is no grid; they are of different models, weights or latencies; two have a score in common.
         """
         if not grids:
             raise ValueError("There is no grid to merge.")
@@ -154,10 +147,9 @@ class Scores:
         return self.frame[[*COLUMNS, *told]].copy()
 
     def pivot(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Scores by layers (rows) and dims (columns).
+        """Scores by layers (rows) and dims (columns), NaN where a size was not scored.
 
-        A task's score is the mean over its splits and subsets, as in mteb. A mean with a NaN in it is NaN. Sizes that
-        were not scored are NaN too.
+        A task's score is the mean over its splits and subsets, as in mteb. A mean with a NaN in it is NaN.
 
         Args:
             task: Name of one task; None for the mean over tasks.
@@ -169,14 +161,7 @@ class Scores:
         return pivots.pivot(self.frame, task, metric)
 
     def by_task(self, metric: str | None = None) -> pd.DataFrame:
-        """Scores by task (rows) and size (columns, `"6L-128d"`), in mteb's units; NaN where a task was not scored at a size.
-
-        Args:
-            metric: Name of a metric; None for each task's main metric.
-
-        Raises:
-            ValueError: There is no such metric.
-        """
+        """Scores by task (rows) and size (columns, `"6L-128d"`); NaN where a task was not scored at a size."""
         return pivots.by_task(self.frame, metric)
 
     def score(self, size: Size | str, task: str | None = None) -> float:
@@ -184,45 +169,21 @@ class Scores:
 
         Args:
             size: A `Size`, or text such as `"6L-128d"`.
-            task: Name of one task; None for the mean over tasks.
+            task: As for `pivot`.
 
         Raises:
             ValueError: There is no such task, or the size was not scored.
         """
-        wanted = Size.parse(size) if isinstance(size, str) else size
-        if not isinstance(wanted, Size):
-            raise TypeError(f"size must be a Size or text such as '6L-128d', got {size!r}.")
-        plain = self.plain()
+        wanted, plain = as_size(size, "size"), self.plain()
         if wanted not in plain.sizes:
             told = "".join(f" in {one}" for one in pivots.to_be_told(self.frame))
             raise ValueError(f"{wanted} was not scored{told}; there are {', '.join(map(str, plain.sizes))}.")
         return float(plain.pivot(task)[wanted.dim][wanted.num_layers])
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything, items too, to one file, which is never left half written.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            ValueError: Another ending.
-        """
-        names = ("model", "latency", "revision", "full_size")
-        grid_io.write_grid(path, self.frame, self.items, {name: getattr(self, name) for name in names})
+    def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
+        frame, about = super()._content()
+        return grid_io.with_items(frame, about.pop("items")), about
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: Another ending, or the file is not a saved grid.
-        """
-        frame, items, names = grid_io.read_grid(path)
-        try:
-            return cls(frame, items, **names)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no grid that this version can read: {error}") from error
+    def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
+        return cls(*grid_io.without_items(frame), **about)

@@ -11,27 +11,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from mteb.types import PromptType
+from mteb.types import CorpusDatasetType, PromptType
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.rankings import Found, SearchState, Wanted
-from st_matryoshka2d.evaluation.variants import Truncation, Variant, quantise, ranges_of
-from st_matryoshka2d.topk import prefix_similarities
+from st_matryoshka2d.evaluation.variants import Variant, quantise, ranges_of
+from st_matryoshka2d.topk import Candidates, Rankings, prefix_similarities
 
-if TYPE_CHECKING:
-    from mteb.types import CorpusDatasetType
-
-
-# Similarities of some queries under all variants that are in memory at a time: 32 MB, and some copies.
-_BLOCK = 8_000_000
-
-# Seconds between two writes of what was found, which may take gigabytes.
-_BETWEEN_SAVES = 10.0
+_BLOCK = 8_000_000  # similarities under all variants that are in memory at a time: 32 MB, and some copies
+_BETWEEN_SAVES = 10.0  # seconds between two writes of what was found, which may take gigabytes
 
 
 class CorpusSearch:
@@ -63,8 +56,8 @@ class CorpusSearch:
     def found(self, corpus: CorpusDatasetType, wanted: Wanted, **encode_kwargs: Any) -> Found:
         """The best documents of every query; several processes read each their share of the corpus."""
         if self.shortlist and wanted.top_ranked is not None:
-            name = encode_kwargs["task_metadata"].name
-            raise ValueError(f"{name} gives each query its candidates; a funnel searches a corpus for them.")
+            task = encode_kwargs["task_metadata"].name
+            raise ValueError(f"{task} gives each query its candidates; a funnel searches a corpus for them.")
         if wanted.name not in self._found:
             self._found[wanted.name] = self._search(corpus, wanted, encode_kwargs)
             self.embeddings.after_encoding()
@@ -75,7 +68,8 @@ class CorpusSearch:
         folder = self.embeddings.folder
         file = folder / f"search-{wanted.name}-{rank}.safetensors" if folder is not None else None
         reader = _Reader(self, corpus, wanted, encode_kwargs)
-        state = SearchState.begin(file, reader.made_for, [len(block) for block in reader.blocks], len(self.variants))
+        lengths, kind = [len(block) for block in reader.blocks], Candidates if self.shortlist else Rankings
+        state = SearchState.begin(file, reader.made_for, lengths, len(self.variants), kind)
         # A launch that was killed may have told these to some processes only.
         state.ranges = next(filter(None, everyones(state.ranges)), [])
         hidden, saved = not self.embeddings.show_progress_bar, time.monotonic()
@@ -87,42 +81,40 @@ class CorpusSearch:
                 if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
                     state.save(file, reader.made_for)
                     saved = time.monotonic()
-        whole = SearchState.merged(everyones(state), reader.top_k, self.shortlist)
-        rows = sorted({row for block in whole.rankings for row in block.rows.unique().tolist() if row >= 0})
+        whole = SearchState.merged(everyones(state), reader.top_k)
+        rows = sorted({row for block in whole for row in block.rows.unique().tolist() if row >= 0})
         ids = dict(zip(rows, corpus.select(rows)["id"], strict=True))
-        return Found(list(wanted.queries["id"]), whole.rankings, whole.candidates, ids, len(corpus))
+        # What is among the best of any variant has the best of each.
+        rankings = [
+            Rankings.none(*block.scores.shape[:2]).with_documents(block.rows, block.scores, reader.top_k) for block in whole
+        ]
+        candidates = [block for block in whole if isinstance(block, Candidates)]
+        return Found(list(wanted.queries["id"]), rankings, candidates, ids, len(corpus))
 
 
 @dataclass(frozen=True)
 class _Group:
     """Variants that differ in dim alone: one product serves them."""
 
-    query_layers: int
-    document_layers: int
-    truncation: Truncation
-    precision: str
+    like: Variant
     dims: list[int]
     places: list[int]
 
     def queries(self, by_layer: Mapping[int, Tensor]) -> Tensor:
-        return quantise(self.truncation(by_layer[self.query_layers], self.query_layers), self.precision)
+        layers = self.like.size.num_layers
+        return quantise(self.like.truncation(by_layer[layers], layers), self.like.precision)
 
-    def documents(self, by_layer: Mapping[int, Tensor], ranges: Tensor) -> Tensor:
-        return quantise(self.kept(by_layer), self.precision, ranges)
-
-    def kept(self, by_layer: Mapping[int, Tensor]) -> Tensor:
-        return self.truncation(by_layer[self.document_layers], self.document_layers)
+    def documents(self, by_layer: Mapping[int, Tensor]) -> Tensor:
+        layers = self.like.document_layers
+        return self.like.truncation(by_layer[layers], layers)
 
 
 def _groups(variants: Sequence[Variant]) -> list[_Group]:
-    places: dict[tuple[int, int, str, str], list[int]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for place in sorted(range(len(variants)), key=lambda place: variants[place].size.dim):
         one = variants[place]
-        places[one.size.num_layers, one.document_layers, one.truncation.name, one.precision].append(place)
-    return [
-        _Group(queries, documents, variants[here[0]].truncation, precision, [variants[at].size.dim for at in here], here)
-        for (queries, documents, _, precision), here in places.items()
-    ]
+        alike[one.size.num_layers, one.document_layers, one.truncation.name, one.precision].append(place)
+    return [_Group(variants[places[0]], [variants[place].size.dim for place in places], places) for places in alike.values()]
 
 
 class _Reader:
@@ -131,11 +123,8 @@ class _Reader:
     def __init__(
         self, search: CorpusSearch, corpus: CorpusDatasetType, wanted: Wanted, encode_kwargs: dict[str, Any]
     ) -> None:
-        self._search = search
-        self._embeddings = search.embeddings
-        self._corpus = corpus
-        self._wanted = wanted
-        self._encode_kwargs = encode_kwargs
+        self._search, self._embeddings, self._corpus = search, search.embeddings, corpus
+        self._wanted, self._encode_kwargs = wanted, encode_kwargs
         self.top_k = search.shortlist or wanted.top_k
         self._groups = _groups(search.variants)
         self._texts = _query_texts(wanted.queries)
@@ -149,16 +138,9 @@ class _Reader:
     @cached_property
     def made_for(self) -> str:
         """Differs where what was found so far could not be gone on with."""
-        told = [
-            [str(variant) for variant in self._search.variants],
-            [self._search.corpus_chunk_size, self._search.shortlist, self.top_k, len(self._corpus)],
-            [
-                str(self._embeddings.processes),
-                list(self._wanted.queries["id"]),
-                self._texts,
-                self._wanted.top_ranked is None,
-            ],
-        ]
+        asked = [list(self._wanted.queries["id"]), self._texts, self._wanted.top_ranked is None]
+        told = [list(map(str, self._search.variants)), str(self._embeddings.processes), *asked, len(self._corpus)]
+        told += [self._search.corpus_chunk_size, self._search.shortlist, self.top_k]
         return blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
     def documents_before(self, turn: int) -> int:
@@ -166,33 +148,28 @@ class _Reader:
         return min(turn * self._turn, len(self._corpus))
 
     def read(self, state: SearchState, turn: int, bar: tqdm[Any]) -> None:
-        """Add a chunk to what was found; for the last turn there may be fewer documents than processes left."""
-        rows = self._rows(turn)
+        """Add this process's share of a turn to what was found; in the last turn it may be empty."""
+        rank, count, start = self._embeddings.processes.rank, self._embeddings.processes.count, turn * self._turn
+        length = min(self._turn, len(self._corpus) - start)
+        rows = range(start + length * rank // count, start + length * (rank + 1) // count)
         chunk = self._corpus[rows.start : rows.stop] if rows else {}
         documents = self._embeddings.of_documents(_document_texts(chunk), bar, **self._encode_kwargs) if rows else {}
         if not state.ranges:
             state.ranges = self._ranges(documents, rows)
         for number, block in enumerate(self.blocks if rows else ()):
             scores = self._scores(documents, block, state.ranges)
-            if self._wanted.top_ranked is not None:
-                scores.masked_fill_(~self._asked(block, chunk["id"]), -torch.inf)
+            if (top_ranked := self._wanted.top_ranked) is not None:
+                asked = [{*top_ranked.get(query, ())} for query in self._wanted.queries["id"][block.start : block.stop]]
+                ranked = torch.tensor([[document in of_query for document in chunk["id"]] for of_query in asked])
+                scores.masked_fill_(~ranked, -torch.inf)
             new = torch.arange(rows.start, rows.stop, dtype=torch.int32).expand(len(block), -1)
-            state.rankings[number] = state.rankings[number].with_documents(new, scores, self.top_k)
-            if self._search.shortlist:
-                state.candidates[number] = state.candidates[number].with_documents(new, scores, self._search.shortlist)
+            state.blocks[number] = state.blocks[number].with_documents(new, scores, self.top_k)
         state.turns_done += 1
-
-    def _rows(self, turn: int) -> range:
-        """This process's share of the documents of a turn."""
-        rank, count = self._embeddings.processes.rank, self._embeddings.processes.count
-        start = turn * self._turn
-        length = min(self._turn, len(self._corpus) - start)
-        return range(start + length * rank // count, start + length * (rank + 1) // count)
 
     def _ranges(self, documents: Mapping[int, Tensor], rows: range) -> list[Tensor]:
         """What integers are spread over in all chunks alike: the ranges of the first, which processes may have shared."""
         own = max(0, min(len(rows), self._search.corpus_chunk_size - rows.start))
-        ranges = [ranges_of(group.kept(documents)[:own]) for group in self._groups if own]
+        ranges = [ranges_of(group.documents(documents)[:own]) for group in self._groups if own]
         shares = self._embeddings.processes.everyones(ranges)
         return [ranges_of(torch.cat(of_group)) for of_group in zip(*filter(None, shares), strict=True)]
 
@@ -200,34 +177,26 @@ class _Reader:
         """Similarities (variants, queries of the block, documents)."""
         scores: list[Tensor] = [torch.empty(0)] * len(self._search.variants)
         for group, queries, of_group in zip(self._groups, self._queries, ranges, strict=True):
-            coordinates = group.documents(documents, of_group)
+            coordinates = quantise(group.documents(documents), group.like.precision, of_group)
             of_block = queries[block.start : block.stop]
             by_dim = prefix_similarities(of_block, coordinates, group.dims, self._embeddings.similarity)
             for place, of_variant in zip(group.places, by_dim, strict=True):
                 scores[place] = of_variant
         return torch.stack(scores)
 
-    def _asked(self, block: range, ids: Sequence[str]) -> Tensor:
-        """Which documents are to be ranked for which queries of the block."""
-        top_ranked = self._wanted.top_ranked or {}
-        wanted = [set(top_ranked.get(query, ())) for query in self._wanted.queries["id"][block.start : block.stop]]
-        return torch.tensor([[document in of_query for document in ids] for of_query in wanted])
-
 
 def _query_texts(queries: Any) -> list[str]:
     """Each query as one text, as mteb (2.26) makes it: an instruction follows a query, and stands before a conversation."""
-    texts = list(queries["text"])
-    instructions = queries["instruction"] if "instruction" in queries.column_names else None
-    if texts and not isinstance(texts[0], str):
-        texts = ["; ".join(map(_turn, turns)) for turns in texts]
-        return texts if instructions is None else [f"{more} {text}" for more, text in zip(instructions, texts, strict=True)]
-    if instructions is None:
-        return texts
-    return [text if more is None else f"{text} {more}" for text, more in zip(texts, instructions, strict=True)]
-
-
-def _turn(said: str | Mapping[str, str]) -> str:
-    return said if isinstance(said, str) else f"{said['role']}: {said['content']}"
+    asked = list(queries["text"])
+    instructions = queries["instruction"] if "instruction" in queries.column_names else [None] * len(asked)
+    texts = []
+    for query, instruction in zip(asked, instructions, strict=True):
+        parts = [query, instruction]
+        if not isinstance(query, str):
+            turns = (said if isinstance(said, str) else f"{said['role']}: {said['content']}" for said in query)
+            parts = [instruction, "; ".join(turns)]
+        texts.append(" ".join(part for part in parts if part is not None))
+    return texts
 
 
 def _document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:

@@ -82,8 +82,7 @@ def _two_tailed(r1: float, r2: float, variance: float) -> float:
     return float(2 * stats.norm.sf(z))
 
 
-# mteb rounds some scores to five digits.
-_TOLERANCE = 1e-4
+_TOLERANCE = 1e-4  # mteb rounds some scores to five digits
 
 
 class ItemTest(NamedTuple):
@@ -106,7 +105,10 @@ def item_test(
         found = (items.values.mean(), other.values.mean())
         test = ItemTest("paired t", n, paired_t_test(items.values, other.values))
     elif (ranks := "spearman" in metric) or "pearson" in metric:
-        r1, r2, r12 = _correlations(items.gold, items.values, other.values, ranks=ranks)
+        rows = [stats.rankdata(one) if ranks else one for one in (items.gold, items.values, other.values)]
+        with np.errstate(invalid="ignore", divide="ignore"):  # a constant has no correlation: NaN
+            table = np.corrcoef(rows)
+        r1, r2, r12 = float(table[0, 1]), float(table[0, 2]), float(table[1, 2])
         found = (r1, r2)
         p_value = fisher_z_test(r1, r2, n, n) if fisher else steiger_test(r1, r2, r12, n, ranks=ranks)
         test = ItemTest("Fisher" if fisher else "Steiger", n, p_value)
@@ -136,11 +138,3 @@ def _aligned(other: Items, items: Items, where: object) -> Items:
     if not np.allclose(items.gold, other.gold, rtol=1e-6, atol=1e-9, equal_nan=True):
         raise ValueError(f"{where}: the grids have different gold scores. A test needs both models on the same data.")
     return other
-
-
-def _correlations(*variables: NDArray[np.float64], ranks: bool) -> tuple[float, float, float]:
-    """Of the first with the second, of the first with the third, of the second with the third."""
-    rows = [stats.rankdata(variable) if ranks else variable for variable in variables]
-    with np.errstate(invalid="ignore", divide="ignore"):  # a constant has none: NaN
-        table = np.corrcoef(rows)
-    return float(table[0, 1]), float(table[0, 2]), float(table[1, 2])

@@ -13,33 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import Generic, TypeVar
 
 from mteb import ResultCache
 from mteb.abstasks import AbsTask
+from mteb.models import ModelMeta
 from mteb.results import TaskResult
 
 from st_matryoshka2d.files import naming_the_file, replace_file
-
-if TYPE_CHECKING:
-    from mteb.models import ModelMeta
-
+from st_matryoshka2d.table_files import SavedTable
 
 Cache = ResultCache | str | os.PathLike[str] | None
 
-
-class Saved(Protocol):
-    """A result that knows how it lies in a file."""
-
-    def save(self, path: Path) -> None:
-        """Write everything."""
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read what `save` wrote."""
-
-
-T = TypeVar("T", bound=Saved)
+T = TypeVar("T", bound=SavedTable)
 R = TypeVar("R")
 
 
@@ -68,14 +54,16 @@ class Store:
     each result as it was asked for and, while a task is scored, with its embeddings.
     """
 
-    def __init__(self, cache: ResultCache | str | os.PathLike[str], meta: ModelMeta) -> None:
-        if not isinstance(cache, ResultCache):
-            if Path(cache).is_file():
-                raise ValueError(f"cache is a folder for results, and {os.fspath(cache)!r} is a file; give another name.")
-            cache = ResultCache(Path(cache))
+    def __init__(self, cache: Cache, meta: ModelMeta) -> None:
+        if not isinstance(cache, ResultCache | str | os.PathLike):
+            raise TypeError(f"cache must be a folder or an mteb ResultCache, got {cache!r} ({type(cache).__name__}).")
+        if not isinstance(cache, ResultCache) and Path(cache).is_file():
+            raise ValueError(f"cache is a folder for results, and {os.fspath(cache)!r} is a file; give another name.")
         self._began = time.time()
-        self._cache = cache
-        self._folder = Path(cache.cache_path) / "st_matryoshka2d" / str(meta.name).replace("/", "__") / str(meta.revision)
+        self._cache = cache if isinstance(cache, ResultCache) else ResultCache(Path(cache))
+        self._folder = (
+            Path(self._cache.cache_path) / "st_matryoshka2d" / str(meta.name).replace("/", "__") / str(meta.revision)
+        )
 
     def folder(self, task: AbsTask) -> Path:
         """Where everything of one task is: another folder where anything but the model differs."""
@@ -86,14 +74,13 @@ class Store:
     def load(self, task: AbsTask, job: Job[T]) -> Kept[T] | None:
         """What was found, if all of it is there."""
         path = self._path(task, job)
-        if not path.exists():
-            return None
-        if job.meta is None:
-            return Kept(_read(path, job.kind.load))
         of_mteb = path.with_suffix(".json")
-        if not (of_mteb.exists() and self._cache.get_task_result_path(task.metadata.name, job.meta).exists()):
+        needed = [path]
+        if job.meta is not None:
+            needed += [of_mteb, self._cache.get_task_result_path(task.metadata.name, job.meta)]
+        if not all(file.exists() for file in needed):
             return None
-        return Kept(_read(path, job.kind.load), _read(of_mteb, TaskResult.from_disk))
+        return Kept(_read(path, job.kind.load), _read(of_mteb, TaskResult.from_disk) if job.meta is not None else None)
 
     def save(self, task: AbsTask, job: Job[T], kept: Kept[T]) -> None:
         """Write mteb's result and ours, each whole or not at all; ours comes last, and says that both are there."""

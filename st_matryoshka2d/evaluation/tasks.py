@@ -11,7 +11,7 @@ import random
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, ClassVar
 
 import mteb
@@ -33,7 +33,7 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
     """Task objects, each once."""
     if isinstance(tasks, (pd.DataFrame, Dataset, DatasetDict)):
         raise TypeError(f"A {type(tasks).__name__} is not a task. {_OWN_DATA}")
-    given = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
+    given = tasks if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
     flat = [task for entry in given for task in (entry if isinstance(entry, Benchmark) else [entry])]
     chosen: list[AbsTask] = []
     for entry in flat:
@@ -76,15 +76,20 @@ def data_of(task: AbsTask) -> Iterator[None]:
         yield
 
 
+def _mtebs(name: str) -> AbsTask | None:
+    """The task that mteb has under a name; it seeds the generators when it makes one."""
+    with random_states_kept(), suppress(KeyError):
+        return mteb.get_task(name)
+    return None
+
+
 def _task_named(name: str) -> AbsTask:
-    try:
-        with random_states_kept():  # mteb seeds the generators when it makes a task
-            return mteb.get_task(name)
-    except KeyError as error:
-        known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"Near names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists what there is."
-        raise ValueError(f"mteb has no task named {name!r}. {hint}") from error
+    if (task := _mtebs(name)) is not None:
+        return task
+    known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"Near names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists what there is."
+    raise ValueError(f"mteb has no task named {name!r}. {hint}")
 
 
 @contextmanager
@@ -113,14 +118,10 @@ def quiet_mteb(*others: type[Warning]) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=UserWarning, module="mteb")
             for category in others:
-                warnings.filterwarnings("ignore", category=category)
+                warnings.simplefilter("ignore", category)
             yield
     finally:
         logger.setLevel(before)
-
-
-# Rows that are in memory at a time.
-_BATCH = 1000
 
 
 class OwnData:
@@ -176,12 +177,8 @@ def check_name(name: object) -> None:
         raise ValueError(
             f"name={name!r}: a file with results is called so; use letters, digits, '_', '-', '+', '.' and spaces."
         )
-    try:
-        with random_states_kept():
-            mteb.get_task(name)
-    except KeyError:
-        return
-    raise ValueError(f"name={name!r} is a task of mteb, whose results these would be taken for; use another name.")
+    if _mtebs(name) is not None:
+        raise ValueError(f"name={name!r} is a task of mteb, whose results these would be taken for; use another name.")
 
 
 def _containers(data: Any) -> Any:
@@ -197,7 +194,7 @@ def _feed(digest: Any, data: Any) -> None:
             _feed(digest, data[key])
     elif isinstance(data, Dataset):
         _feed(digest, [data.column_names, len(data)])
-        for batch in data.with_format(None).iter(_BATCH):
+        for batch in data.with_format(None).iter(1000):
             _feed(digest, list(batch.values()))
     else:
         digest.update(json.dumps(data).encode())

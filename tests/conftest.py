@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import families
-from tests.choice_support import random_grid, random_times
-from tests.cli_support import PAIRS
-from tests.loader_support import Loader
-from tests.pieces_support import Hub, serving
+from tests.support import families
+from tests.support.command_line import PAIRS
+from tests.support.grids import random_grid, random_times
+from tests.support.hub import Hub, serving
+from tests.support.loader import Loader
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,8 @@ from st_matryoshka2d import (
 )
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.readout import Readout
-from tests import families
-from tests.test_router import routed
+from tests.support import families
+from tests.test_cut_router import routed
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 

@@ -26,9 +26,9 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.losses import RelationalDistillLoss, StarbucksLoss
-from tests.losses_support import batch
+from tests.support.losses import batch
 from tests.test_alignment import OTHERS, SIZES, TEXTS, products, readouts
-from tests.test_router import routed
+from tests.test_cut_router import routed
 
 
 def apart(model: SentenceTransformer, depth: int) -> float:

@@ -20,8 +20,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 
 from st_matryoshka2d import Size, encode_sizes, load, sizes_ladder, truncate
 from st_matryoshka2d.losses import StarbucksLoss
-from tests import families
-from tests.families import TEXTS
+from tests.support import families
+from tests.support.families import TEXTS
 
 
 def snapshot(model: SentenceTransformer) -> dict[str, object]:

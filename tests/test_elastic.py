@@ -15,8 +15,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, sizes_ladder, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, StarbucksLoss
-from tests import families
-from tests.families import TEXTS
+from tests.support import families
+from tests.support.families import TEXTS
 
 
 @pytest.fixture

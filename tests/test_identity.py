@@ -19,8 +19,9 @@ from tokenizers import normalizers, processors
 
 from st_matryoshka2d import Size, TruncatedTransformer, truncate
 from st_matryoshka2d.identity import model_name, model_revision
-from tests import families
-from tests.sts_support import LocalSTS, quiet
+from tests import ROOT
+from tests.support import families
+from tests.support.sts import LocalSTS, quiet
 
 Change = Callable[[Any], object]
 
@@ -125,7 +126,7 @@ def test_a_folder_read_twice_here_and_elsewhere_moved_and_saved_again(tiny: Sent
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
     assert run.stdout.split() == ["local/one", model_revision(one)]
     shutil.move(tmp_path / "one", tmp_path / "elsewhere" / "two")

@@ -16,8 +16,8 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 import st_matryoshka2d
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(st_matryoshka2d.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 

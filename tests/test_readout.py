@@ -23,10 +23,10 @@ from torch import nn
 from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, evaluate, load, sts_task, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from st_matryoshka2d.readout import Readout
-from tests.cli_support import PAIRS
+from tests.support.command_line import PAIRS
+from tests.support.training import train
 from tests.test_alignment import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
-from tests.test_made_alike import Falling
-from tests.training_support import train
+from tests.test_cut_inherited import Falling
 
 FULL = {"trust_remote_code": True, "device": "cpu"}
 

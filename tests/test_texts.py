@@ -17,7 +17,7 @@ from st_matryoshka2d import (
     retrieval_task,
     sts_task,
 )
-from tests.sts_support import LocalSTS, quiet
+from tests.support.sts import LocalSTS, quiet
 
 BROKEN = "a \ud83d cat"
 LABELLED = {"text": ["a", "b"], "label": ["x", "y"]}

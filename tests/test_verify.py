@@ -18,8 +18,8 @@ from st_matryoshka2d import Size, encode_sizes, load, truncate
 from st_matryoshka2d.backbone import find_backbone, shallow_view
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.verify import check_depths
-from tests import families
-from tests.families import TEXTS
+from tests.support import families
+from tests.support.families import TEXTS
 
 LARGEST_DIFFERENCE = 1e-6
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.modules import Module, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
@@ -22,7 +21,7 @@ from st_matryoshka2d import Size, TruncatedTransformer, align, load, truncate
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.losses.teacher import frozen_copy
 from tests.support.families import TEXTS
-from tests.support.training import train
+from tests.support.training import Falling, train
 
 Make = Callable[[SentenceTransformer], SentenceTransformer]
 
@@ -50,16 +49,6 @@ class Shift(Module):
         return {**features, "sentence_embedding": features["sentence_embedding"] + by}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None: ...
-
-
-class Falling(BaseEvaluator):
-    """Each model scores less than the one before."""
-
-    primary_metric, score = "score", 1.0
-
-    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        self.score -= 0.1
-        return {"score": self.score}
 
 
 @pytest.fixture

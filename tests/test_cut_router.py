@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch import nn
 
 from st_matryoshka2d import Size, encode_sizes, load, truncate
 from tests.support.families import TEXTS
-
-
-def routed(tiny: SentenceTransformer, *, shared: bool) -> SentenceTransformer:
-    documents = list(tiny.children())
-    queries = documents if shared else list(copy.deepcopy(tiny).children())
-    if not shared:
-        with torch.no_grad():
-            for parameter in queries[0].parameters():
-                parameter.add_(0.02)
-    router = Router.for_query_document(query_modules=queries, document_modules=documents)
-    return SentenceTransformer(modules=[router, Normalize()], device="cpu")
+from tests.support.pipelines import routed
 
 
 @pytest.mark.parametrize("shared", [True, False])

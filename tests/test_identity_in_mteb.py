@@ -18,8 +18,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import TruncatedTransformer, align, load, truncate
 from tests.support import families
+from tests.support.pipelines import routed
 from tests.support.sts import LocalSTS
-from tests.test_cut_router import routed
 
 TEXTS = [f"{one} {other}" for one, other in pairwise(families.WORDS)]
 COMMIT = "c" * 40

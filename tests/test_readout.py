@@ -24,9 +24,8 @@ from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, eva
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from st_matryoshka2d.readout import Readout
 from tests.support.command_line import PAIRS
-from tests.support.training import train
-from tests.test_alignment import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
-from tests.test_cut_inherited import Falling
+from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
+from tests.support.training import Falling, train
 
 FULL = {"trust_remote_code": True, "device": "cpu"}
 

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
 from st_matryoshka2d import readout_texts as module
-from tests.test_alignment import TEXTS
+from tests.support.pipelines import TEXTS
 
 
 def test_texts_are_read_in_chunks(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,7 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import (
-    Size,
-    benchmark_latency,
-    classification_task,
-    encode_sizes,
-    evaluate,
-    retrieval_task,
-    sts_task,
-)
+from st_matryoshka2d import Size, benchmark_latency, classification_task, encode_sizes, evaluate, retrieval_task, sts_task
 from tests.support.sts import LocalSTS, quiet
 
 BROKEN = "a \ud83d cat"

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size, align, load, truncate
 from tests.support import families
 from tests.support.command_line import PAIRS, answer, run
-from tests.test_alignment import equal
+from tests.support.pipelines import equal
 
 TEXTS = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
 SIZES = ["--sizes", "2L-8d", "--sizes", "3L-16d"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -20,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import GridResult, __version__, truncate
 from tests import ROOT
 from tests.support.families import TEXTS
+from tests.support.launch import module_at
 
 PROGRAM = Path(sys.executable).with_name("st-matryoshka2d")
 STSB = "datasets/mteb/stsbenchmark-sts/test.parquet"
@@ -54,15 +54,6 @@ def test_help_imports_nothing_heavy() -> None:
 def test_the_shell_completes_commands() -> None:
     asked = {"_ST_MATRYOSHKA2D_COMPLETE": "complete_bash", "COMP_WORDS": "st-matryoshka2d tr", "COMP_CWORD": "1"}
     assert output([PROGRAM], **asked).split() == ["truncate"]
-
-
-def module_at(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,7 @@ import torch
 from accelerate import Accelerator
 from datasets import Dataset
 from mteb.abstasks import AbsTask
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import distributed
 

@@ -13,25 +13,7 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import FunnelResult
-from st_matryoshka2d.evaluation.funnel import stage_costs
-from st_matryoshka2d.evaluation.variants import Variant
-from st_matryoshka2d.sizes import Size
-
-PLACES = [("A", "test", "one"), ("A", "test", "two"), ("A", "dev", "one"), ("B", "test", "one")]
-VIEWS = {name: Variant(Size.parse(name.split()[0]), *name.split()[1:]) for name in ("6L-64d binary", "6L-16d", "6L-64d")}
-PAIRS = [("6L-64d binary", "6L-64d"), ("6L-16d", "6L-64d"), ("6L-64d binary", "6L-384d"), ("6L-16d", "6L-384d")]
-VIEWS["6L-384d"] = Variant(Size(6, 384))
-
-
-def random_result(**overwrites: Any) -> FunnelResult:
-    rng = np.random.default_rng(0)
-    rows = []
-    for (task, split, subset), (first, second), k1 in product(PLACES, PAIRS, (20, 100)):
-        row = {"task": task, "split": split, "subset": subset, "first": first, "second": second, "k1": k1, "k": 10}
-        row |= {"queries": 5, "documents": 70, **stage_costs(VIEWS[first], VIEWS[second], k1, 70)}
-        row |= {name: rng.uniform(0.1, 0.9) for name in ("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone")}
-        rows.append({**row, **overwrites})
-    return FunnelResult(pd.DataFrame(rows), "some model")
+from tests.support.grids import PAIRS, random_result
 
 
 def mean(result: FunnelResult, column: str, first: str, second: str, k1: int, tasks: tuple[str, ...]) -> float:

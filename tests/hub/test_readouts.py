@@ -12,8 +12,8 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import align, truncate
 from tests.support.hub import Hub, pieces_in
 from tests.support.loader import Loader
+from tests.support.pipelines import TEXTS, normalized
 from tests.support.uploads import OWNER, shipping
-from tests.test_alignment import TEXTS, normalized
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
 

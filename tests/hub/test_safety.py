@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate
-from tests.hub.test_header import BROKEN, broken_files
-from tests.hub.test_shards import SHARDED, broken_checkpoints
 from tests.support import families
+from tests.support.broken_files import BROKEN, broken_files
+from tests.support.broken_shards import SHARDED, broken_checkpoints
 from tests.support.hub import MISBEHAVING, Handler, Hub, broken_off, pieces_in
 from tests.support.loader import Loader
 

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import (
-    SentenceTransformer,
-)
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses as st
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from torch import nn

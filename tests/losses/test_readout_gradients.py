@@ -18,8 +18,8 @@ from st_matryoshka2d import Size, align
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from tests.support import oracles
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
+from tests.support.pipelines import TEXTS, elastic, normalized, readouts
 from tests.support.training import cut_by_hand
-from tests.test_alignment import TEXTS, elastic, normalized, readouts
 
 ENDS: dict[str, Callable[[SentenceTransformer], SentenceTransformer]] = {
     "as it is": lambda model: model,

@@ -13,8 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from st_matryoshka2d import CoordinateSpread, GridResult, TruncationResult, plot_speedup
-from tests.evaluation.test_funnel_result import random_result
-from tests.support.grids import random_grid
+from tests.support.grids import random_grid, random_result
 
 TIMES = pd.DataFrame(
     {"num_layers": [1, 2], "milliseconds_per_text": [1.0, 2.0], "speedup": [2.0, 1.0], "theory": [2.0, 1.0]}

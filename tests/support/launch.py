@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -46,3 +48,12 @@ def little_garbage() -> None:
 def cards_compiled_once() -> None:
     """Each time a model is saved, the template of its card is compiled, which takes longer than the saving."""
     jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)  # type: ignore[method-assign, assignment]
+
+
+def module_at(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -9,26 +9,15 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-    util,
-)
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments, util
+from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor, nn
 from torch.nn import functional
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.losses import (
-    EspressoLoss,
-    MIPICLoss,
-    MultiSizeLoss,
-    RelationalDistillLoss,
-    StarbucksLoss,
-    TwoDMSELoss,
-)
+from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
 from tests.support.families import TEXTS
 from tests.support.tokens import BLOCKS
 
@@ -120,3 +109,13 @@ class Watch:
         texts = torch.cat(embedded(self.model, size, self.prompt))
         others = ~torch.eye(len(texts), dtype=torch.bool)
         return (util.cos_sim(texts, texts)[others].view(len(texts), -1) / 0.2).log_softmax(dim=-1)
+
+
+class Falling(BaseEvaluator):
+    """Each model scores less than the one before."""
+
+    primary_metric, score = "score", 1.0
+
+    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
+        self.score -= 0.1
+        return {"score": self.score}

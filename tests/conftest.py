@@ -1,4 +1,4 @@
-"""A Hub and a process that loads from it, for the tests of what comes from the Hub; files for those of the command line."""
+"""What tests of several folders are given: a Hub and a process that loads from it, saved models, files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
+from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d.losses import StarbucksLoss
 from tests.support import families
 from tests.support.command_line import PAIRS
 from tests.support.grids import random_grid, random_times
 from tests.support.hub import Hub, serving
 from tests.support.loader import Loader
+from tests.support.training import train
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +60,15 @@ def files(tmp_path: Path) -> Path:
     random_times(0).to_json(tmp_path / "times.json", orient="records")
     random_times(0, layers=[1]).to_csv(tmp_path / "lacking.csv", index=False)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def starbucks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that was trained on Starbucks' ladder, plus two narrower dims at full depth, and saved."""
+    folder = tmp_path_factory.mktemp("starbucks")
+    model = families.pipeline(families.CONFIGS["bert"](), folder / "bert", pooling="mean", dense=None, normalize=False)
+    sizes = [*sizes_ladder(model), Size(4, 8), Size(4, 16)]
+    train(model, StarbucksLoss(model, MultipleNegativesRankingLoss(model), sizes), folder / "run", max_steps=1)
+    model.model_card_data.set_model_id("you/trained")
+    model.save_pretrained(str(folder / "saved"))
+    return folder / "saved"

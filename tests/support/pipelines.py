@@ -19,7 +19,6 @@ from st_matryoshka2d import (
 )
 from st_matryoshka2d.readout import Readout
 from tests.support import families
-from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, equal, normalized, products, readouts, tasks
 
 
 def routed(tiny: SentenceTransformer, *, shared: bool) -> SentenceTransformer:

@@ -26,11 +26,12 @@ from st_matryoshka2d import (
 )
 from st_matryoshka2d.losses import MultiSizeLoss
 from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, elastic, equal, normalized, products, readouts, tasks
+from tests.support.quick import quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=quick(KINDS, "mean", "three poolings, Dense, unit", "router"))
 def kind(request: pytest.FixtureRequest, tiny: SentenceTransformer, tmp_path: Path) -> SentenceTransformer:
     return KINDS[request.param](tiny, tmp_path)
 

@@ -13,6 +13,7 @@ TEXTS = ["a cat", "it rains in the north", "a red house"]
 SIZES = ["1L-16d", "2L-32d"]
 
 
+@pytest.mark.slow
 def test_a_pool_of_the_plain_model_gives_what_one_process_gives(tiny: SentenceTransformer) -> None:
     alone = encode_sizes(tiny, TEXTS, SIZES)
     pool = tiny.start_multi_process_pool(["cpu"])
@@ -24,6 +25,7 @@ def test_a_pool_of_the_plain_model_gives_what_one_process_gives(tiny: SentenceTr
         np.testing.assert_allclose(together[size], embeddings, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_model_read_from_a_pickle_in_another_process_gives_its_layers(tiny: SentenceTransformer) -> None:
     """That process has built no model of the class, which is when transformers notes what it can record."""
     with multiprocessing.get_context("spawn").Pool(1) as workers:

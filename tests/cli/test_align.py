@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
 
@@ -22,16 +21,13 @@ SIZES = ["--sizes", "2L-8d", "--sizes", "3L-16d"]
     "texts",
     [
         ["pairs.csv", "--columns", "sentence1", "--columns", "sentence2"],
-        ["pairs.parquet", "--columns", "sentence1", "--columns", "sentence2"],
         ["lines.txt"],
-        ["texts.csv"],
     ],
     ids=lambda words: words[0],
 )
 def test_align_is_that_of_the_library(texts: list[str], tiny_folder: Path, files: Path) -> None:
     """Empty texts and second ones are no texts, whatever the file is."""
     (files / "lines.txt").write_text("\n".join(["", *TEXTS, " ", TEXTS[0]]), encoding="utf-8")
-    pd.DataFrame({"text": ["", *TEXTS, TEXTS[0]]}).to_csv(files / "texts.csv", index=False)
     name, *columns = texts
     out = files / "aligned"
     found = answer(
@@ -59,6 +55,7 @@ def test_of_more_texts_some_are_drawn_the_same_each_time(tiny_folder: Path, file
     assert equal(*made)
 
 
+@pytest.mark.slow
 def test_the_other_commands_use_the_readouts(tiny_folder: Path, files: Path) -> None:
     out = files / "aligned"
     answer("align", tiny_folder, "--texts", files / "lines.txt", "--out", out, "--device", "cpu")

@@ -70,6 +70,7 @@ def hub(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
         yield {"HF_ENDPOINT": url, "HF_HOME": home, "MTEB_CACHE": home, "HF_TOKEN": "x", "NO_PROXY": "127.0.0.1"}, root
 
 
+@pytest.mark.slow
 def test_a_real_task_from_the_hub(hub: tuple[dict[str, str], Path], minilm: SentenceTransformer, tmp_path: Path) -> None:
     told, root = hub
     command = [PROGRAM, "grid", "sentence-transformers/all-MiniLM-L6-v2", "--tasks", "STSBenchmark", "--device", "cpu"]
@@ -86,6 +87,7 @@ def test_a_real_task_from_the_hub(hub: tuple[dict[str, str], Path], minilm: Sent
         assert GridResult.load(tmp_path / "grid.json").score(f"1L-{dim}d") == pytest.approx(row["score"])
 
 
+@pytest.mark.slow
 def test_a_cut_is_uploaded(hub: tuple[dict[str, str], Path], tiny: SentenceTransformer, tmp_path: Path) -> None:
     told, root = hub
     tiny.save_pretrained(str(tmp_path / "tiny"))

@@ -66,6 +66,7 @@ def _without_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mteb, "get_task", get_task)
 
 
+@pytest.mark.slow
 def test_every_block_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names = run_blocks(README)
     printed = capsys.readouterr().out
@@ -76,6 +77,7 @@ def test_every_block_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> N
     assert isinstance(names["loss"], MultiSizeLoss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_every_block_of_the_docs_runs(page: Path) -> None:
     run_blocks(page)

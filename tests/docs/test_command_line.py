@@ -40,6 +40,7 @@ def test_every_command_has_an_example() -> None:
     assert {line.split()[1] for line in commands()} == set(listed)
 
 
+@pytest.mark.slow
 def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def get_task(name: str) -> AbsTask:
         if name != "STSBenchmark":

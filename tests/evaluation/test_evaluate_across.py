@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
 from tests.support import families
 from tests.support.labels import LocalClassification, LocalPairs, PairsInOneRow
+from tests.support.quick import quick
 from tests.support.search import LocalReranking, LocalRetrieval
 from tests.support.sts import AsymmetricSTS, LocalSTS, cells, cells_of_mteb, quiet, read_along
 
@@ -48,7 +49,10 @@ def of_two_cuts(model: SentenceTransformer, queries: Size, documents: int, task:
     return cells_of_mteb(TwoModels(*cuts), task)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("task", [LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, LocalRetrieval, LocalReranking])
+@pytest.mark.parametrize(
+    "task",
+    quick([LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, LocalRetrieval, LocalReranking], LocalSTS, LocalRetrieval),
+)
 def test_a_cell_is_that_of_two_models_cut_to_both_sizes(tiny: SentenceTransformer, task: Any) -> None:
     tiny.prompts = {"query": "the old ", "document": "a river "}
     grid = quiet(tiny, task(), num_layers=[1, 3], dims=[8, 32], documents=["4L-32d", Size(2, 8)])

@@ -30,6 +30,7 @@ from st_matryoshka2d.model_card.grid import add_grid_to_model_card
 from tests import ROOT
 from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
 from tests.support.families import TEXTS
+from tests.support.quick import quick
 from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
 from tests.support.training import OLD
 
@@ -149,6 +150,7 @@ def test_the_trainer_goes_back_to_the_best_checkpoint(tiny: SentenceTransformer,
     assert (tmp_path / "eval" / "grid.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_fit_saves_the_best_model(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.model_card_data.local_files_only = True
@@ -185,6 +187,7 @@ def test_beside_other_evaluators(tiny: SentenceTransformer) -> None:
     assert both["sts_spearman_cosine"] == pytest.approx(full["score"].item(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_other_types_of_tasks(tiny: SentenceTransformer) -> None:
     evaluator = GridEvaluator([MockClassificationTask(), MockAggregatedTask()], SIZES)
     first = evaluator(tiny)
@@ -195,7 +198,7 @@ def test_other_types_of_tasks(tiny: SentenceTransformer) -> None:
     assert len(first) == 9
 
 
-@pytest.mark.parametrize("dropout", [True, False])
+@pytest.mark.parametrize("dropout", quick([True, False], True))
 def test_training_does_not_notice(tmp_path: Path, dropout: bool) -> None:
     """The Trainer itself draws a number for each evaluation, which dropout shows: then another evaluator is compared."""
     start = noisy(tmp_path)
@@ -225,6 +228,7 @@ def test_model_and_random_states_are_left_as_they_were(tmp_path: Path) -> None:
     assert states() == before
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_scored_as_itself(tiny: SentenceTransformer) -> None:
     evaluator = GridEvaluator(LocalSTS(), SIZES)
     assert evaluator(torch.compile(tiny)) == evaluator(tiny)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from tests.evaluation.distributed_script import CASES, CHUNK, DOCUMENTS, SIZES, 
 from tests.support import families
 from tests.support.task_types import marks
 
-pytestmark = marks
+pytestmark = [*marks, pytest.mark.slow]
 
 Results = list[dict[str, Any]]
 # Texts are batched with others, which moves embeddings by rounding errors, and now and then an integer by one.
@@ -169,7 +169,6 @@ def share(rank: int) -> int:
     return DOCUMENTS // 2 + (rank if DOCUMENTS % 2 else 0)
 
 
-@pytest.mark.slow
 def test_a_killed_launch_leaves_whole_files(stopped: Path) -> None:
     written = [path for path in stopped.rglob("*") if path.is_file() and not path.name.startswith(".")]
     kinds = Counter(path.suffix for path in written)
@@ -200,7 +199,6 @@ def labelled(model: SentenceTransformer, embedded: Embedded) -> int:
     return embedded.texts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["whole", "torn"])
 def test_as_many_processes_go_on_where_it_was_killed(
     resumed: Results, stopped: Path, alone: GridResult, labelled: int, cache: str
@@ -215,7 +213,6 @@ def test_as_many_processes_go_on_where_it_was_killed(
     assert sum(texts - documents for documents, texts in counts) == labelled
 
 
-@pytest.mark.slow
 def test_what_is_finished_is_read_back(
     resumed: Results, folder: Path, model: SentenceTransformer, embedded: Embedded
 ) -> None:
@@ -229,7 +226,6 @@ def test_what_is_finished_is_read_back(
         assert left == []
 
 
-@pytest.mark.slow
 def test_another_number_of_processes_begins_the_search_anew(
     folder: Path, stopped: Path, model: SentenceTransformer, embedded: Embedded, alone: GridResult, labelled: int
 ) -> None:
@@ -239,7 +235,6 @@ def test_another_number_of_processes_begins_the_search_anew(
     assert_close(found, alone)
 
 
-@pytest.mark.slow
 def test_processes_that_do_not_share_a_folder_are_told(resumed: Results) -> None:
     for rank in resumed:
         assert "do not see the same files" in rank["apart"]

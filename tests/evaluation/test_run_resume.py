@@ -18,6 +18,8 @@ from tests.evaluation.resume_script import CHUNK, KILLS, KINDS, PRECISIONS, SIZE
 from tests.support.launch import finished
 from tests.support.results import assert_identical, scores_of_mteb
 
+pytestmark = pytest.mark.slow  # processes; what goes on in this one is in test_store.py
+
 KILLED = {signal.SIGKILL, signal.SIGXFSZ}  # the second one in the middle of a file
 
 

@@ -10,6 +10,7 @@ from mteb.mocks.mock_tasks.clustering import MockClusteringTask, MockMultilingua
 from sentence_transformers import SentenceTransformer
 
 from tests.support import labels, search
+from tests.support.quick import quick
 from tests.support.sts import quiet
 from tests.support.task_types import MakeTask, assert_grid_is_mteb, found, marks, random_sizes
 
@@ -70,7 +71,7 @@ LABELS = [
 ]
 
 
-@pytest.mark.parametrize("mock", MOCKS)
+@pytest.mark.parametrize("mock", quick(MOCKS, mock_tasks.MockRerankingTask, mock_tasks.MockMultilabelClassification))
 def test_mtebs_own_mock_tasks(minilm: SentenceTransformer, mock: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for repetitions in ("n_experiments", "n_clusters"):  # ten by default
         monkeypatch.setattr(mock, repetitions, 2, raising=False)
@@ -88,6 +89,7 @@ def test_tasks_with_some_structure(tiny: SentenceTransformer, make_task: MakeTas
     assert len({tuple(found(grid, size).values()) for size in sizes}) == len(sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_task", [search.LocalRetrieval, labels.BinaryClassification, labels.LocalClustering])
 def test_a_pretrained_model(minilm: SentenceTransformer, make_task: MakeTask) -> None:
     sizes = random_sizes(minilm)

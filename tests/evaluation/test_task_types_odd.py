@@ -14,6 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from st_matryoshka2d import Size
 from tests.support import labels, search
+from tests.support.quick import quick
 from tests.support.sts import quiet
 from tests.support.task_types import MakeTask, Writer, assert_grid_is_mteb, found, marks, random_sizes, task_metadata
 
@@ -146,12 +147,13 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("make_task", ODD)
+@pytest.mark.parametrize("make_task", quick(ODD, OldForm, Gaps, LevelsMissing))
 def test_data_as_they_are_found(tiny: SentenceTransformer, make_task: MakeTask) -> None:
     sizes = random_sizes(tiny)
     assert_grid_is_mteb(quiet(tiny, make_task(), sizes=sizes), tiny, make_task, sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [OldForm, Gaps])
 def test_they_in_many_chunks(tiny: SentenceTransformer, kind: MakeTask) -> None:
     sizes = random_sizes(tiny)
@@ -172,6 +174,7 @@ def test_some_languages_and_splits_of_a_task(tiny: SentenceTransformer, kind: Ma
     assert len({(split, subset) for _, split, subset, _ in found(grid, size)}) == 1
 
 
+@pytest.mark.slow
 def test_chunks_as_large_as_the_corpus_nearly_so_and_of_one_document(tiny: SentenceTransformer) -> None:
     for chunk in (search.DOCUMENTS - 1, search.DOCUMENTS, search.DOCUMENTS + 1, 1):
         grid = quiet(tiny, search.FewResults(), sizes=[Size(2, 9)], corpus_chunk_size=chunk)

@@ -70,6 +70,7 @@ def hub(shared: Path, tmp_path: Path) -> Path:
 
 
 # One test, not one a task: processes that share the tests out would each score all tasks.
+@pytest.mark.slow
 def test_published_scores_and_a_size_drawn_at_random(shared: Path, hub: Path, tmp_path: Path) -> None:
     # Few layers, or mteb's own side would take the most time.
     size = Size(random.randint(1, 2), random.randint(16, 384))

@@ -182,13 +182,6 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
     ("quickstart.py", check_quickstart, ""),
 ]
 
-# Variants of what others show; `make demo` runs the quick start.
-SLOW = {
-    *(f"train_nli.py --loss {loss}" for loss in ("2dmse", "espresso", "mipic")),
-    "train_sts.py --loss angle",
-    "quickstart.py",
-}
-
 
 @pytest.fixture
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,10 +194,12 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "create_connection", refuse)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_network")
 @pytest.mark.parametrize(
     ("command", "check", "expected"),
-    [pytest.param(*run, id=run[0], marks=[pytest.mark.slow] if run[0] in SLOW else []) for run in RUNS],
+    RUNS,
+    ids=[command for command, *_ in RUNS],
 )
 def test_example(
     command: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +21,9 @@ from tests.support import families
 from tests.support.disk import full_disk
 from tests.support.hub import Hub, in_old_layout, pieces_in
 from tests.support.loader import Loader
+from tests.support.quick import quick
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def offline(hub: Hub, loader: Loader) -> Iterator[Loader]:
-    """Shares the other process's cache; started with it, because starting takes long."""
-    process = Loader(hub.url, loader.home, {"HF_HUB_OFFLINE": "1"})
-    yield process
-    process.close()
 
 
 def deep(folder: Path) -> None:
@@ -103,7 +96,7 @@ def needed_bytes(folder: Path, upper: Callable[[int], bool]) -> tuple[int, int]:
     return tensors, headers
 
 
-@pytest.mark.parametrize("name", REPOSITORIES)
+@pytest.mark.parametrize("name", quick(REPOSITORIES, "sharded", "head", "old", "mixed"))
 def test_no_more_than_the_needed_bytes_come_and_they_come_once(
     name: str, hub: Hub, loader: Loader, offline: Loader, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,11 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, truncate
 from tests.support.hub import Hub, pieces_in
-from tests.support.loader import Loader
+from tests.support.loader import Loader, Worker
 from tests.support.pipelines import TEXTS, normalized
 from tests.support.uploads import OWNER, shipping
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def offline(hub: Hub, loader: Loader) -> Iterator[Loader]:
-    """Shares the other process's cache."""
-    process = Loader(hub.url, loader.home, {"HF_HUB_OFFLINE": "1"})
-    yield process
-    process.close()
 
 
 def test_only_the_readout_of_the_depth_is_fetched(
@@ -78,10 +69,11 @@ def test_a_readout_that_is_not_there_is_refused(hub: Hub, loader: Loader, tiny: 
     assert loader.load("org/lacking", num_layers=1)["layers"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_pushed_is_what_is_loaded(shared: Path, tiny: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()
     with shipping(shared, tmp_path / "hub") as served:
-        process = Loader(served.url, tmp_path / "home", {"HF_TOKEN": ""}, "tests.support.uploads")
+        process = Worker(served.url, tmp_path / "home", "tests.support.uploads")
         made: dict[str, Any] = process.do("aligned", str(tmp_path / "work"), "me/aligned", OWNER)
         assert "error" not in made, made
         assert process.load("me/aligned")["embedding"] == made["full"]

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.loader import Loader
+from tests.support.loader import Worker
 from tests.support.uploads import OWNER, READER, UNKNOWN, shipping
+
+pytestmark = pytest.mark.slow  # processes: the client of the Hub is given tokens, goes offline, and tries again
 
 
 @pytest.fixture(scope="module")
@@ -19,21 +21,21 @@ def hub(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
 
 @pytest.fixture(scope="module")
-def loader(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
-    process = Loader(hub.url, tmp_path_factory.mktemp("home"), {"HF_TOKEN": ""}, "tests.support.uploads")
+def loader(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    process = Worker(hub.url, tmp_path_factory.mktemp("home"), "tests.support.uploads")
     yield process
     process.close()
 
 
 @pytest.fixture(scope="module")
-def plain(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
-    process = Loader(hub.url, tmp_path_factory.mktemp("plain"), {"HF_TOKEN": ""}, "tests.support.without_package")
+def plain(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    process = Worker(hub.url, tmp_path_factory.mktemp("plain"), "tests.support.without_package")
     yield process
     process.close()
 
 
 @pytest.fixture(scope="module")
-def pushed(hub: Any, loader: Loader, plain: Loader, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def pushed(hub: Any, loader: Worker, plain: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Embeddings of the model `me/model` and of cuts of it; one of them is `me/model-cut`."""
     made: dict[str, Any] = loader.do("train", str(tmp_path_factory.mktemp("trained")), "me/model", OWNER)
     assert "error" not in made, made
@@ -41,7 +43,7 @@ def pushed(hub: Any, loader: Loader, plain: Loader, tmp_path_factory: pytest.Tem
     return made
 
 
-def test_a_cut_goes_from_hub_to_hub(pushed: dict[str, Any], hub: Any, loader: Loader, plain: Loader, tmp_path: Path) -> None:
+def test_a_cut_goes_from_hub_to_hub(pushed: dict[str, Any], hub: Any, loader: Worker, plain: Worker, tmp_path: Path) -> None:
     """Equal embeddings all the way, and of the model only the bytes of the cut are sent."""
     hub.sent.clear()
     there = loader.load("me/model", num_layers=2, dim=8, cache_folder=str(tmp_path))
@@ -58,7 +60,7 @@ def test_a_cut_goes_from_hub_to_hub(pushed: dict[str, Any], hub: Any, loader: Lo
     assert plain.load("me/model")["embedding"] == pushed["full"]
 
 
-def test_the_shell_ships_a_cut_that_says_what_it_is(pushed: dict[str, Any], hub: Any, loader: Loader, plain: Loader) -> None:
+def test_the_shell_ships_a_cut_that_says_what_it_is(pushed: dict[str, Any], hub: Any, loader: Worker, plain: Worker) -> None:
     done = loader.do("shell", "truncate", "me/model", "--size", "2L-8d", "--push", "me/shell", "--token", OWNER)
     assert done["code"] == 0, done
     assert plain.load("me/shell")["embedding"] == pushed["2L-8d"]
@@ -68,7 +70,7 @@ def test_the_shell_ships_a_cut_that_says_what_it_is(pushed: dict[str, Any], hub:
     assert "**Output Dimensionality:** 8 dimensions" in card
 
 
-def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Loader) -> None:
+def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Worker) -> None:
     size = {"num_layers": 2, "dim": 8}
     for token in (False, READER):
         refused = loader.load("me/private", **size, token=token)
@@ -89,7 +91,7 @@ def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Loade
         ("latency me/model --revision none", "me/model has no revision none; --revision takes a branch, a tag or a commit."),
     ],
 )
-def test_the_shell_says_in_words_what_the_hub_refuses(line: str, words: str, pushed: dict[str, Any], loader: Loader) -> None:
+def test_the_shell_says_in_words_what_the_hub_refuses(line: str, words: str, pushed: dict[str, Any], loader: Worker) -> None:
     said = loader.do("shell", *line.split(), "--device", "cpu")
     assert (said["code"], said["bug"]) == (1, "SystemExit(1)")
     assert words in said["told"][0]
@@ -97,7 +99,7 @@ def test_the_shell_says_in_words_what_the_hub_refuses(line: str, words: str, pus
 
 @pytest.mark.parametrize("token", [[], ["--token", ""]], ids=["none", "empty"])
 def test_the_shell_wants_a_token_before_anything_is_fetched(
-    token: list[str], pushed: dict[str, Any], hub: Any, loader: Loader
+    token: list[str], pushed: dict[str, Any], hub: Any, loader: Worker
 ) -> None:
     asked = len(hub.requests)
     said = loader.do("shell", "truncate", "me/model", "--size", "2L-4d", "--push", "me/other", *token)
@@ -107,7 +109,7 @@ def test_the_shell_wants_a_token_before_anything_is_fetched(
 
 
 def test_without_a_hub_what_is_cached_loads_and_the_rest_is_refused_at_once(
-    pushed: dict[str, Any], hub: Any, loader: Loader, tmp_path: Path
+    pushed: dict[str, Any], hub: Any, loader: Worker, tmp_path: Path
 ) -> None:
     """Left to itself, the Hub's client tries for 23 seconds, with naps in between."""
     loader.load("me/model", num_layers=2, dim=8)

@@ -51,7 +51,6 @@ def folder(hub: Hub, pristine: tuple[Path, list[list[float]]]) -> Path:
 
 def refused(hub: Hub, loader: Loader, error: str = "ValueError", **kwargs: Any) -> str:
     """The words of the error; that nothing of the commit is kept as a piece is looked at here."""
-    loader.wait()
     begin = time.monotonic()
     answer = loader.load("org/bert", num_layers=2, **kwargs)
     assert error in answer.get("error", ()), answer
@@ -193,7 +192,6 @@ def test_a_depth_that_the_weights_deny_is_refused_at_once(
 ) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
-    loader.wait()
     begin = time.monotonic()
     answer = loader.load("org/bert", **size)
     assert time.monotonic() - begin < 10

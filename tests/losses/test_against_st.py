@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from st_matryoshka2d import Size
 from st_matryoshka2d.losses import KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
+from tests.support.quick import quick
 
 TOLERANCE = 1e-5
 SCORES = torch.tensor([0.9, 0.1, 0.5, 0.4, 0.3])
@@ -75,7 +76,7 @@ def test_the_full_size_alone_is_the_wrapped_loss(tiny: SentenceTransformer, name
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-@pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss])
+@pytest.mark.parametrize("recipe", quick([StarbucksLoss, TwoDMSELoss], StarbucksLoss))
 def test_every_recipe_takes_every_wrapped_loss(tiny: SentenceTransformer, name: str, recipe: Any) -> None:
     make, columns, labels = WRAPPED[name]
     model = exact(tiny)
@@ -151,8 +152,8 @@ def test_one_layer_with_alignment_over_coordinates_is_matryoshka_2d_loss(tiny: S
     assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
 
 
-@pytest.mark.parametrize("mini_batch_size", [1, 2, 5, 64])
-@pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss])
+@pytest.mark.parametrize("mini_batch_size", quick([1, 2, 5, 64], 2))
+@pytest.mark.parametrize("recipe", quick([StarbucksLoss, TwoDMSELoss], TwoDMSELoss))
 @pytest.mark.parametrize("name", ["MultipleNegativesRanking", "CoSENT", "EmbedDistill", "GlobalOrthogonalRegularization"])
 def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, recipe: Any, name: str, mini_batch_size: int) -> None:
     make, columns, labels = WRAPPED[name]

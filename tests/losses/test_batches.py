@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, exact, gradients, total
+from tests.support.quick import quick
 from tests.support.training import OLD, RECIPES, Watch, pairs, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
@@ -35,7 +36,7 @@ class Gradients(TrainerCallback):
 
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", quick(RECIPES, "2DMSE", "MIPIC"))
 def test_an_accumulated_gradient_is_the_mean(
     tiny: SentenceTransformer, recipe: str, mini_batch_size: int | None, tmp_path: Path
 ) -> None:
@@ -64,8 +65,8 @@ def texts_and_scores() -> Dataset:
     return Dataset.from_dict({"a": TEXTS * 2, "b": OLD * 2, "score": [0.9, 0.1, 0.5, 0.4, 0.3] * 2})
 
 
-@pytest.mark.parametrize("sampler", ["proportional", "round_robin"])
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("sampler", quick(["proportional", "round_robin"], "proportional"))
+@pytest.mark.parametrize("recipe", quick(RECIPES, "MIPIC"))
 def test_each_data_set_has_its_loss(tiny: SentenceTransformer, recipe: str, sampler: str, tmp_path: Path) -> None:
     losses = {
         "pairs": RECIPES[recipe](tiny),
@@ -84,7 +85,7 @@ def test_each_data_set_has_its_loss(tiny: SentenceTransformer, recipe: str, samp
     assert not [name for name, before in own.items() if torch.equal(before, losses["pairs"].own[name])]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Espresso", "RelationalDistill"))
 def test_evaluation_is_the_loss_and_changes_nothing(tiny: SentenceTransformer, recipe: str, tmp_path: Path) -> None:
     """With gradient caching too, which has no gradients to cache then."""
     metrics = []
@@ -99,7 +100,7 @@ def test_evaluation_is_the_loss_and_changes_nothing(tiny: SentenceTransformer, r
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-5)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks"))
 def test_float16_autocast(tiny: SentenceTransformer, recipe: str) -> None:
     """By hand: with fp16=True on a CPU the Trainer computes in single precision and does not say so."""
     watch = Watch(tiny, recipe)

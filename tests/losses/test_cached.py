@@ -26,6 +26,7 @@ from st_matryoshka2d.losses import (
     TwoDMSELoss,
 )
 from tests.support.losses import assert_gradients_close, gradients, total
+from tests.support.quick import quick
 from tests.support.tokens import Case, features
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own")
@@ -106,7 +107,7 @@ def assert_alike(
         assert_gradients_close(ours, theirs, tolerance)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("columns", quick([1, 2, 3], 3))
 @pytest.mark.parametrize("name", LOSSES)
 def test_caching_changes_no_part_and_no_gradient(name: str, columns: int, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(columns=columns), tmp_path)
@@ -125,7 +126,7 @@ def shape(column: dict[str, Any]) -> tuple[int, int]:
     return len(column["attention_mask"]), int(column["attention_mask"].sum())
 
 
-@pytest.mark.parametrize("num_tokens", [1, 9, 1000])
+@pytest.mark.parametrize("num_tokens", quick([1, 9, 1000], 9))
 @pytest.mark.parametrize("name", LOSSES)
 def test_mini_batches_of_tokens_change_no_part_and_no_gradient(name: str, num_tokens: int, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(), tmp_path)
@@ -180,7 +181,7 @@ RECIPES = ["Starbucks", "2DMSE", "Espresso", "MIPIC", "RelationalDistill"]
 
 
 @pytest.mark.parametrize("case", OTHER_CASES)
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", quick(RECIPES, "2DMSE", "MIPIC"))
 def test_in_other_pipelines(name: str, case: str, tmp_path: Path) -> None:
     loss = build(LOSSES[name], OTHER_CASES[case], tmp_path)
     assert_alike(loss, features(loss.model, 2), [2], 1e-5)
@@ -216,7 +217,7 @@ def test_steps_do_not_mix(name: str, tmp_path: Path) -> None:
     assert_gradients_close(gradients(loss, first + second), expected, TOLERANCE)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", quick(LOSSES, "all terms", "Starbucks"))
 def test_evaluation_has_the_same_parts_and_no_graph(name: str, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(), tmp_path)
     with torch.no_grad():
@@ -226,7 +227,7 @@ def test_evaluation_has_the_same_parts_and_no_graph(name: str, tmp_path: Path) -
     assert cached == pytest.approx(plain, rel=0, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.parametrize("mini_batch_size", quick([None, 2], None))
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_last_batch_of_one_text_has_finite_gradients(name: str, mini_batch_size: int | None, tmp_path: Path) -> None:
     """There is no other text to compare it with, so a softmax may be empty; what it gives must not reach the weights."""

@@ -12,6 +12,8 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 from tests.losses.distributed_script import ACCUMULATION, CASES, RECIPES, Case, Named
 from tests.support.launch import finished_in_two
 
+pytestmark = pytest.mark.slow  # two processes; one that is a launch of its own is in test_distributed_alone.py
+
 Results = list[dict[str, Any]]
 
 

@@ -17,6 +17,7 @@ from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.losses import FixedSizes, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, batch, gradients, total
+from tests.support.quick import quick
 from tests.support.training import OLD, RECIPES
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own")
@@ -78,7 +79,7 @@ def test_old_fit(tiny: SentenceTransformer, recipe: str) -> None:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
 def test_nothing_is_left_in_the_callers_features(tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
     columns = batch(tiny, 3)
     before = [{name: value.clone() for name, value in column.items() if torch.is_tensor(value)} for column in columns]

@@ -19,6 +19,7 @@ from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from tests.support import oracles
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
 from tests.support.pipelines import TEXTS, elastic, normalized, readouts
+from tests.support.quick import quick
 from tests.support.training import cut_by_hand
 
 ENDS: dict[str, Callable[[SentenceTransformer], SentenceTransformer]] = {
@@ -57,7 +58,7 @@ def test_a_loss_and_its_gradients(aligned: SentenceTransformer, sizes: list[Size
 
 
 @pytest.mark.filterwarnings("ignore:.* does not train the full size")
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", quick([1, 2, 3], 2))
 def test_only_the_readout_and_the_layers_of_the_depth_are_trained(aligned: SentenceTransformer, depth: int) -> None:
     for loss in (
         MultiSizeLoss(aligned, MultipleNegativesRankingLoss(aligned), [Size(depth, 8)]),

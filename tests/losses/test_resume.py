@@ -17,6 +17,8 @@ from torch import Tensor
 from tests.losses.resume_script import MORE_RESUMED, RESUMED, SAVED, STEPS
 from tests.support.launch import finished
 
+pytestmark = pytest.mark.slow  # processes that are killed; what is saved in this one is in test_state.py
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -58,7 +60,7 @@ every_loss = pytest.mark.parametrize(
     ("fixture", "loss"),
     [
         *(("runs", loss) for loss in RESUMED),
-        *(pytest.param("more_runs", loss, marks=pytest.mark.slow) for loss in MORE_RESUMED),
+        *(("more_runs", loss) for loss in MORE_RESUMED),
     ],
 )
 

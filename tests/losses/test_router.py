@@ -19,6 +19,7 @@ from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, Relat
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, gradients, total
+from tests.support.quick import quick
 from tests.support.training import OLD, RECIPES, Watch, cut_by_hand, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
@@ -60,7 +61,7 @@ def columns(model: SentenceTransformer, count: int = 2) -> list[dict[str, Any]]:
     return [model.preprocess(TEXTS, task="query"), *(model.preprocess(texts, task="document") for texts in documents)]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
 @pytest.mark.parametrize("name", MODELS)
 def test_the_physically_cut_routes_learn(recipe: str, name: str, tmp_path: Path) -> None:
     model = MODELS[name](tmp_path)
@@ -90,7 +91,7 @@ def test_each_size_trains_what_the_cut_routes_compute(name: str, size: Size, tmp
         assert reached >= {str(layer) for layer in range(size.num_layers)}, f"{route}: {reached}"
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
 @pytest.mark.parametrize("name", MODELS)
 def test_gradient_caching_changes_nothing(recipe: str, name: str, tmp_path: Path) -> None:
     model = MODELS[name](tmp_path, Normalize()).double().train()
@@ -194,7 +195,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks"))
 @pytest.mark.parametrize("name", REFUSED)
 def test_routers_that_are_refused(recipe: str, name: str, tmp_path: Path) -> None:
     make, words = REFUSED[name]

@@ -16,6 +16,7 @@ from st_matryoshka2d import Size
 from st_matryoshka2d.losses import MultiSizeLoss, Step, Term
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, gradients, total
+from tests.support.quick import quick
 from tests.support.training import RECIPES, cut_by_hand, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
@@ -71,8 +72,8 @@ class Spy(Term):
         return {}
 
 
-@pytest.mark.parametrize("mini_batch_size", [None, 3])
-@pytest.mark.parametrize("recipe", TRAINED)
+@pytest.mark.parametrize("mini_batch_size", quick([None, 3], None))
+@pytest.mark.parametrize("recipe", quick(TRAINED, "Starbucks"))
 def test_a_column_paired_with_itself_trains(
     tiny: SentenceTransformer, recipe: str, mini_batch_size: int | None, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from st_matryoshka2d.losses import MultiSizeLoss, StarbucksLoss, TwoDMSELoss
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.losses import batch, total
+from tests.support.quick import quick
 
 
 def pairs() -> Dataset:
@@ -62,7 +63,7 @@ def ranking_loss(model: SentenceTransformer, size: Size) -> float:
         return float(loss.compute_loss_from_embeddings([anchors, positives], None))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.parametrize("mini_batch_size", quick([None, 2], 2))
 @pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss])
 def test_every_size_learns_in_the_trainer(
     tiny: SentenceTransformer, recipe: Any, mini_batch_size: int | None, tmp_path: Path
@@ -124,7 +125,7 @@ def test_evaluation_loss_is_logged_by_part(tiny: SentenceTransformer, tmp_path: 
     assert math.isfinite(metrics["eval_loss"])
 
 
-@pytest.mark.parametrize("name", ["modernbert", "qwen3", "t5-encoder", "albert"])
+@pytest.mark.parametrize("name", quick(["modernbert", "qwen3", "t5-encoder", "albert"], "modernbert"))
 def test_other_families_train_what_their_cut_computes(name: str, tmp_path: Path) -> None:
     """A step on the shallow size alone lowers the loss of the physically cut model."""
     model = families.pipeline(families.CONFIGS[name](), tmp_path / "weights", pooling="mean", dense=None, normalize=False)

@@ -146,6 +146,7 @@ def test_checkpointed_activations_change_nothing(family: str) -> None:
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_training_is_resumed_to_the_last_bit(runs: Path, seed: str) -> None:
     """The decoder and W too, without which the encoder would not end where it does."""
@@ -161,12 +162,14 @@ def test_a_killed_training_is_resumed_to_the_last_bit(runs: Path, seed: str) -> 
     assert different(whole, after) == []
 
 
+@pytest.mark.slow
 def test_masks_without_a_seed_are_others(runs: Path) -> None:
     """Which also shows that the test above can fail."""
     with_seed, without = (load_file(runs / f"{seed}, whole.safetensors") for seed in SEEDS)
     assert different(with_seed, without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [1, 2, "stream"])
 def test_two_processes_stay_alike(ranks: list[dict[str, Any]], case: int | str) -> None:
     """To the last bit, although each started from weights of its own, and parts of the encoder are not trained."""
@@ -178,6 +181,7 @@ def test_two_processes_stay_alike(ranks: list[dict[str, Any]], case: int | str) 
     assert not any(name.startswith("mlm.bert.encoder.layer.2") for name in moved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [1, 2, "stream"])
 def test_parts_are_logged_over_both_processes(ranks: list[dict[str, Any]], case: int | str) -> None:
     logs = [[entry for entry in rank["logs"][case] if "loss" in entry] for rank in ranks]

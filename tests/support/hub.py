@@ -1,8 +1,4 @@
-"""A small Hub that counts what it sends and misbehaves on demand, and a process that loads from it.
-
-The Hub client reads HF_ENDPOINT when it is imported, so what is tested runs in a process of its own: `python -m
-tests.support.hub` takes one job a line and answers each with a line.
-"""
+"""A small Hub that counts what it sends and misbehaves on demand."""
 
 from __future__ import annotations
 

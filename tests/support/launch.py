@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import torch
 
 from tests import ROOT
 
@@ -43,6 +44,13 @@ def little_garbage() -> None:
     """The Trainer collects garbage whenever it starts, and would look at all that was imported: most of a short run."""
     gc.collect()
     gc.freeze()
+
+
+def seeds_for_what_is_there() -> None:
+    """Seeds for accelerators that are not there are kept with the whole stack; mteb seeds with every task that it makes."""
+    for kind in (torch.cuda, torch.xpu, torch.mtia):
+        if not kind.is_available():
+            kind.manual_seed_all = lambda seed: None
 
 
 def cards_compiled_once() -> None:

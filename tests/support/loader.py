@@ -1,4 +1,4 @@
-"""A process that does jobs for a test: it reads them from standard input, a line each."""
+"""Loading from a Hub that is not the real one: in this process, or in one of its own that does jobs for a test."""
 
 from __future__ import annotations
 
@@ -8,44 +8,76 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
+from huggingface_hub import close_session, constants, hf_api
+from transformers.utils import hub as transformers_hub
 
 from tests import ROOT
 
 _LONG = 0.5  # seconds; what polls a lock sleeps less
 
 
+@contextmanager
+def another_hub(url: str, home: Path, *, offline: bool = False) -> Iterator[None]:
+    """What the Hub's client reads from the environment when it is imported, and looks up whenever it is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        for api in (hf_api.api, transformers_hub.hf_api()):
+            patch.setattr(api, "endpoint", url)
+        for name, value in {
+            "ENDPOINT": url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(home / "hub"),
+            "HF_HUB_OFFLINE": offline,
+            "HF_HUB_DOWNLOAD_TIMEOUT": 1,
+            "HF_HUB_DISABLE_TELEMETRY": True,
+        }.items():
+            patch.setattr(constants, name, value)
+        close_session()
+        try:
+            yield
+        finally:
+            close_session()
+
+
 @dataclass
 class Loader:
-    """A process that calls `load`."""
+    """Calls `load` with a Hub and a cache of its own."""
 
     url: str
     home: Path
-    variables: dict[str, str] = field(default_factory=dict)
-    module: str = "tests.support.loader"
+    offline: bool = False
 
-    def __post_init__(self) -> None:
-        own = {"HF_ENDPOINT": self.url, "HF_HOME": str(self.home), "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
+    def load(self, name: str, **kwargs: Any) -> dict[str, Any]:
+        """What `load` made of it: `embedding`, `layers` and `warnings`, or `error` and `words`."""
+        with another_hub(self.url, self.home, offline=self.offline):
+            return done(loaded, name, **kwargs)
+
+
+class Worker:
+    """A process that does jobs: it reads them from standard input, a line each."""
+
+    def __init__(self, url: str, home: Path, module: str) -> None:
+        own = {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_TOKEN": "", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
         quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DOWNLOAD_TIMEOUT": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", self.module],
+            [sys.executable, "-m", module],
             cwd=ROOT,
-            env={**os.environ, **own, **quiet, **self.variables},
+            env={**os.environ, **own, **quiet},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
 
-    def wait(self) -> None:
-        """Until it has started, which takes long."""
-        self.do("wait")
-
     def load(self, name: str, **kwargs: Any) -> dict[str, Any]:
-        """What `load` made of it: `embedding`, `layers` and `warnings`, or `error` and `words`."""
+        """What `load` made of it there."""
         answer: dict[str, Any] = self.do("load", name, **kwargs)
         return answer
 
@@ -69,15 +101,20 @@ def answer_jobs(**jobs: Callable[..., Any]) -> None:
     time.sleep = _noting(naps)
     for line in sys.stdin:
         job, args, kwargs = json.loads(line)
-        try:
-            answer = jobs[job](*args, **kwargs)
-        except Exception as error:
-            answer = {"error": [kind.__name__ for kind in type(error).__mro__], "words": str(error)}
+        answer = done(jobs[job], *args, **kwargs)
         if isinstance(answer, dict):
             answer["naps"] = [nap for nap in naps if nap >= _LONG]
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
         naps.clear()
+
+
+def done(job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result, or `error` with the names of the error's classes and `words` with its message."""
+    try:
+        return job(*args, **kwargs)
+    except Exception as error:
+        return {"error": [kind.__name__ for kind in type(error).__mro__], "words": str(error)}
 
 
 def _noting(naps: list[float]) -> Callable[[float], None]:
@@ -105,9 +142,3 @@ def loaded(name: str, **kwargs: Any) -> dict[str, Any]:
         "called": [model[0].model.name_or_path, model.tokenizer.name_or_path],
         "warnings": [str(warning.message) for warning in caught if "whole weights" in str(warning.message)],
     }
-
-
-if __name__ == "__main__":
-    import st_matryoshka2d.loading  # noqa: F401  # what takes long comes before the first job is answered
-
-    answer_jobs(wait=lambda: None, load=loaded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 
 import numpy as np
+import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import encode_sizes

@@ -106,7 +106,7 @@ def test_the_verdict_sees_an_order_where_there_is_one(tiny: SentenceTransformer)
 def test_the_papers_dims_five_seeds_and_three_windows_by_default(
     tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def as_if_scored(model: SentenceTransformer, tasks: Any, views: Sequence[View], **kwargs: Any) -> GridResult:
+    def as_if_scored(model: SentenceTransformer, tasks: Any, views: Sequence[Any], **kwargs: Any) -> GridResult:
         cell = {"task": "T", "split": "test", "subset": "default", "metric": "pearson", "score": 0.5, "is_main": True}
         axes = [{"truncation": view.truncation.name, **asdict(view.size)} for view in views]
         return GridResult(pd.DataFrame([cell | view for view in axes]))

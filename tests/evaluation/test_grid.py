@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import GridResult, Size
-from tests import ROOT
 from tests.support.grids import random_grid
 
 LADDER = [Size(2, 32), Size(4, 64), Size(6, 128)]
@@ -269,12 +266,3 @@ def test_one_cell_and_no_finite_score_can_be_drawn() -> None:
 def test_what_is_not_there_is_refused(grid: GridResult, call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(grid)
-
-
-def test_reading_scores_imports_nothing_heavy() -> None:
-    program = (
-        "import sys; import st_matryoshka2d.evaluation.grid as r; from st_matryoshka2d import GridResult;"
-        "assert GridResult is r.GridResult; print([m for m in ('torch', 'mteb', 'matplotlib') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert run.stdout.strip() == "[]"

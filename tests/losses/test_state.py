@@ -1,17 +1,21 @@
-"""The file with a loss's own parameters where it cannot be written or read."""
+"""The file with a loss's own parameters: a training goes on with it, and it is named where it cannot be written or read."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from torch import nn
 from transformers import TrainerControl, TrainerState
 
 from st_matryoshka2d.losses import LossStateCallback
 from tests.support.disk import full_disk
+from tests.support.training import RECIPES, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
 
 
 @pytest.fixture
@@ -49,3 +53,19 @@ def test_a_broken_file_is_named(
     state.save_to_json(str(path.with_name("trainer_state.json")))
     with pytest.raises(ValueError, match=r"checkpoint-2/loss\.safetensors is broken.*Resume from an earlier checkpoint"):
         callback.on_train_begin(arguments, state, TrainerControl())
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_ends_where_one_ends_that_ran_through(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    """To the last bit, and with what the loss trains besides the model. `test_resume.py` kills processes."""
+    ends = []
+    for checkpoint in (None, str(tmp_path / "checkpoint-2")):
+        model = copy.deepcopy(tiny)
+        torch.manual_seed(0)
+        loss = RECIPES["MIPIC"](model)
+        settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "resume": checkpoint}
+        train(model, loss, tmp_path, callbacks=[LossStateCallback(loss)], **settings)
+        ends.append({name: parameter.detach() for name, parameter in loss.named_parameters()})
+    assert loss.own
+    assert [name for name, value in ends[0].items() if not torch.equal(value, ends[1][name])] == []

@@ -47,11 +47,13 @@ def run_blocks(page: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _without_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_the_hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README shows what is gained, for which there must be something to search; the pages train on all there is."""
     monkeypatch.chdir(tmp_path)
+    rows = 60 if "page" in request.fixturenames else 500
 
     def load_dataset(name: str, *args: str, **kwargs: Any) -> Any:
-        triplets = demo_data.triplets(n=500)
+        triplets = demo_data.triplets(n=rows)
         return triplets.rename_column("anchor", "text").to_iterable_dataset() if "fineweb" in name else triplets
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)

@@ -12,11 +12,11 @@ help:  ## Show this list
 demo: $(READY)  ## Align and train a small model for all sizes, score it before and after, save a cut
 	$(BIN)/python examples/quickstart.py
 
-test: $(READY)  ## Run the tests and the examples in the docstrings, in less than a quarter of an hour
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+test: $(READY)  ## Run the quick tests and the examples in the docstrings, in less than five minutes on two cores
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(READY)  ## Run the slow tests too: benchmarks, clusters, more runs of several processes
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+test-all: $(READY)  ## Run all tests: also processes, kills, the code of the documentation, examples, benchmarks, more cases
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
 	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends

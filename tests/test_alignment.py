@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import random
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +9,13 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
-from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Router
+from sentence_transformers.base.modules import Dense, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from st_matryoshka2d import (
     GridResult,
     Size,
-    TruncatedTransformer,
     align,
     benchmark_latency,
     encode_sizes,
@@ -30,80 +25,20 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.losses import MultiSizeLoss
-from st_matryoshka2d.readout import Readout
-from tests import families
-from tests.test_router import routed
+from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, elastic, equal, normalized, products, readouts, tasks
+from tests.support.quick import quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
-TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(40)]
-OTHERS = ["red river", "the old house", "a bird flew over the road", "new"]
-SIZES = [Size(1, 4), Size(2, 6), Size(3, 16)]
 
-Array = NDArray[np.float32]
-
-
-def made(pooling: str | tuple[str, ...], dense: int | None, normalize: bool, folder: Path) -> SentenceTransformer:
-    return families.pipeline(families.CONFIGS["bert"](), folder / "weights", pooling, dense, normalize)
-
-
-def normalized(model: SentenceTransformer) -> SentenceTransformer:
-    return SentenceTransformer(modules=[*model.children(), Normalize()], device="cpu")
-
-
-def normalize_within(tiny: SentenceTransformer) -> SentenceTransformer:
-    ways = [[*copy.deepcopy(tiny).children(), Normalize()] for _ in range(2)]
-    with torch.no_grad():
-        ways[0][0].model.embeddings.word_embeddings.weight.mul_(1.1)
-    return SentenceTransformer(modules=[Router.for_query_document(*ways)], device="cpu")  # type: ignore[arg-type]
-
-
-KINDS: dict[str, Callable[[SentenceTransformer, Path], SentenceTransformer]] = {
-    "mean": lambda tiny, _: tiny,
-    "mean, unit": lambda tiny, _: normalized(tiny),
-    "cls, unit": lambda _, folder: made("cls", None, True, folder),
-    "last token": lambda _, folder: made("lasttoken", None, False, folder),
-    "three poolings, Dense, unit": lambda _, folder: made(("cls", "mean", "lasttoken"), 24, True, folder),
-    "Dense": lambda _, folder: made("mean", 40, False, folder),
-    "router": lambda tiny, _: routed(tiny, shared=False),
-    "router, one Transformer": lambda tiny, _: routed(tiny, shared=True),
-    "router, unit within": lambda tiny, _: normalize_within(tiny),
-    "elastic": lambda tiny, _: elastic(tiny),
-}
-
-
-def elastic(model: SentenceTransformer) -> SentenceTransformer:
-    model[0] = TruncatedTransformer.from_transformer(model[0])
-    return model
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=quick(KINDS, "mean", "three poolings, Dense, unit", "router"))
 def kind(request: pytest.FixtureRequest, tiny: SentenceTransformer, tmp_path: Path) -> SentenceTransformer:
     return KINDS[request.param](tiny, tmp_path)
-
-
-def tasks(model: SentenceTransformer) -> list[str | None]:
-    return list(model[0].sub_modules) if isinstance(model[0], Router) else [None]
-
-
-def products(model: SentenceTransformer, task: str | None = None) -> Array:
-    """Dot products: lengths too, not angles alone."""
-    found = model.encode(OTHERS, task=task)
-    return found @ found.T
-
-
-def readouts(model: SentenceTransformer) -> list[Readout]:
-    return [module for module in model.modules() if isinstance(module, Readout)]
 
 
 def main_scores(result: GridResult) -> dict[Size, float]:
     rows = result.to_frame().query("is_main")
     return {Size(layers, dim): score for layers, dim, score in rows[["num_layers", "dim", "score"]].itertuples(index=False)}
-
-
-def equal(left: SentenceTransformer, right: SentenceTransformer) -> bool:
-    states = left.state_dict(), right.state_dict()
-    return states[0].keys() == states[1].keys() and all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_at_the_full_size_nothing_changes(kind: SentenceTransformer) -> None:

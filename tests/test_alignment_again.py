@@ -16,19 +16,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from st_matryoshka2d import (
-    Size,
-    add_sizes_to_model_card,
-    align,
-    encode_sizes,
-    evaluate,
-    sts_task,
-    truncate,
-)
+from st_matryoshka2d import Size, add_sizes_to_model_card, align, encode_sizes, evaluate, sts_task, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss, StarbucksLoss
-from tests.losses_support import batch
-from tests.test_alignment import OTHERS, SIZES, TEXTS, products, readouts
-from tests.test_router import routed
+from tests.support.losses import batch
+from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, routed
 
 
 def apart(model: SentenceTransformer, depth: int) -> float:

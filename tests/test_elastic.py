@@ -15,8 +15,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, sizes_ladder, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, StarbucksLoss
-from tests import families
-from tests.families import TEXTS
+from tests.support import families
+from tests.support.families import TEXTS
+from tests.support.quick import quick
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def blocks_run(model: SentenceTransformer, **kwargs: int) -> int:
     return len(calls)
 
 
-@pytest.mark.parametrize("name", families.CONFIGS)
+@pytest.mark.parametrize("name", quick(families.CONFIGS, "bert", "modernbert", "albert"))
 def test_every_depth_equals_the_cut_in_every_family(name: str, tmp_path: Path) -> None:
     plain = families.pipeline(families.CONFIGS[name](), tmp_path)
     elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path)), *list(plain)[1:]], device="cpu")

@@ -19,8 +19,9 @@ from tokenizers import normalizers, processors
 
 from st_matryoshka2d import Size, TruncatedTransformer, truncate
 from st_matryoshka2d.identity import model_name, model_revision
-from tests import families
-from tests.sts_support import LocalSTS, quiet
+from tests import ROOT
+from tests.support import families
+from tests.support.sts import LocalSTS, quiet
 
 Change = Callable[[Any], object]
 
@@ -110,11 +111,19 @@ def test_use_does_not_change_it(tiny: SentenceTransformer) -> None:
     assert model_revision(tiny) == before
 
 
-def test_a_folder_read_twice_here_and_elsewhere_moved_and_saved_again(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_a_folder_read_twice_moved_and_saved_again(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.save_pretrained(str(tmp_path / "one"))
     one, again = (SentenceTransformer(str(tmp_path / "one"), device="cpu") for _ in range(2))
     assert model_name(one) == "local/one"
     assert model_revision(one) == model_revision(again) == model_revision(tiny)
+    shutil.move(tmp_path / "one", tmp_path / "elsewhere" / "two")
+    moved = SentenceTransformer(str(tmp_path / "elsewhere" / "two"), device="cpu")
+    assert (model_name(moved), model_revision(moved)) == ("local/two", model_revision(one))
+
+
+@pytest.mark.slow
+def test_a_folder_read_in_another_process(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path / "one"))
     program = (
         "import sys; from sentence_transformers import SentenceTransformer;"
         "from st_matryoshka2d.identity import model_name, model_revision;"
@@ -125,12 +134,9 @@ def test_a_folder_read_twice_here_and_elsewhere_moved_and_saved_again(tiny: Sent
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
-    assert run.stdout.split() == ["local/one", model_revision(one)]
-    shutil.move(tmp_path / "one", tmp_path / "elsewhere" / "two")
-    moved = SentenceTransformer(str(tmp_path / "elsewhere" / "two"), device="cpu")
-    assert (model_name(moved), model_revision(moved)) == ("local/two", model_revision(one))
+    assert run.stdout.split() == ["local/one", model_revision(tiny)]
 
 
 def test_the_name_is_the_models_own_before_that_of_what_it_was_trained_from(tiny: SentenceTransformer) -> None:

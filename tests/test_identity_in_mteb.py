@@ -17,9 +17,9 @@ from mteb.models import ModelMeta
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import TruncatedTransformer, align, load, truncate
-from tests import families
-from tests.sts_support import LocalSTS
-from tests.test_router import routed
+from tests.support import families
+from tests.support.pipelines import routed
+from tests.support.sts import LocalSTS
 
 TEXTS = [f"{one} {other}" for one, other in pairwise(families.WORDS)]
 COMMIT = "c" * 40

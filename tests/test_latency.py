@@ -15,8 +15,8 @@ from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, benchmark_latency, latency, plot_speedup, truncate
-from tests import families
-from tests.families import TEXTS
+from tests.support import families
+from tests.support.families import TEXTS
 
 
 class Runs:

@@ -16,8 +16,8 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 import st_matryoshka2d
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(st_matryoshka2d.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -53,8 +53,8 @@ def test_importing_costs_nothing(statement: str) -> None:
     assert not heavy & imported_by(statement)
 
 
-def test_grid_results_need_neither_mteb_nor_matplotlib() -> None:
-    loaded = imported_by("from st_matryoshka2d import GridResult")
+def test_results_need_neither_mteb_nor_matplotlib() -> None:
+    loaded = imported_by("from st_matryoshka2d import FunnelResult, GridResult; import st_matryoshka2d.evaluation.grid")
     assert "pandas" in loaded
     assert not {"mteb", "matplotlib", "torch"} & loaded
 

@@ -23,10 +23,10 @@ from torch import nn
 from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, evaluate, load, sts_task, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from st_matryoshka2d.readout import Readout
-from tests.cli_support import PAIRS
-from tests.test_alignment import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
-from tests.test_made_alike import Falling
-from tests.training_support import train
+from tests.support.command_line import PAIRS
+from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
+from tests.support.quick import quick
+from tests.support.training import Falling, train
 
 FULL = {"trust_remote_code": True, "device": "cpu"}
 
@@ -42,7 +42,7 @@ def saved(model: SentenceTransformer, folder: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:This model was not aligned for")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router", "elastic"))
 def test_what_is_saved_is_what_is_loaded(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     """Whole by plain sentence-transformers, with all readouts by `load`, and each depth alone."""
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from st_matryoshka2d import readout_fit
 from st_matryoshka2d.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
-from tests import oracles
+from tests.support import oracles
 
 TEXTS, DIM = 200, 12
 

@@ -8,16 +8,8 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import (
-    Size,
-    benchmark_latency,
-    classification_task,
-    encode_sizes,
-    evaluate,
-    retrieval_task,
-    sts_task,
-)
-from tests.sts_support import LocalSTS, quiet
+from st_matryoshka2d import Size, benchmark_latency, classification_task, encode_sizes, evaluate, retrieval_task, sts_task
+from tests.support.sts import LocalSTS, quiet
 
 BROKEN = "a \ud83d cat"
 LABELLED = {"text": ["a", "b"], "label": ["x", "y"]}

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from st_matryoshka2d import Size, align, truncate
-from tests import families
+from tests.support import families
 
 MINILM = ["1L-384d", "3L-64d", "3L-384d", "6L-64d"]
 ALIGNED = ["3L-64d", "6L-384d"]  # each with its readout as a Dense

@@ -1,0 +1,142 @@
+"""The tables of the reproduction, against what pandas and scipy say one cell at a time."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from reproduction.methods import ABLATIONS, BEST, METHODS
+from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
+from reproduction.report import file_of, write
+from reproduction.suites import STS
+from scipy.stats import ttest_rel
+
+from tests import ROOT
+
+LADDER = ["1L-16d", "2L-32d", "3L-64d", "4L-128d", "5L-256d", "6L-384d"]
+SEEDS = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, list[list[str]], Path]:
+    """Random scores of every method, the cells of the report made of them, and its folder."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "scores").mkdir()
+    random = np.random.default_rng(0)
+    cells = [(layers, dim) for layers in range(1, 7) for dim in (16, 32, 64, 128, 256, 384)]
+    frames = []
+    for method in [*METHODS, *ABLATIONS]:
+        for seed in SEEDS[: 1 if method == "cut" else 2]:
+            wanted = [(n, d) for n, d in cells if method != "separate" or f"{n}L-{d}d" in LADDER]
+            rows = [(task, layers, dim, random.normal(60, 5)) for task in STS for layers, dim in wanted]
+            frame = pd.DataFrame(rows, columns=["task", "num_layers", "dim", "score"])
+            frame.to_csv(file_of(folder / "scores", "sts", method, seed), index=False)
+            frames.append(frame.assign(method=method, seed=seed, size=[f"{n}L-{d}d" for _, n, d, _ in rows]))
+    text = write(folder, [*METHODS, *ABLATIONS], LADDER, "made up")
+    assert text == (folder / "README.md").read_text(encoding="utf-8")
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return pd.concat(frames), table, folder
+
+
+def rows_of(table: list[list[str]], name: str) -> list[list[str]]:
+    return [row[1:] for row in table if row[0] == name]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_has_its_means_and_their_spread_over_seeds(
+    report: tuple[pd.DataFrame, list[list[str]], Path], method: str
+) -> None:
+    scores, table, _ = report
+    mine = scores[(scores["method"] == method) & scores["size"].isin(LADDER)]
+    by_size, by_task, *_ = rows_of(table, method)
+    for column, names, row in (("size", LADDER, by_size), ("task", sorted(STS), by_task)):
+        for name, cell in zip([*names, None], row, strict=True):
+            part = mine if name is None else mine[mine[column] == name]
+            means = [part[part["seed"] == seed]["score"].mean() for seed in SEEDS]
+            wanted = f"{means[0]:.1f}" if method == "cut" else f"{np.mean(means):.1f} ± {np.std(means, ddof=1):.1f}"
+            assert cell == wanted
+
+
+def test_a_method_has_a_row_of_all_depths_at_the_full_width(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
+    scores, table, _ = report
+    mine = scores[(scores["method"] == "Starbucks") & (scores["dim"] == 384)].groupby(["num_layers", "seed"])["score"].mean()
+    row = rows_of(table, "Starbucks")[2]
+    assert row[:-1] == [f"{one.mean():.1f} ± {one.std():.1f}" for _, one in mine.groupby("num_layers")]
+    assert len(rows_of(table, "separate")) == 2
+
+
+@pytest.mark.parametrize(("method", "other"), [("Starbucks", "2DMSE"), ("Starbucks", "separate"), ("cut, aligned", "cut")])
+def test_a_difference_has_a_star_where_the_tasks_agree(
+    report: tuple[pd.DataFrame, list[list[str]], Path], method: str, other: str
+) -> None:
+    """Of seeds that both have: `cut` has one."""
+    scores, table, _ = report
+    seeds = SEEDS[: 1 if other == "cut" else 2]
+    means = scores[scores["seed"].isin(seeds)].groupby(["method", "size", "task"])["score"].mean()
+    (row,) = rows_of(table, f"{method} - {other}")
+    for size, cell in zip(LADDER, row[:-1], strict=True):
+        both = [[means[name, size, task] for task in STS] for name in (method, other)]
+        star = "*" if ttest_rel(*both).pvalue < 0.05 else ""
+        assert cell == f"{np.mean(both[0]) - np.mean(both[1]):+.1f}{star}"
+
+
+def test_what_a_part_adds_is_on_the_papers_tasks(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
+    scores, table, _ = report
+    rows = rows_of(table, "MIPIC without PIC")
+    assert [size for size, _, _ in rows] == [f"6L-{dim}d" for dim in (16, 32, 64, 128, 256, 384)]
+    sts12 = scores[scores["task"] == "sts12"].groupby(["method", "size"])["score"].mean()
+    for size, here, paper in rows:
+        assert here == f"{sts12['MIPIC without PIC', size] - sts12['MIPIC', size]:+.2f}"
+        assert paper == f"{ABLATIONS_BY_SIZE['MIPIC without PIC'][size]:+.2f}"
+
+
+def test_figures_are_drawn(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
+    _, _, folder = report
+    assert {"depths.png", "Starbucks_against_2DMSE.png", "Starbucks_against_cut.png"} <= {
+        path.name for path in folder.iterdir()
+    }
+
+
+@pytest.mark.parametrize("method", STARBUCKS_BY_SET)
+def test_the_papers_two_tables_have_one_mean(method: str) -> None:
+    """Whatever was copied wrongly from one of them would show."""
+    by_set, by_rung = list(STARBUCKS_BY_SET[method].values()), STARBUCKS_BY_RUNG[method]
+    assert np.mean(by_set) == pytest.approx(np.mean(by_rung), abs=0.02)
+
+
+PUBLISHED = ROOT / "benchmarks" / "results" / "reproduce" / "100x64" / "README.md"
+README = {
+    "cut without training": "cut",
+    "`TwoDMSELoss`": "2DMSE",
+    "six models, one trained for each size": "separate",
+    "`StarbucksLoss`": "Starbucks",
+    "`RelationalDistillLoss(model)`, no labels": "distillation",
+    "`align`, nothing trained": "cut, aligned",
+    "`align`, distillation with labels, `align`": BEST,
+}
+
+
+def numbers(lines: list[str], name: str) -> list[str]:
+    line = next(line for line in lines if line.startswith(f"| {name} |"))
+    return re.findall(r"(?<!± )\b\d+\.\d", line.removeprefix(f"| {name} |"))  # without the spread over seeds
+
+
+def test_the_docs_print_what_the_report_has() -> None:
+    found = PUBLISHED.read_text(encoding="utf-8").splitlines()
+    printed = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A better recipe")[0].splitlines()
+    rows = [line for line in printed if line.startswith("|")]
+    assert len(rows) > 10
+    assert set(rows) <= set(found)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    for name, method in README.items():
+        assert numbers(readme, name) == numbers(found, method)
+
+
+def test_the_report_is_what_its_scores_make(tmp_path: Path) -> None:
+    shutil.copytree(PUBLISHED.parent / "scores", tmp_path / "scores")
+    about = PUBLISHED.read_text(encoding="utf-8").splitlines()[2]
+    assert write(tmp_path, [*METHODS, *ABLATIONS], LADDER, about) == PUBLISHED.read_text(encoding="utf-8")

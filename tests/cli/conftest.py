@@ -1,0 +1,32 @@
+"""Everything that a command can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import PAIRS
+from tests.support.grids import random_grid, random_times
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with everything that a command can read."""
+    PAIRS.to_csv(tmp_path / "pairs.csv", index=False)
+    PAIRS.to_parquet(tmp_path / "pairs.parquet")
+    PAIRS.drop(columns="score").to_csv(tmp_path / "unscored.csv", index=False)
+    PAIRS.set_axis(["text a", "text_b", "label"], axis=1).to_csv(tmp_path / "renamed.csv", index=False)
+    (tmp_path / "lines.txt").write_text("a cat sat\n\na dog ran\na red house\n", encoding="utf-8")
+    (tmp_path / "two.txt").write_text("a cat sat\na dog ran\n", encoding="utf-8")
+    (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    random_grid(0).save(tmp_path / "first.parquet")
+    random_grid(1).save(tmp_path / "second.json")
+    random_grid(1, tasks=["C"]).save(tmp_path / "other.json")
+    random_times(0).to_csv(tmp_path / "times.csv", index=False)
+    random_times(0).to_json(tmp_path / "times.json", orient="records")
+    random_times(0, layers=[1]).to_csv(tmp_path / "lacking.csv", index=False)
+    return tmp_path

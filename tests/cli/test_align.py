@@ -1,0 +1,89 @@
+"""`st-matryoshka2d align`: the library's alignment, of the texts in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, align, load, truncate
+from tests.support import families
+from tests.support.command_line import PAIRS, answer, run
+from tests.support.pipelines import equal
+
+TEXTS = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
+SIZES = ["--sizes", "2L-8d", "--sizes", "3L-16d"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["pairs.csv", "--columns", "sentence1", "--columns", "sentence2"],
+        ["lines.txt"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_align_is_that_of_the_library(texts: list[str], tiny_folder: Path, files: Path) -> None:
+    """Empty texts and second ones are no texts, whatever the file is."""
+    (files / "lines.txt").write_text("\n".join(["", *TEXTS, " ", TEXTS[0]]), encoding="utf-8")
+    name, *columns = texts
+    out = files / "aligned"
+    found = answer(
+        "align", tiny_folder, "--texts", files / name, *columns, *SIZES, "--out", out, "--device", "cpu", "--batch-size", 3
+    )
+    model = SentenceTransformer(str(tiny_folder), device="cpu")
+    expected = align(model, TEXTS, [Size(2, 8), Size(3, 16)], batch_size=3)
+    assert equal(load(out, device="cpu"), expected)
+    plain = SentenceTransformer(str(out), device="cpu").encode(families.TEXTS)
+    before = model.encode(families.TEXTS)
+    np.testing.assert_allclose(plain @ plain.T, before @ before.T, rtol=1e-5)
+    sizes = ["1L-32d", "2L-8d", "2L-32d", "3L-16d", "3L-32d", "4L-8d", "4L-16d", "4L-32d"]
+    assert found == {"texts": len(TEXTS), "sizes": sizes, "saved": str(out)}
+    assert "It was aligned for these sizes, without training:" in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_of_more_texts_some_are_drawn_the_same_each_time(tiny_folder: Path, files: Path) -> None:
+    made = []
+    for out in ("one", "two"):
+        given = ["align", tiny_folder, "--texts", files / "pairs.csv", "--columns", "sentence1", "--max-texts", 4]
+        result = run(*given, "--out", files / out, "--device", "cpu")
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("Aligned, from 4 texts, for\n")
+        made.append(load(files / out, device="cpu"))
+    assert equal(*made)
+
+
+@pytest.mark.slow
+def test_the_other_commands_use_the_readouts(tiny_folder: Path, files: Path) -> None:
+    out = files / "aligned"
+    answer("align", tiny_folder, "--texts", files / "lines.txt", "--out", out, "--device", "cpu")
+    aligned = load(out, device="cpu")
+    answer("truncate", out, "--size", "2L-8d", "--out", files / "cut")
+    cut = SentenceTransformer(str(files / "cut"), device="cpu")
+    assert np.array_equal(cut.encode(families.TEXTS), truncate(aligned, 2, 8).encode(families.TEXTS))
+    scored = answer("grid", out, "--pairs", files / "pairs.csv", "--sizes", "2L-8d", "--device", "cpu")
+    of_cut = answer("grid", files / "cut", "--pairs", files / "pairs.csv", "--sizes", "2L-8d", "--device", "cpu")
+    assert scores(scored) == pytest.approx(scores(of_cut), abs=1e-6)
+    again = answer("align", out, "--texts", files / "lines.txt", "--out", files / "again", "--device", "cpu")
+    assert equal(load(again["saved"], device="cpu"), align(aligned, ["a cat sat", "a dog ran", "a red house"]))
+    (out / "2_Dense" / "readout-2L.safetensors").unlink()
+    for words in (
+        ["truncate", out, "--size", "2L-8d", "--out", files / "no"],
+        ["grid", out, "--pairs", files / "pairs.csv"],
+    ):
+        refused = run(*words)
+        assert refused.exit_code == 1
+        assert "readout-2L.safetensors is missing" in " ".join(refused.stderr.replace("│", "").split())
+
+
+def scores(found: object) -> list[float]:
+    """Numbers of a grid, wherever they are."""
+    if isinstance(found, dict):
+        return [
+            number for key, value in found.items() if key not in ("num_layers", "dim", "sizes") for number in scores(value)
+        ]
+    if isinstance(found, list):
+        return [number for value in found for number in scores(value)]
+    return [found] if isinstance(found, float) else []

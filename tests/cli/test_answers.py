@@ -1,0 +1,253 @@
+"""The command line: that what it answers is what the library says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import transformers
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import GridResult, evaluate, sizes_ladder, sts_task, truncate
+from tests.support import families
+from tests.support.command_line import PAIRS, answer, run
+from tests.support.grids import random_grid, random_times, with_scores
+
+
+@pytest.mark.parametrize("pairs", ["pairs.csv", "pairs.parquet"])
+def test_grid_is_that_of_evaluate(pairs: str, tiny_folder: Path, files: Path) -> None:
+    given = [
+        "--num-layers",
+        2,
+        "--num-layers",
+        4,
+        "--dims",
+        8,
+        "--dims",
+        32,
+        "--precisions",
+        "float32",
+        "--precisions",
+        "int8",
+    ]
+    out, plot = files / "new" / "grid.parquet", files / "new" / "grid.png"
+    found = answer("grid", tiny_folder, "--pairs", files / pairs, *given, "--out", out, "--plot", plot, "--device", "cpu")
+    expected = evaluate(
+        SentenceTransformer(str(tiny_folder), device="cpu"),
+        sts_task(PAIRS, name="pairs"),
+        num_layers=[2, 4],
+        dims=[8, 32],
+        precisions=["float32", "int8"],
+        show_progress_bar=False,
+    ).to_frame()
+    main = expected[expected["is_main"]].drop(columns="is_main").reset_index(drop=True)
+    pd.testing.assert_frame_equal(pd.DataFrame(found["scores"])[list(main)], main, check_dtype=False)
+    pd.testing.assert_frame_equal(GridResult.load(out).to_frame(), expected)
+    assert found["written"] == [str(out), str(plot)]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_grid_scores_documents_of_another_size(tiny_folder: Path, files: Path) -> None:
+    given = ["--sizes", "1L-8d", "--sizes", "3L-16d", "--documents", "4L-32d"]
+    result = run("grid", tiny_folder, "--pairs", files / "pairs.csv", *given, "--out", files / "g.json")
+    assert result.exit_code == 0, result.output
+    assert "documents at 4L-32d, pairs: cosine_spearman, percent" in result.stdout
+    model = SentenceTransformer(str(tiny_folder), device="cpu")
+    sizes = ["1L-8d", "3L-16d"]
+    expected = evaluate(
+        model, sts_task(PAIRS, name="pairs"), sizes=sizes, documents="4L-32d", show_progress_bar=False
+    ).to_frame()
+    pd.testing.assert_frame_equal(GridResult.load(files / "g.json").to_frame(), expected)
+
+
+def test_grid_takes_columns_by_name(tiny_folder: Path, files: Path) -> None:
+    """The same scores as under the names that are asked for otherwise, texts read as texts."""
+    given = ["--sizes", "1L-8d", "--sizes", "4L-32d"]
+    renamed = answer("grid", tiny_folder, "--pairs", files / "renamed.csv", "--columns", "text a, text_b, label", *given)
+    usual = answer("grid", tiny_folder, "--pairs", files / "pairs.csv", *given)
+    assert [row["score"] for row in renamed["scores"]] == [row["score"] for row in usual["scores"]]
+
+
+@pytest.mark.filterwarnings("default:Pairs that are there")
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_warning_is_a_sentence(as_json: bool, tiny_folder: Path, files: Path) -> None:
+    pd.concat([PAIRS, PAIRS.assign(score=range(5))]).to_csv(files / "twice.csv", index=False)
+    line = ["grid", tiny_folder, "--pairs", files / "twice.csv", "--sizes", "1L-8d"]
+    result = run(*line, *(["--json"] if as_json else []))
+    assert result.exit_code == 0, result.output
+    told = [line for line in result.stderr.splitlines() if "Pairs" in line]
+    assert told == ["Warning: Pairs that are there several times with different scores: 5; all are kept."]
+    assert "UserWarning" not in result.output
+    assert "Warning" not in result.stdout
+    if as_json:
+        json.loads(result.stdout)
+
+
+def test_grid_prints_and_writes_every_task_and_precision(tiny_folder: Path, files: Path) -> None:
+    PAIRS.assign(score=range(5)).to_csv(files / "others.csv", index=False)
+    given = ["--sizes", "1L-8d", "--sizes", "4L-32d", "--cache", files / "cache"]
+    tables = ["--pairs", files / "pairs.csv", "--pairs", files / "others.csv"]
+    markdown = run(
+        "grid", tiny_folder, *tables, *given, "--precisions", "float32", "--precisions", "binary", "--out", files / "g.md"
+    )
+    assert markdown.exit_code == 0, markdown.output
+    titles = [f"{stored}, {of}" for stored in ("float32", "binary") for of in ("pairs", "others", "mean of 2 tasks")]
+    assert [line.rpartition(": ")[0] for line in markdown.stdout.splitlines() if "percent" in line] == titles
+    text = (files / "g.md").read_text()
+    assert [block.rpartition(": ")[0] for block in text.split("\n\n")[::2]] == titles
+    assert all(block.startswith("| layers / dim |") for block in text.split("\n\n")[1::2])
+
+    again = run("grid", tiny_folder, *tables, *given, "--out", files / "g.csv")
+    assert again.exit_code == 0, again.output
+    grid = GridResult(pd.read_csv(files / "g.csv"))
+    shown = [line.split() for line in again.stdout.splitlines() if line.strip().startswith(("1 ", "4 "))]
+    expected = [f"{grid.score(size, task) * 100:.2f}" for task in ("pairs", "others", None) for size in ("1L-8d", "4L-32d")]
+    assert [score for _, score in shown] == expected
+
+
+def test_truncate_saves_the_cut(tiny_folder: Path, tmp_path: Path) -> None:
+    tmp_path.joinpath("cut").mkdir()  # empty, which is as good as new
+    found = answer("truncate", tiny_folder, "--size", "2l-8D", "--out", tmp_path / "cut", "--device", "cpu")
+    cut = SentenceTransformer(str(tmp_path / "cut"), device="cpu")
+    full = SentenceTransformer(str(tiny_folder), device="cpu")
+    assert np.array_equal(cut.encode(families.TEXTS), truncate(full, 2, 8).encode(families.TEXTS))
+    weights = sum(weight.numel() for weight in cut.parameters())
+    assert found == {"size": "2L-8d", "num_layers": 2, "dim": 8, "parameters": weights, "saved": str(tmp_path / "cut")}
+    card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
+    assert "the first 2 of 4 layers and the first 8 of 32 dimensions" in card
+
+
+def test_truncate_to_the_full_size_is_no_cut(tiny_folder: Path, tmp_path: Path) -> None:
+    answer("truncate", tiny_folder, "--size", "4L-32d", "--out", tmp_path / "whole", "--device", "cpu")
+    assert "was cut from" not in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["times.csv", "times.json"])
+def test_times_go_from_latency_to_recommend(name: str, tiny_folder: Path, tmp_path: Path) -> None:
+    random_grid(0).save(tmp_path / "grid.parquet")
+    given = ["--num-layers", 1, "--num-layers", 2, "--rounds", 1, "--batch-size", 2, "--plot", tmp_path / "speed.svg"]
+    times = answer("latency", tiny_folder, *given, "--out", tmp_path / name)["times"]
+    assert [row["num_layers"] for row in times] == [1, 2, 4]
+    assert "<svg" in (tmp_path / "speed.svg").read_text()
+    found = answer("recommend", tmp_path / "grid.parquet", "--latency", tmp_path / name, "--best", "--max-ms", 1e6)
+    costs = {row["num_layers"]: row["milliseconds_per_text"] for row in found["sizes"]}
+    assert costs == pytest.approx({row["num_layers"]: row["milliseconds_per_text"] for row in times})
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "mine.parquet", "mine.txt"])
+def test_latency_times_the_texts_of_a_file(name: str, tiny_folder: Path, files: Path) -> None:
+    """All of them, however many a batch has; a second one is a text, an empty one is none."""
+    texts = [*PAIRS["sentence1"], "", *PAIRS["sentence2"], "NA"]
+    (files / "mine.txt").write_text("\n".join(texts), encoding="utf-8")
+    pd.DataFrame({"text": texts}).to_csv(files / "mine.csv", index=False)
+    pd.DataFrame({"text": [*texts, None]}).to_parquet(files / "mine.parquet")
+    given = ["latency", tiny_folder, "--texts", files / name, "--num-layers", 2, "--rounds", 1, "--device", "cpu"]
+    found = answer(*given, "--batch-size", 3)
+    assert found["texts"] == 11
+    assert [row["milliseconds"] / row["milliseconds_per_text"] for row in found["times"]] == pytest.approx([11, 11])
+    fewer = run(*given, "--max-texts", 4, "--out", files / "fewer.csv")
+    assert fewer.stdout.splitlines()[0] == f"Timed: 4 of the texts in {files / name}, in batches of 32"
+    times = pd.read_csv(files / "fewer.csv")
+    assert list(times["milliseconds"] / times["milliseconds_per_text"]) == pytest.approx([4, 4])
+
+
+def test_latency_is_that_of_these_texts(tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[list[str]] = []
+    encode = SentenceTransformer.encode
+
+    def listening(model: SentenceTransformer, texts: Any, *rest: Any, **settings: Any) -> Any:
+        encoded.append(list(texts))
+        return encode(model, texts, *rest, **settings)
+
+    monkeypatch.setattr(SentenceTransformer, "encode", listening)
+    columns = ["--columns", "sentence2", "--columns", "sentence1"]
+    answer("latency", tiny_folder, "--texts", files / "pairs.csv", *columns, "--rounds", 1, "--device", "cpu")
+    assert encoded[-1] == [*PAIRS["sentence2"], *PAIRS["sentence1"]]
+
+
+def test_latency_says_what_is_timed_without_texts(tiny_folder: Path) -> None:
+    result = run("latency", tiny_folder, "--num-layers", 4, "--rounds", 1, "--batch-size", 1, "--device", "cpu")
+    assert result.stdout.splitlines()[0] == "Timed: one batch of 1 built-in English texts"
+    assert "built-in English" in run("latency", "--help").stdout
+
+
+def test_recommend_is_that_of_the_grid(files: Path) -> None:
+    grid = random_grid(0).with_latency(random_times(0))
+    given = ["recommend", files / "first.parquet"]
+    assert answer(*given)["size"] == str(grid.recommend().size)
+    assert answer(*given, "--best", "--max-bytes", 100)["size"] == str(grid.recommend(None, max_bytes=100).size)
+    limits = ["--min-score", 0.5, "--max-ms", 3, "--task", "A", "--latency", files / "times.csv"]
+    choice = grid.recommend(0.5, max_ms=3, task="A")
+    assert answer(*given, *limits)["told"] == str(choice)
+    shown = run(*given, *limits).stdout.splitlines()
+    assert shown[0] == str(choice)
+    assert len([line for line in shown if " float32 " in line]) == len(choice.to_frame())
+
+
+def test_recommend_takes_a_share_of_the_model_before(tmp_path: Path) -> None:
+    """Training raised the full size by half, so that what was good enough of the model before is not of this one."""
+    before = random_grid(0)
+    full = before.score("4L-64d")
+    after = with_scores(before, lambda frame: frame["score"].where(frame["dim"] < 64, frame["score"] * 1.5))
+    before.save(tmp_path / "before.json")
+    after.save(tmp_path / "after.parquet")
+    given = ["recommend", tmp_path / "after.parquet", "--min-score", 0.5]
+    own, of_before = answer(*given), answer(*given, "--reference", tmp_path / "before.json")
+    for found, whole in ((own, after.score("4L-64d")), (of_before, full)):
+        for row in found["sizes"]:
+            share = after.score(f"{row['num_layers']}L-{row['dim']}d") / whole
+            assert row["relative"] == pytest.approx(share)
+            assert (row["refused"] == "") == (share >= 0.5)
+    limits = ["recommend", tmp_path / "after.parquet", "--best", "--max-bytes", 80]
+    best = run(*limits, "--reference", tmp_path / "before.json").stdout.splitlines()
+    assert best[0].startswith(run(*limits).stdout.split(":")[0])  # the best is the best, whatever it is a share of
+    assert "of reference" in best[1]
+    assert "of 4L-64d" in run(*limits).stdout
+
+
+def test_compare_is_that_of_the_grids(files: Path) -> None:
+    grids = [files / "first.parquet", files / "second.json"]
+    comparison = GridResult.load(grids[0]).compare(GridResult.load(grids[1]), alpha=0.01)
+    found = pd.DataFrame(answer("compare", *grids, "--alpha", 0.01, "--plot", files / "delta.png")["differences"])
+    pd.testing.assert_series_equal(found["delta"], comparison.to_frame()["delta"])
+    assert (files / "delta.png").is_file()
+    lines = run("compare", *grids).stdout.splitlines()
+    shown = [[word.rstrip("*?") for word in line.split()] for line in lines]  # without the marks of what was tested
+    cells = comparison.pivot().map(lambda delta: f"{delta * 100:+.2f}")
+    assert [row for row in cells.reset_index().astype(str).to_numpy().tolist() if row not in shown] == []
+
+
+def test_info_tells_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) -> None:
+    full = SentenceTransformer(str(tiny_folder), device="cpu")
+    found = answer("info", tiny_folder)
+    assert (found["architecture"], found["num_layers"], found["dim"], found["can_be_cut"]) == ("bert", 4, 32, True)
+    assert (found["similarity"], found["max_seq_length"]) == (full.similarity_fn_name, full.max_seq_length)
+    assert [rung["size"] for rung in found["ladder"]] == list(map(str, sizes_ladder(full)))
+    for rung in found["ladder"]:
+        config = families.CONFIGS["bert"]()
+        config.num_hidden_layers = rung["num_layers"]
+        assert rung["parameters"] == transformers.BertModel(config).num_parameters()
+    assert found["trained_sizes"] == []
+    cut = tmp_path / "[red] :cat:"  # no markup
+    full.config.matryoshka_sizes = ["1L-8d", "2L-8d", "4L-32d"]
+    truncate(full, 2, 8).save_pretrained(str(cut))
+    told = answer("info", cut)
+    assert (told["trained_dims"], told["trained_sizes"]) == ([8], ["1L-8d", "2L-8d"])
+    lines = run("info", cut).stdout.splitlines()
+    assert lines[0] == f"{cut}: bert, 2 layers x 8 dimensions"
+    assert "Trained sizes (matryoshka_sizes)" in lines
+    assert lines[-1].split() == ["1,", "2", "8"]
+
+
+def test_info_tells_why_a_model_cannot_be_cut(tmp_path: Path) -> None:
+    families.pipeline(families.REFUSED["albert with two groups"](), tmp_path / "weights").save_pretrained(
+        str(tmp_path / "model")
+    )
+    found = answer("info", tmp_path / "model")
+    assert (found["can_be_cut"], found["ladder"]) == (False, [])
+    assert "cannot be cut" in found["refusal"]
+    assert f"Can be cut in depth: no. {found['refusal']}" in run("info", tmp_path / "model").stdout

@@ -1,0 +1,193 @@
+"""The command line: what it refuses, and how it tells; what its commands do is in the files beside."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+import st_matryoshka2d
+from st_matryoshka2d import GridResult
+from tests.support.command_line import run, told
+
+COMMANDS = ["info", "grid", "align", "latency", "recommend", "compare", "truncate"]
+
+USAGE = [
+    ("grid {empty}", "--tasks STSBenchmark, or --pairs"),
+    ("grid {empty} --tasks T --out grid.txt", ".parquet, .json, .csv or .md, got 'grid.txt'"),
+    ("grid {empty} --tasks T --plot grid", ".png, .svg or .pdf, got 'grid'"),
+    ("grid {empty} --tasks T --sizes 6-128", "A size is written like '6L-128d'"),
+    ("grid {empty} --tasks T --sizes 6L-128d --num-layers 6", "Give --sizes, or --num-layers and --dims"),
+    ("grid {empty} --tasks T --num-layers 0", "Invalid value for '--num-layers'"),
+    ("grid {empty} --pairs {empty}/pairs.csv", "does not exist"),
+    ("grid {empty} --pairs {files}/first.json", "--pairs"),
+    ("grid {empty} --pairs {files}/pairs.csv --columns a,b", "two columns of texts and one of scores, as in sentence1"),
+    ("grid {empty} --pairs {files}/pairs.csv --columns a,a,b", "got 'a,a,b'"),
+    ("grid {empty} --tasks T --columns a,b,c", "--columns needs --pairs"),
+    ("grid ./nowhere --tasks T", "There is no folder ./nowhere"),
+    ("truncate {empty} --size 6L-128d", "--out FOLDER, --push ORG/NAME or both"),
+    ("truncate {empty} --out new", "Missing option '--size'"),
+    ("truncate {empty} --size 6L-128d --out new --private", "--private needs --push"),
+    ("truncate {empty} --size 6L-128d --out {files}/full", "is not empty; name a new folder"),
+    ("truncate {empty} --size 6L-128d --push me/small/model", "A repository name is ORG/NAME, or NAME alone"),
+    ("truncate {empty} --size 6L-128d --push me/small.git", "cannot end by '.git'"),
+    ("align {empty} --out new", "Missing option '--texts'"),
+    ("align {empty} --texts {files}/pairs.csv", "--out FOLDER, --push ORG/NAME or both"),
+    ("align {empty} --texts {files}/second.json --out new", ".csv, .parquet or .txt, got"),
+    ("align {empty} --texts {files}/lines.txt --columns a --out new", "a .txt file has one text per line"),
+    ("latency {empty} --rounds 0", "Invalid value for '--rounds'"),
+    ("latency {empty} --out times.parquet", ".csv or .json"),
+    ("latency {empty} --columns a", "--columns and --max-texts need --texts"),
+    ("latency {empty} --max-texts 5", "--columns and --max-texts need --texts"),
+    ("latency {empty} --texts {files}/lines.txt --columns a", "a .txt file has one text per line"),
+    ("latency {empty} --texts {files}/second.json", ".csv, .parquet or .txt, got"),
+    ("recommend {empty}/grid.json", "does not exist"),
+    ("recommend {files}/first.parquet --best --min-score 0.9", "Give --best or --min-score, not both"),
+    ("recommend {files}/first.parquet --reference {empty}/grid.json", "does not exist"),
+    ("recommend {files}/first.parquet --best", "--best needs --max-ms, --max-bytes or both"),
+    ("compare {files}/first.parquet", "Missing argument"),
+    ("compare {files}/first.parquet {files}/second.json --test t", "'t'"),
+    ("cut {empty}", "No such command 'cut'"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), USAGE, ids=[line for line, _ in USAGE])
+def test_a_wrong_call_is_refused_before_any_work(line: str, words: str, files: Path) -> None:
+    """The model is an empty folder: looking into it would be another error."""
+    (files / "empty").mkdir()
+    result = run(*line.format(empty=files / "empty", files=files).split())
+    assert result.exit_code == 2
+    assert words.replace(" ", "") in told(result).replace(" ", "")
+    assert not result.stdout
+
+
+ERRORS = [
+    ("truncate {model} --size 9L-8d --out {files}/new", "num_layers=9: the model has 4 layers."),
+    ("truncate {model} --size 2L-33d --out {files}/new", "dim=33: the model has 32 dimensions."),
+    ("grid {model} --tasks STSBenchmrk", "mteb has no task named 'STSBenchmrk'. Near names: STSBenchmark"),
+    ("grid {model} --pairs {files}/unscored.csv", "unscored.csv has no column 'score'; it has 'sentence1', 'sen"),
+    ("grid {model} --pairs {files}/pairs.csv --columns sentence1,b,label", "no column 'b' and no 'label'; it has 'sent"),
+    ("grid {model} --pairs {files}/empty.csv", "empty.csv cannot be read as CSV: No columns to parse from file"),
+    ("grid {model} --pairs {files}/pairs.csv --precisions int3", "precision must be one of float32"),
+    ("grid {model} --pairs {files}/pairs.csv --dims 33", "the model has 32 dimensions"),
+    ("grid {model} --pairs {files}/pairs.csv --out {files}/empty.csv/grid.json", "empty.csv"),
+    ("align {model} --texts {files}/pairs.csv --out {files}/new", "has no column 'text'; it has 'sentence1', 'sentence2'"),
+    ("align {model} --texts {files}/lines.txt --out {files}/new --sizes 2L-33d", "asks for 33 dimensions"),
+    (
+        "align {model} --texts {files}/pairs.parquet --columns score --out {files}/new",
+        "Column 'score' of {files}/pairs.parquet must have texts",
+    ),
+    ("align {model} --texts {files}/two.txt --out {files}/new", "at least 3 different texts, better some thousand"),
+    ("latency {model} --num-layers 5", "the model has 4 layers"),
+    ("latency {model} --texts {files}/pairs.csv", "no column 'text'; it has 'sentence1', 'sentence2', 'score'. Say with"),
+    ("latency {model} --texts {files}/pairs.parquet --columns score", "5 of its values are not texts, such as 4.5 (float)"),
+    ("latency {model} --texts {files}/blank.txt", "blank.txt has no text, or only empty ones; at least one is needed"),
+    ("info {files}/full", "full"),
+    ("recommend {files}/times.csv", "A GridResult is saved as .parquet or .json"),
+    ("recommend {files}/times.json", "not one that GridResult.save wrote"),
+    ("recommend {files}/first.parquet --min-score 97", "for 97 % give 0.97"),
+    ("recommend {files}/first.parquet --task STS", "There is no task 'STS' here"),
+    ("recommend {files}/first.parquet --max-ms 1", "--max-ms needs the times of the model: give --latency a file"),
+    ("recommend {files}/first.parquet --latency {files}/lacking.csv", "lacking.csv has no time for [2, 4] layers"),
+    ("recommend {files}/first.parquet --reference {files}/times.csv", "A GridResult is saved as .parquet or .json"),
+    ("recommend {files}/first.parquet --reference {files}/other.json", "The reference was scored on C, the grid on A, B"),
+    ("recommend {files}/first.parquet --latency {files}/pairs.csv", "`st-matryoshka2d latency MODEL --out times.csv`"),
+    ("compare {files}/first.parquet {files}/other.json", "A"),
+    ("compare {files}/first.parquet {files}/second.json --alpha 5", "alpha is between 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), ERRORS, ids=[line for line, _ in ERRORS])
+def test_an_error_of_the_library_is_one_line_of_words(line: str, words: str, tiny_folder: Path, files: Path) -> None:
+    result = run(*line.format(model=tiny_folder, files=files).split())
+    assert result.exit_code == 1
+    assert not result.stdout
+    *before, last = result.stderr.splitlines()
+    assert last.startswith("Error: ")
+    assert words.format(files=files) in last
+    assert not [line for line in before if line.startswith(("Error", "Traceback"))]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("truncate {model} --size 9L-8d --out {files}/new", 1, "num_layers=9: the model has 4 layers."),
+        ("grid {model}", 2, "--pairs with a file of your own"),
+        ("recommend {files}/first.parquet --bset", 2, "No such option: --bset"),
+        ("truncate {model} --out {files}/new", 2, "Missing option '--size'"),
+    ],
+)
+def test_an_error_is_json_for_programs_and_words_for_people(
+    line: str, code: int, words: str, tiny_folder: Path, files: Path
+) -> None:
+    result = run(*line.format(model=tiny_folder, files=files).split(), "--json")
+    assert result.exit_code == code
+    found = json.loads(result.stdout)
+    assert list(found) == ["error"]
+    assert words in found["error"]
+    assert words.replace(" ", "") in told(result).replace(" ", "")
+
+
+def heavy_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds to import cannot be imported."""
+    for name in [name for name in sys.modules if name.split(".")[0] in ("mteb", "sentence_transformers")]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("grid {model} --pairs {files}/pairs.csv --columns a,b,c", "has no column 'a' and no 'b' and no 'c'"),
+        ("grid {files} --tasks STSBenchmark", "is not a model folder: it has neither modules.json nor config.json"),
+        ("grid who/knows --tasks STSBenchmark", "There is no model who/knows on the Hub"),
+        ("info knows", "There is no model knows on the Hub, and no folder knows"),
+        ("latency who/knows", "There is no model who/knows on the Hub"),
+        ("align who/knows --texts {files}/lines.txt --out {files}/new", "There is no model who/knows on the Hub"),
+        ("truncate who/knows --size 1L-8d --out {files}/new", "There is no model who/knows on the Hub"),
+    ],
+)
+def test_what_can_be_seen_at_once_is_told_before_anything_is_imported(
+    line: str, words: str, tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str, **asked: object) -> None:
+        response = httpx.Response(404, request=httpx.Request("HEAD", f"https://huggingface.co/{name}"))
+        raise RepositoryNotFoundError(name, response=response)
+
+    heavy_imports(monkeypatch)
+    monkeypatch.setattr("huggingface_hub.resolve_revision", unknown)
+    result = run(*line.format(model=tiny_folder, files=files).split())
+    assert (result.exit_code, words in " ".join(result.stderr.split())) == (1, True), result.output
+
+
+def test_a_misspelt_task_is_told_before_the_model_is_loaded(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("st_matryoshka2d.cli.grid.open_model", lambda *_, **__: pytest.fail("loaded"))
+    assert "mteb has no task named 'STSBenchmrk'" in run("grid", tiny_folder, "--tasks", "STSBenchmrk").stderr
+
+
+def test_texts_in_another_encoding_are_told_with_their_file(tiny_folder: Path, files: Path) -> None:
+    (files / "latin.txt").write_text("café", encoding="latin-1")
+    result = run("latency", tiny_folder, "--texts", files / "latin.txt")
+    assert f"{files / 'latin.txt'} is not text in UTF-8" in result.stderr
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
+    monkeypatch.delattr(GridResult, "recommend")
+    result = run("recommend", files / "first.parquet")
+    assert isinstance(result.exception, AttributeError)
+    assert result.exc_info is not None
+    assert result.exc_info[2].tb_next is not None
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_json(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"st-matryoshka2d {st_matryoshka2d.__version__}\n"

@@ -1,0 +1,101 @@
+"""The documentation site: every page is in the navigation, every public name in the reference, every message real."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+import pytest
+import yaml
+
+from st_matryoshka2d.cli.app import app
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+
+
+def pages_in(navigation: list[Any]) -> list[str]:
+    """Paths in order, from a list of titles with a path or a list of the same kind."""
+    entries = [entry for item in navigation for entry in item.values()]
+    return [page for entry in entries for page in (pages_in(entry) if isinstance(entry, list) else [entry])]
+
+
+def public_names(module: str) -> list[str]:
+    """What a package exports, read and not imported."""
+    tree = ast.parse((ROOT / module.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    exports = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    return list(ast.literal_eval(exports[0]))
+
+
+def messages(package: Path) -> str:
+    """All texts of the package's code, with ... where a value is filled in."""
+    texts: list[str] = []
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "..." for part in node.values)
+                texts.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    listed = pages_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert sorted(listed) == sorted({*pages, "CHANGELOG.md"})
+
+
+@pytest.mark.parametrize("module", ["st_matryoshka2d", "st_matryoshka2d.losses", "st_matryoshka2d.pretraining"])
+def test_every_public_name_is_in_the_reference_once(module: str) -> None:
+    documented = re.findall(rf"^::: {re.escape(module)}\.(\w+)$", REFERENCE, flags=re.MULTILINE)
+    assert sorted(documented) == sorted(public_names(module))
+
+
+def test_every_command_is_in_the_reference() -> None:
+    commands = [str(command.callback.__name__) for command in app.registered_commands if command.callback]
+    assert commands
+    page = run_path(str(DOCS / "tools" / "commands.py"))["on_page_markdown"](
+        (DOCS / "api" / "cli.md").read_text(encoding="utf-8")
+    )
+    assert re.findall(r"^## `st-matryoshka2d (\w+)`$", page, flags=re.MULTILINE) == commands
+    assert "* `--num-layers " in page
+
+
+def test_no_page_shows_an_import_path_that_users_do_not_need() -> None:
+    """Everything public is in st_matryoshka2d, st_matryoshka2d.losses or st_matryoshka2d.pretraining."""
+    pages = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "examples").glob("*.py")]
+    shown = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert not re.findall(r"st_matryoshka2d\.(?!losses\b|pretraining\b)[a-z_]\w*\.\w+|st_matryoshka2d(?:\.\w+){3}", shown)
+
+
+def test_links_between_pages_and_to_the_repository_lead_somewhere() -> None:
+    for page in DOCS.rglob("*.md"):
+        links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        missing = [link for link in links if "://" not in link and not (page.parent / link).is_file()]
+        assert not missing, page
+
+
+def test_troubleshooting_quotes_messages_of_the_package() -> None:
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    said = messages(ROOT / "st_matryoshka2d")
+    own_words = {  # not the package's messages, but what users see or hear elsewhere
+        "Loading asks for `trust_remote_code=True`",
+        "Dot products of a cut are too small",
+        "A server refuses `dimensions`",
+        "Out of memory",
+        "... does not appear to have a file named pytorch_model.bin or model.safetensors",
+        "Small sizes get better and the full one gets worse",
+        "Each call takes half a minute, without a network",
+        "mteb says that a task is superseded",
+    }
+    quoted = [heading for heading in re.findall(r"^### (.+)$", page, flags=re.MULTILINE) if heading not in own_words]
+    assert len(quoted) > 20
+    unknown = [heading for heading in quoted if any(part not in said for part in re.split(r" ?\.\.\. ?", heading))]
+    assert not unknown

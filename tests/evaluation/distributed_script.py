@@ -1,0 +1,212 @@
+"""Run in two processes by `test_run_distributed.py`: evaluations that they share, fail at, and go on with."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from mteb.abstasks import AbsTask
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import distributed
+
+from st_matryoshka2d import GridEvaluator, GridResult, Size, processes, retrieval_task, sts_task
+from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.evaluation import search
+from tests.support import labels
+from tests.support.sts import LocalSTS, quiet, read_along
+from tests.support.task_types import Writer
+
+RANK = int(os.environ.get("RANK", "0"))
+SIZES = [Size(4, 32), Size(1, 8), Size(3, 21)]
+DOCUMENTS, QUERIES, CHUNK = 89, 12, 7
+PRECISIONS = ["float32", "int8", "binary"]
+Case = dict[str, Any]
+
+
+def collection(documents: int = DOCUMENTS) -> Any:
+    """Texts without repetition, so that it can be counted which of them are embedded."""
+    writer = Writer(0)
+    corpus = {f"d{i}": writer.text(i % 4) for i in range(documents)}
+    queries = {f"q{i}": writer.near(corpus[f"d{7 * i % documents}"]) for i in range(QUERIES)}
+    return retrieval_task(corpus, queries, {f"q{i}": {f"d{7 * i % documents}": 1, "d0": 1} for i in range(QUERIES)})
+
+
+class FailsInTheSecond(LocalSTS):
+    def load_data(self, *args: Any, **kwargs: Any) -> None:
+        super().load_data(*args, **kwargs)
+        if RANK == 1:
+            raise OSError("no such data here")
+
+
+CASES: dict[str, Case] = {
+    "sts": {"tasks": LocalSTS, "precisions": PRECISIONS},
+    "many chunks": {"tasks": collection, "precisions": PRECISIONS, "corpus_chunk_size": CHUNK},
+    "one chunk": {"tasks": collection, "precisions": PRECISIONS},
+    "one document": {"tasks": lambda: collection(1), "precisions": PRECISIONS},
+    "classification": {"tasks": labels.BinaryClassification},
+    "aggregate": {"tasks": labels.aggregate},
+    "one view": {"tasks": LocalSTS, "sizes": SIZES[:1]},
+}
+STOPPED: Case = {
+    "tasks": lambda: [LocalSTS(), collection(), labels.BinaryClassification()],
+    "precisions": ["float32", "int8"],
+    "corpus_chunk_size": CHUNK,
+}
+
+
+def grid(model: SentenceTransformer, case: Case, **more: Any) -> GridResult:
+    wanted = {"sizes": SIZES, "batch_size": 4, **case, **more}
+    return quiet(model, wanted.pop("tasks")(), **wanted)
+
+
+class Embedded:
+    """Counts the texts that a model embeds, but not those by which a depth is proved to be exact."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        self._seen = read_along(model)
+        EveryLayer.of(model, [size.num_layers for size in SIZES])
+        self._proofs = set(self._seen)
+        self._documents = set(collection().dataset["default"]["test"]["corpus"]["text"])
+        self.forget()
+
+    def forget(self) -> None:
+        self._seen.clear()
+
+    @property
+    def texts(self) -> int:
+        return sum(count for text, count in self._seen.items() if text not in self._proofs)
+
+    @property
+    def documents(self) -> int:
+        return sum(count for text, count in self._seen.items() if text in self._documents)
+
+
+def main(part: str, folder: Path) -> None:
+    """Write what each process has found."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    search._BETWEEN_SAVES = 0.0
+    model = SentenceTransformer(str(folder / "model"), device="cpu")
+    torch.save(PARTS[part](model, Embedded(model), folder), folder / f"{part}-{RANK}.pt")
+
+
+def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
+    """Nobody has told the processes of each other before, and the second comes late."""
+    begun = folder / "begun"
+    if RANK == 0:
+        processes._PATIENCE = 0.5
+        begun.touch()
+    while not begun.exists():
+        time.sleep(0.1)
+    time.sleep(2 * RANK)
+    found: dict[str, Any] = {"grids": {}, "counts": {}}
+    for name, case in CASES.items():
+        embedded.forget()
+        found["grids"][name], found["counts"][name] = grid(model, case), embedded.texts
+    sizes = SIZES[:2] if RANK == 1 else SIZES
+    found["errors"] = {
+        "fails": _error(lambda: grid(model, {"tasks": FailsInTheSecond})),
+        "differs": _error(lambda: grid(model, CASES["sts"], sizes=sizes)),
+        "other data": _error(lambda: grid(model, {"tasks": _own_pairs})),
+        "other weights": _error(lambda: grid(_changed(model), CASES["sts"])),
+    }
+    found["after errors"] = grid(model, CASES["sts"])
+    found["in a trainer"] = _in_a_trainer(model, embedded, folder)
+    return found
+
+
+def _changed(model: SentenceTransformer) -> SentenceTransformer:
+    """The second process has another weight, as after a training that they did not share."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        next(model.parameters())[0] += RANK
+    return model
+
+
+def _own_pairs() -> AbsTask:
+    return sts_task({"sentence1": ["a", "b"], "sentence2": ["c", f"d{RANK}"], "score": [1, 2]})
+
+
+def _error(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def _in_a_trainer(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
+    """There, the first process evaluates, and sentence-transformers keeps the other one waiting for it."""
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder / "run"),
+        max_steps=2,
+        eval_strategy="steps",
+        eval_steps=1,
+        learning_rate=1e-2,
+        save_strategy="no",
+        use_cpu=True,
+        ddp_backend="gloo",
+        disable_tqdm=True,
+        report_to="none",
+    )
+    rows = [f"{word} {other}" for word in ("cat", "dog", "bird") for other in ("sat", "ran", "flew", "house")]
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"anchor": rows * 2, "positive": [f"old {row}" for row in rows] * 2}),
+        loss=MultipleNegativesRankingLoss(model),
+        evaluator=GridEvaluator(collection(), SIZES, write_csv=False),
+    )
+    before = grid(model, CASES["one chunk"]).score(SIZES[1])
+    trainer.train()
+    embedded.forget()
+    score, texts = trainer.evaluate()["eval_MyRetrieval_01L_0008d"], embedded.texts
+    return {"before": before, "score": score, "texts": texts, "after": grid(model, CASES["one chunk"]).score(SIZES[1])}
+
+
+def stop(model: SentenceTransformer, embedded: Embedded, folder: Path) -> None:
+    """The second process kills all, the launcher too, when it begins to embed its fourth chunk of documents."""
+    Accelerator(cpu=True)
+    everyone: list[Any] = [None, None]
+    distributed.all_gather_object(everyone, [os.getppid(), os.getpid()])
+
+    def kill(*args: Any) -> None:
+        if RANK == 1 and embedded.documents > 3 * CHUNK:
+            for process in [*everyone[0], *everyone[1]]:
+                os.kill(process, signal.SIGKILL)
+
+    model[0].model.get_input_embeddings().register_forward_pre_hook(kill)  # type: ignore[union-attr, operator]
+    grid(model, STOPPED, cache=folder / "stopped")
+
+
+def resume(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
+    """A script may have made a process group of its own."""
+    distributed.init_process_group("gloo")
+    found: dict[str, Any] = {"grids": {}, "counts": {}}
+    apart = folder / ("alone" if RANK else "apart")
+    found["apart"] = _error(lambda: grid(model, STOPPED, cache=apart))
+    for cache in ("whole", "torn", "whole"):
+        embedded.forget()
+        found["grids"][cache] = grid(model, STOPPED, cache=folder / cache)
+        found["counts"].setdefault(cache, []).append((embedded.documents, embedded.texts))
+    distributed.destroy_process_group()
+    return found
+
+
+PARTS: dict[str, Callable[[SentenceTransformer, Embedded, Path], Any]] = {
+    part.__name__: part for part in (share, stop, resume)
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

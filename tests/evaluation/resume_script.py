@@ -1,0 +1,243 @@
+"""Run by `test_run_resume.py`: evaluations that run through, and others that are killed again and again.
+
+Importing takes longer than evaluating, so one process imports everything and forks the others. What the model reads comes
+through a pipe as it is read, so that it is known of a process that was killed too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import resource
+import signal
+import sys
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import safe_open
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.evaluation import embeddings, search
+from st_matryoshka2d.evaluation.embeddings import Memo
+from tests.support import families
+from tests.support.labels import BinaryClassification, aggregate
+from tests.support.launch import little_garbage
+from tests.support.results import files, read_whole, unfinished
+from tests.support.search import FewResults
+from tests.support.sts import LocalSTS, quiet
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "STS": LocalSTS,
+    "retrieval": FewResults,
+    "classification": BinaryClassification,
+    "aggregate": aggregate,
+}
+SIZES = [Size(1, 8), Size(2, 16), Size(4, 32)]
+PRECISIONS = {"retrieval": ["float32", "int8"]}  # of the others, float32 alone
+CHUNK, CORPUS_CHUNK = 16, 7
+KILLS = 4
+
+# By its first two words a text tells which task has embedded it, and as what.
+PROMPTS = {
+    "STS": "red red ",
+    "Classification": "blue blue ",
+    "Clustering": "new new ",
+    "query": "old old ",
+    "document": "tree tree ",
+}
+Moment = tuple[str, int]
+Counts = Counter[str]
+
+
+def main(root: Path) -> None:
+    """Write `<kind>.json`, and for each kind the grid of a run without a cache, of a whole one and of a killed one."""
+    torch.set_num_threads(1)
+    little_garbage()
+    embeddings._CHUNK = CHUNK  # so that a small task is embedded in several chunks
+    search._BETWEEN_SAVES = 0.0
+    seed = int.from_bytes(os.urandom(4))
+    generator = random.Random(seed)
+    model = families.pipeline(families.CONFIGS["bert"](), root / "model", "mean", dense=None, normalize=False)
+    model.prompts = dict(PROMPTS)
+    for kind in KINDS:
+        (root / kind).mkdir()
+        run = partial(_run, model, root / kind, kind)
+        run("plain", None)
+        whole = run("whole", None)
+        half = "batch", 1 + whole["batches"] // 2
+        moments = [half, *(_moment(number, whole, generator) for number in range(1, KILLS)), None]
+        runs = _killed_at(run, root / kind, "killed", moments, whole["read"])
+        # When the last cell is there and the embeddings are being deleted.
+        runs += _killed_at(run, root / kind, "killed late", [("clear", whole["clears"]), None], whole["read"])
+        said = {"seed": seed, "texts": whole["read"].total(), "runs": runs}
+        (root / f"{kind}.json").write_text(json.dumps(said, indent=1))
+
+
+def _moment(number: int, whole: dict[str, Any], generator: random.Random) -> Moment:
+    """Somewhere in the first part of what may be left, so that there is something to kill next time."""
+    kind = ("batch", "bytes", "event")[number % 3]
+    most = {"batch": whole["batches"] // 4, "bytes": 6000, "event": whole["events"] // 3}[kind]
+    return kind, generator.randint(1, most)
+
+
+def _killed_at(
+    run: Callable[..., dict[str, Any]], folder: Path, name: str, moments: list[Moment | None], whole: Counts
+) -> list[dict[str, Any]]:
+    """Run after run with one cache: what was read though it was there, and what is there then."""
+    runs: list[dict[str, Any]] = []
+    held: Counts = Counter()
+    for moment in moments:
+        this = run(name, moment)
+        told = {"name": name, "moment": moment, "signal": this["signal"]}
+        told["again"] = sorted((this["read"] - (whole - held)).elements())
+        told["lost"] = held.total() + this["read"].total()
+        held = _held(folder / name, folder.name, whole)
+        told["lost"] -= held.total()
+        runs.append(told | {"held": held.total()} | _state(folder / name))
+    return runs
+
+
+def _run(model: SentenceTransformer, folder: Path, kind: str, name: str, moment: Moment | None) -> dict[str, Any]:
+    """What a process of its own has read, and which signal ended it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        status = 1
+        try:
+            _evaluate(model, folder, kind, name, moment, writer)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        told = [json.loads(line) for line in lines]
+    _, ended = os.waitpid(child, 0)
+    if not os.WIFSIGNALED(ended) and os.waitstatus_to_exitcode(ended):
+        raise RuntimeError(f"{kind}, {name}: see above")
+    batches = [line for line in told if isinstance(line, list)]
+    counts = next((line for line in told if isinstance(line, dict)), {})
+    read = Counter(text for batch in batches for text in batch)
+    return {"read": read, "batches": len(batches), "signal": os.WTERMSIG(ended) if os.WIFSIGNALED(ended) else 0, **counts}
+
+
+def _evaluate(model: SentenceTransformer, folder: Path, kind: str, name: str, moment: Moment | None, writer: int) -> None:
+    cache = folder / name
+    happened = _watched(model, cache, moment or ("never", 0), writer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        grid = quiet(
+            model,
+            KINDS[kind](),
+            sizes=SIZES,
+            precisions=PRECISIONS.get(kind, "float32"),
+            cache=None if name == "plain" else cache,
+            corpus_chunk_size=CORPUS_CHUNK,
+        )
+    os.write(writer, (json.dumps({"events": happened["event"], "clears": happened["clear"]}) + "\n").encode())
+    (folder / f"{name}.pickle").write_bytes(pickle.dumps(grid))
+
+
+def _watched(model: SentenceTransformer, cache: Path, moment: Moment, writer: int) -> Counts:
+    """Tell what the model reads, count what is done in the cache, and kill this process at the moment."""
+    happened: Counts = Counter()
+    tokenizer = model.tokenizer
+    if moment[0] == "bytes":  # the system kills who writes more into a file: in the middle of it
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (moment[1], moment[1]))
+
+    def count(what: str) -> None:
+        happened[what] += 1
+        if (what, happened[what]) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def read(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        texts = tokenizer.batch_decode(args[0], skip_special_tokens=True)
+        if texts[0].startswith(tuple(PROMPTS.values())):  # and not the few tokens that prove that the model can be cut
+            os.write(writer, (json.dumps(texts) + "\n").encode())
+            count("batch")
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if event in ("os.remove", "os.rmdir") and "texts-" in str(args[0]):
+            count("clear")
+        if event.split(".")[0] in ("open", "os", "shutil") and any(str(cache) in str(arg) for arg in args):
+            count("event")
+
+    cast("Any", model[0]).model.get_input_embeddings().register_forward_pre_hook(read)
+    sys.addaudithook(audit)
+    return happened
+
+
+def _state(folder: Path) -> dict[str, list[str]]:
+    """Files that cannot be read, and those that nobody should read."""
+    names: dict[str, list[str]] = {"broken": [], "unfinished": [], "waiting": []}
+    for path in files(folder):
+        name = str(path.relative_to(folder))
+        if unfinished(path, folder):
+            names["unfinished"].append(name)
+            continue
+        if path.suffix == ".safetensors":
+            names["waiting"].append(name)
+        try:
+            read_whole(path)
+        except Exception as error:
+            names["broken"].append(f"{name}: {error}")
+    return names
+
+
+def _held(folder: Path, kind: str, whole: Counts) -> Counts:
+    """How often each text need not be embedded any more, going by the files alone."""
+    task = KINDS[kind]()
+    held: Counts = Counter()
+    for part in getattr(task, "tasks", [task]):
+        own = next(folder.glob(f"st_matryoshka2d/*/*/{part.metadata.name}-*"), folder / "nothing")
+        done = len(list(own.glob("cells/*.parquet"))) == len(SIZES) * len(PRECISIONS.get(kind, ["float32"]))
+        for role in ("query", "document") if isinstance(part, FewResults) else (part.metadata.type,):
+            prompt = PROMPTS[role]
+            texts = {text.removeprefix(prompt): count for text, count in whole.items() if text.startswith(prompt)}
+            if done:
+                there = texts
+            elif role == "document":
+                there = _documents(own, part)
+            else:
+                there = dict.fromkeys(set(texts) - _missing(own, texts), 1)
+            held.update({prompt + text: count for text, count in there.items()})
+    return held
+
+
+def _missing(own: Path, texts: dict[str, int]) -> set[str]:
+    missing = set(texts)
+    for memo in own.glob("texts-*"):
+        missing &= set(Memo(memo).missing(texts))
+    return missing
+
+
+def _documents(own: Path, task: FewResults) -> Counts:
+    """Those of the chunks that a search has behind it."""
+    read: Counts = Counter()
+    task.load_data()
+    for split, data in task.dataset["default"].items():
+        for path in own.glob(f"search-{split}-*"):
+            with safe_open(path, framework="pt") as state:
+                rows = int(state.metadata()["turns_done"]) * CORPUS_CHUNK
+            texts = [f"{row['title']} {row['text']}".strip() for row in data["corpus"]][:rows]
+            for start in range(0, len(texts), CORPUS_CHUNK):
+                read.update(set(texts[start : start + CORPUS_CHUNK]))
+    return read
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

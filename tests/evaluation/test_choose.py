@@ -1,0 +1,262 @@
+"""Which size to ship: against loops over all of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from st_matryoshka2d import GridResult, Size
+from st_matryoshka2d.evaluation.pivots import costs
+from tests.support.grids import BITS, random_grid, random_times, timed, with_scores
+
+DEPTHS = (1, 2, 4)
+
+
+def members(table: pd.DataFrame) -> set[tuple[int, int, str]]:
+    return set(zip(table["num_layers"], table["dim"], table["precision"], strict=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("cost", [None, "bytes", "num_layers", ("parameters", "dim"), ("milliseconds_per_text",)])
+def test_the_front_has_what_no_other_size_dominates(seed: int, cost: Any) -> None:
+    grid = timed(seed, precisions=tuple(BITS))
+    grid = with_scores(
+        grid, lambda frame: frame["score"].where(~((frame["dim"] == 20) & (frame["num_layers"] == 2)), np.nan)
+    )
+    names = ["milliseconds_per_text", "bytes"] if cost is None else [cost] if isinstance(cost, str) else list(cost)
+    rows = [row for row in costs(grid.frame, grid.latency).to_dict("records") if not np.isnan(row["score"])]
+    expected = set()
+    for row in rows:
+        beaten = False
+        for other in rows:
+            no_worse = other["score"] >= row["score"] and all(other[name] <= row[name] for name in names)
+            better = other["score"] > row["score"] or any(other[name] < row[name] for name in names)
+            beaten = beaten or (no_worse and better)
+        if not beaten:
+            expected.add((row["num_layers"], row["dim"], row["precision"]))
+    front = grid.pareto(cost)
+    assert members(front) == expected
+    assert len(front) == len(expected)
+    assert front[names[0]].is_monotonic_increasing
+
+
+def test_without_latency_layers_stand_for_time() -> None:
+    grid = random_grid(0)
+    assert members(grid.pareto()) == members(grid.pareto(["num_layers", "bytes"])) != members(grid.pareto("bytes"))
+
+
+def test_the_front_prints_in_few_columns_and_is_a_table() -> None:
+    front = curve().pareto("milliseconds_per_text")
+    assert str(front).splitlines() == [
+        "|   size | score | of 4L-64d | ms a text | parameters | bytes |",
+        "| -----: | ----: | --------: | --------: | ---------: | ----: |",
+        "| 1L-64d | 60.00 |    75.0 % |       0.5 |      1,100 |   256 |",
+        "| 2L-64d | 70.00 |    87.5 % |       0.9 |      1,200 |   256 |",
+        "| 4L-64d | 80.00 |   100.0 % |      1.75 |      1,400 |   256 |",
+    ]
+    assert type(front.head(1)) is type(front[["score", "bytes"]]) is pd.DataFrame
+    untimed = GridResult(curve().to_frame()).pareto("bytes")
+    assert str(untimed).startswith("|        size | score | of 4L-64d | bytes |\n")
+
+
+def cheapest(
+    grid: GridResult, min_score: float | None, max_ms: float | None, max_bytes: float | None
+) -> dict[Any, Any] | None:
+    """The best of all sizes that meet the limits, one by one."""
+    best, best_key = None, None
+    table = costs(grid.frame, grid.latency)
+    largest = table[(table["num_layers"] == 4) & (table["dim"] == 64) & (table["precision"] == "float32")]
+    for row in table.to_dict("records"):
+        if np.isnan(row["score"]) or (min_score is not None and row["score"] < min_score * float(largest["score"].iloc[0])):
+            continue
+        if max_ms is not None and row["milliseconds_per_text"] > max_ms:
+            continue
+        if max_bytes is not None and row["bytes"] > max_bytes:
+            continue
+        time = row["num_layers"] if grid.latency is None else row["milliseconds_per_text"]
+        key = (time, row["bytes"], -row["score"]) if min_score is not None else (-row["score"], time, row["bytes"])
+        if best_key is None or key < best_key:
+            best, best_key = row, key
+    return best
+
+
+@pytest.mark.parametrize("latency", [True, False])
+def test_the_choice_is_that_of_a_loop_over_all_sizes(latency: bool) -> None:
+    found_none = 0
+    for seed, min_score, max_ms, max_bytes in product(range(2), (None, 0.9, 1.2), (None, 1.1, 2.1), (None, 1, 80)):
+        grid = timed(seed, decimals=2, precisions=tuple(BITS))
+        if not latency:
+            grid, max_ms = GridResult(grid.to_frame()), None
+        if min_score is max_ms is max_bytes is None:
+            continue
+        expected = cheapest(grid, min_score, max_ms, max_bytes)
+        if expected is None:
+            found_none += 1
+            with pytest.raises(ValueError, match="No size of 27 meets every limit"):
+                grid.recommend(min_score, max_ms=max_ms, max_bytes=max_bytes)
+            continue
+        found = grid.recommend(min_score, max_ms=max_ms, max_bytes=max_bytes)
+        assert (found.size, found.precision) == (Size(expected["num_layers"], expected["dim"]), expected["precision"])
+        assert len(found.to_frame()) == 27
+    assert found_none > 3
+
+
+def curve() -> GridResult:
+    """Scores 0.4 .. 0.8, better with each layer and dim, in two precisions, and round times."""
+    scores = {(n, d): 0.8 - 0.1 * (2 - i) - 0.1 * (2 - j) for i, n in enumerate(DEPTHS) for j, d in enumerate((8, 20, 64))}
+    grid = random_grid(0, precisions=("float32", "int8"), tasks=("A",))
+    by_size = [scores[size] for size in zip(grid.frame["num_layers"], grid.frame["dim"], strict=True)]
+    grid = with_scores(grid, lambda frame: np.array(by_size) - 0.04 * (frame["precision"] == "int8"))
+    return grid.with_latency(random_times(0).assign(milliseconds_per_text=[0.5, 0.9, 1.75]))
+
+
+def test_what_a_recommendation_prints() -> None:
+    assert str(curve().recommend(0.8)) == (
+        "2L-64d int8: 82.5 % of the score of 4L-64d (the largest of the grid), 0.9 ms a text instead of 1.75, "
+        "64 bytes a vector instead of 256"
+    )
+    assert repr(curve().recommend(1.0)) == (
+        "4L-64d: 100.0 % of the score of 4L-64d (the largest of the grid), 1.75 ms a text, 256 bytes a vector"
+    )
+    untimed = GridResult(curve().to_frame())
+    assert str(untimed.recommend(0.85)) == (
+        "2L-64d: 87.5 % of the score of 4L-64d (the largest of the grid), 2 layers instead of 4, 256 bytes a vector"
+    )
+    assert str(untimed.at(precision="int8").recommend(1)).startswith("4L-64d int8: 100.0 %")
+
+
+@pytest.mark.parametrize(
+    ("full_size", "told"),
+    [("4L-64d", "the full size"), ("6L-384d", "the largest of the grid, which lacks the full 6L-384d")],
+)
+def test_the_size_that_shares_are_of_is_named_and_whether_it_is_the_full_one(full_size: str, told: str) -> None:
+    grid = replace(curve(), full_size=full_size)
+    assert f" 100.0 % of the score of 4L-64d ({told}), " in str(grid.recommend(1))
+    assert f" % of the reference's score at 4L-64d ({told}), " in str(curve().recommend(0.5, reference=grid))
+
+
+def test_a_share_may_be_of_another_models_full_size() -> None:
+    """Training that raises the full size must not make the same small size fail."""
+    after = curve()
+    before = with_scores(after, lambda frame: 0.9 * frame["score"]).named("as it was")
+    assert str(after.recommend(0.97).size) == "4L-64d"
+    assert str(after.recommend(0.97, reference=before)) == (
+        "2L-64d: 97.2 % of the reference's score at 4L-64d (the largest of the grid), 0.9 ms a text instead of 1.75, "
+        "256 bytes a vector"
+    )
+    shares = after.recommend(0.97, reference=before).to_frame().set_index(["num_layers", "dim", "precision"])["relative"]
+    assert shares[4, 64, "float32"] == pytest.approx(1 / 0.9)
+    same, alone = after.recommend(0.8, reference=after), after.recommend(0.8)
+    pd.testing.assert_frame_equal(same.to_frame(), alone.to_frame())
+
+
+@pytest.mark.parametrize(
+    ("reference", "error", "message"),
+    [
+        (0.8, TypeError, "reference must be a grid, got a float"),
+        (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A: .* `task=`"),
+        (GridResult(curve().to_frame().query("dim < 64 or num_layers < 4")), ValueError, "4L-64d was not scored"),
+    ],
+)
+def test_what_cannot_be_a_reference_is_refused(reference: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        curve().recommend(reference=reference)
+
+
+def test_why_each_was_refused() -> None:
+    frame = curve().recommend(0.8, max_ms=1, max_bytes=100).to_frame().set_index(["num_layers", "dim", "precision"])
+    assert frame.index[0] == (2, 64, "int8")
+    assert frame["refused"][2, 64, "int8"] == ""
+    assert frame["refused"][2, 64, "float32"] == "vector 256 bytes, at most 100 bytes wanted"
+    assert frame["refused"][1, 8, "int8"] == "score 45 %, at least 80 % wanted"
+    assert (
+        frame["refused"][4, 64, "float32"] == "time 1.75 ms, at most 1 ms wanted; vector 256 bytes, at most 100 bytes wanted"
+    )
+    assert (frame["refused"] == "").sum() == 1
+
+
+def test_sizes_without_a_score_are_never_chosen() -> None:
+    grid = with_scores(curve(), lambda frame: frame["score"].where(frame["num_layers"] != 1, np.nan))
+    choice = grid.recommend(0.01)
+    assert choice.size == Size(2, 8)
+    assert set(choice.to_frame().query("num_layers == 1")["refused"]) == {"no score"}
+    assert 1 not in set(grid.pareto()["num_layers"])
+    with pytest.raises(ValueError, match=r"The best of any size: time 0.9 ms \(2L-8d int8\)\.$"):
+        grid.recommend(None, max_ms=0.6)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            {"min_score": 0.9, "max_ms": 1},
+            "score at least 90 %, time at most 1 ms. The best of any size: score 100 % (4L-64d), time 0.5 ms (1L-8d int8). "
+            "The best that meets all other limits: score 87.5 % (2L-64d) or time 1.75 ms (4L-64d int8).",
+        ),
+        (
+            {"min_score": 0.99, "max_ms": 1, "max_bytes": 70},
+            "score at least 99 %, time at most 1 ms, vector at most 70 bytes. The best of any size: score 100 % (4L-64d), "
+            "time 0.5 ms (1L-8d int8), vector 8 bytes (1L-8d int8). "
+            "The best that meets all other limits: score 82.5 % (2L-64d int8).",
+        ),
+        (
+            {"min_score": 1.2, "max_ms": 0.1},
+            "score at least 120 %, time at most 0.1 ms. "
+            "The best of any size: score 100 % (4L-64d), time 0.5 ms (1L-8d int8).",
+        ),
+    ],
+)
+def test_what_there_is_instead_is_told(limits: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^No size of 18 meets every limit: {re.escape(message)}$"):
+        curve().recommend(**limits)
+
+
+@pytest.mark.parametrize(
+    ("change", "limits", "error", "message"),
+    [
+        (None, {"min_score": 97}, ValueError, r"for 97 % give 0\.97; got 97"),
+        (None, {"min_score": 1.5}, ValueError, r"for 97 % give 0\.97; got 1\.5"),
+        (None, {"min_score": -0.1}, ValueError, "min_score must be a number above 0"),
+        (None, {"min_score": float("nan")}, ValueError, "min_score must be a number above 0"),
+        (None, {"min_score": "0.9"}, TypeError, "min_score must be a number"),
+        (None, {"max_ms": 0}, ValueError, "max_ms must be a number above 0"),
+        (None, {"max_bytes": float("inf")}, ValueError, "None sets no limit"),
+        (None, {"max_bytes": True}, TypeError, "max_bytes must be a number"),
+        (None, {"min_score": None}, ValueError, "nothing to choose by"),
+        (None, {"task": "C"}, ValueError, "no task 'C' here"),
+        (lambda frame: frame["score"] - 0.9, {}, ValueError, "4L-64d scores -0.1"),
+        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d has none"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(
+    change: Any, limits: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    grid = curve() if change is None else with_scores(curve(), change)
+    with pytest.raises(error, match=message):
+        grid.recommend(**limits)
+
+
+def test_what_the_grid_lacks_is_asked_for() -> None:
+    untimed = GridResult(curve().to_frame())
+    how = re.escape("grid.with_latency(benchmark_latency(model))")
+    for ask in (
+        lambda: untimed.recommend(max_ms=1),
+        lambda: untimed.pareto("parameters"),
+        lambda: untimed.plot_pareto(cost="parameters"),
+    ):
+        with pytest.raises(ValueError, match=how):
+            ask()
+    with pytest.raises(ValueError, match="4L-64d was not scored"):
+        GridResult(curve().to_frame().query("num_layers < 4 or dim < 64")).recommend()
+    with pytest.raises(ValueError, match=r"A cost is one of milliseconds_per_text, .* got 'milliseconds'"):
+        untimed.pareto("milliseconds")
+    with pytest.raises(ValueError, match="A cost is one of"):
+        untimed.pareto([])
+    with pytest.raises(ValueError, match="nothing to draw"):
+        with_scores(untimed, lambda frame: frame["score"] * np.nan).plot_pareto()

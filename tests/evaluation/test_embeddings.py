@@ -1,0 +1,167 @@
+"""Each text goes through the model once, and an evaluation leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import mteb
+import numpy as np
+import pytest
+import torch
+from mteb.cache import ResultCache
+from mteb.models import CompressionWrapper
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, evaluate
+from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.evaluation.embeddings import Embeddings, Memo
+from st_matryoshka2d.evaluation.mteb_adapter import VariantModel
+from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.variants import Variant, quantise
+from tests.support.sts import AsymmetricSTS, LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
+
+pytestmark = [
+    # mteb's own remarks on old names.
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
+]
+
+
+def counts(seen: Counter[str], texts: set[str], prompt: str = "") -> set[int]:
+    return {seen[prompt + text] for text in texts}
+
+
+def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> None:
+    task = LocalSTS()
+    task.load_data()
+    seen = read_along(tiny)
+    quiet(tiny, task)
+    assert counts(seen, task.texts()) == {1}
+    quiet(tiny, task)
+    assert counts(seen, task.texts()) == {2}
+    cells_of_mteb(tiny, task)
+    assert max(seen[text] for text in task.texts()) > 4  # a text that is encoded again does count again
+
+
+def test_texts_are_batched_by_tokens(minilm: SentenceTransformer) -> None:
+    texts = ["internationalization " * 4, "a b c d e f g h " * 4, "it is as it is " * 3, "ox", "extraordinarily"]
+    tokens = [len(minilm.tokenizer(text)["input_ids"]) for text in texts]
+    assert sorted(texts, key=len, reverse=True) != [
+        text for _, text in sorted(zip(tokens, texts, strict=True), reverse=True)
+    ]
+    batches: list[int] = []
+
+    class Recorded(EveryLayer):
+        def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            batches.append(input["input_ids"].shape[1])
+            return super().forward(input, **kwargs)
+
+    every = EveryLayer.of(minilm, [1, 6])
+    every.__class__ = Recorded
+    embeddings = every.encode(texts, batch_size=1)
+    assert batches == sorted(tokens, reverse=True)
+    for row, text in zip(embeddings, texts, strict=True):
+        np.testing.assert_allclose(every.split(row, Size(6, 384)), minilm.encode(text), atol=1e-6)
+
+
+def test_each_text_goes_through_the_model_once_for_each_prompt(tiny: SentenceTransformer) -> None:
+    task = AsymmetricSTS()
+    task.load_data()
+    tiny.prompts = {"query": "the old ", "document": "a river "}
+    seen = read_along(tiny)
+    quiet(tiny, task, num_layers=[1, 2, 4], dims=[8, 32])
+    for column, prompt in (("sentence1", "the old "), ("sentence2", "a river ")):
+        data: Any = task.dataset
+        texts = {text for subset in data.values() for split in subset.values() for text in split[column]}
+        assert counts(seen, texts, prompt) == {1}
+    assert counts(seen, task.texts()) == {0}
+
+
+def test_embeddings_of_a_task_are_freed_before_the_next(tiny: SentenceTransformer) -> None:
+    alive: list[int] = []
+
+    class Watching(OtherSTS):
+        def load_data(self, *args: Any, **kwargs: Any) -> None:
+            alive.append(sum(type(thing) is Memo for thing in gc.get_objects()))
+            super().load_data(*args, **kwargs)
+
+    variant = Variant(Size(1, 8))
+    searched = CorpusSearch(Embeddings(tiny, [1]), [variant])
+    mteb.evaluate(VariantModel(searched, variant), LocalSTS(), cache=None, co2_tracker=False, show_progress_bar=False)
+    assert sum(type(thing) is Memo for thing in gc.get_objects()) == 1
+    searched.begin(None)
+    quiet(tiny, [LocalSTS(), Watching()], sizes=[Size(1, 8)])
+    assert alive == [0]
+
+
+def test_data_is_loaded_once_and_put_back_as_it_was(tiny: SentenceTransformer) -> None:
+    fresh, loaded = LocalSTS(), OtherSTS()
+    loaded.load_data()
+    quiet(tiny, [fresh, loaded], num_layers=[1, 2], dims=8)
+    assert (fresh.loads, fresh.data_loaded, fresh.dataset) == (1, False, None)
+    assert (loaded.loads, loaded.data_loaded) == (1, True)
+    assert loaded.dataset is not None
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_is(tiny: SentenceTransformer, training: bool) -> None:
+    tiny.train(training)
+    tiny[0].eval()
+    tiny.prompts = {"query": "the old ", "document": "a "}
+
+    def state() -> list[object]:
+        settings = (tiny.truncate_dim, tiny.max_seq_length, dict(tiny.prompts), tiny.similarity_fn_name)
+        return [cast("Any", tiny.config).to_dict(), [module.training for module in tiny.modules()], settings]
+
+    def hooks() -> list[int]:
+        return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in tiny.modules()]
+
+    before, weights = state(), {name: value.clone() for name, value in tiny.state_dict().items()}
+    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    assert state() == before
+    assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
+    # transformers adds one hook a block where hidden states are asked for the first time; more must not come
+    once = hooks()
+    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    assert hooks() == once
+
+
+def test_every_size_has_a_name_of_its_own_in_a_cache_of_results(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    sizes = [Size(2, 8), Size(2, 16), Size(4, 8)]
+    grid, cache = quiet(tiny, LocalSTS(), sizes=sizes, cache=tmp_path), ResultCache(tmp_path)
+    models = cache.load_results(load_experiments="match_name").model_results
+    found = {model.experiment_name: model.task_results[0].get_score() for model in models}
+    assert found == pytest.approx(
+        {f"embed_dim_{size.dim}__num_layers_{size.num_layers}": grid.score(size) for size in sizes}, abs=1e-6
+    )
+
+
+def test_progress_and_remarks(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
+    quiet(tiny, LocalSTS(), sizes=[Size(1, 8), Size(4, 32)])
+    assert "STS13" not in capfd.readouterr().err
+    evaluate(tiny, LocalSTS(), sizes=[Size(1, 8), Size(4, 32)])
+    assert re.search(r"STS13: 100%.*2/2", capfd.readouterr().err)
+
+
+def test_mteb_says_once_that_a_task_is_superseded(
+    tiny: SentenceTransformer, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    class Old(LocalSTS):
+        metadata = metadata("STSBenchmark").model_copy(update={"superseded_by": "STSBenchmark.v2"})
+
+    quiet(tiny, Old(), num_layers=[1, 2], dims=[8, 16])
+    assert sum("superseded" in record.message for record in caplog.records) == 1
+    assert sum("superseded" in str(warning.message) for warning in recwarn) == 1
+
+
+def test_integers_of_few_texts_cause_no_remark(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
+    logger = logging.getLogger(CompressionWrapper.__module__)
+    before = logger.level
+    with caplog.at_level(logging.INFO):
+        quantise(torch.randn(5, 4), "int8")
+    assert (caplog.records, list(recwarn), logger.level) == ([], [], before)

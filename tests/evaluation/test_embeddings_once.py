@@ -1,0 +1,133 @@
+"""Each text goes through the model once per prompt, however many sizes are scored, for tasks of many types."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, truncate
+from tests.support import labels, search
+from tests.support.sts import quiet, read_along
+from tests.support.task_types import MakeTask, marks, oracle
+
+pytestmark = marks
+
+MANY: dict[str, Any] = {"num_layers": [1, 4], "dims": [15, 32]}
+PROMPTS = {"query": "the old ", "document": "a river "}
+
+
+def seen_while(model: SentenceTransformer, work: Callable[[], object]) -> Counter[str]:
+    """How often each text was embedded; what a cut is verified with, a few texts whatever the task, is left out."""
+    seen = read_along(model)
+    truncate(model, 1, 4)
+    verified_with = set(seen)
+    seen.clear()
+    work()
+    return Counter({text: count for text, count in seen.items() if text not in verified_with})
+
+
+def seen_by_the_grid(model: SentenceTransformer, task: Any, **wanted: Any) -> Counter[str]:
+    return seen_while(model, lambda: quiet(model, task, **{**MANY, **wanted}))
+
+
+def seen_by_mteb(model: SentenceTransformer, task: Any) -> set[str]:
+    return set(seen_while(model, lambda: oracle(model, task, Size(1, 4))))
+
+
+def texts(rows: Iterable[dict[str, Any]], prompt: str = "") -> set[str]:
+    return {prompt + f"{row.get('title') or ''} {row['text']}".strip() for row in rows}
+
+
+@pytest.mark.parametrize(
+    "make_task",
+    [
+        labels.LocalClassification,
+        labels.BinaryClassification,
+        labels.CrossValidated,
+        labels.LocalMultilabel,
+        labels.LocalRegression,
+        labels.LocalClustering,
+        labels.LegacyClustering,
+        labels.PairsInOneRow,
+        labels.LocalBitext,
+        labels.LocalSummaries,
+    ],
+)
+def test_tasks_with_one_prompt(tiny: SentenceTransformer, make_task: MakeTask) -> None:
+    seen = seen_by_the_grid(tiny, make_task())
+    assert set(seen.values()) == {1}
+    assert set(seen) == seen_by_mteb(tiny, make_task())
+    assert len(seen) > 40
+
+
+def test_training_and_test_texts(tiny: SentenceTransformer) -> None:
+    task = labels.LocalClassification()
+    task.load_data()
+    seen = seen_by_the_grid(tiny, task)
+    for subset in ("one", "two"):
+        for split in ("validation", "test"):
+            assert texts(task.dataset[subset][split]) <= set(seen)
+        drawn = texts(task.dataset[subset]["train"]) & set(seen)
+        assert 4 * task.samples_per_label <= len(drawn) <= 80
+
+
+@pytest.mark.parametrize(
+    "make_task",
+    [search.LocalRetrieval, search.FewResults, search.ManySubsets, search.LocalReranking, search.LocalInstructions],
+)
+def test_queries_and_documents(tiny: SentenceTransformer, make_task: MakeTask) -> None:
+    tiny.prompts = dict(PROMPTS)
+    seen = seen_by_the_grid(tiny, make_task())
+    assert set(seen.values()) == {1}
+    assert set(seen) == seen_by_mteb(tiny, make_task())
+    assert {text for text in seen if text.startswith("the old ")}
+    assert {text for text in seen if text.startswith("a river ")}
+
+
+def test_queries_that_are_documents_and_titles(tiny: SentenceTransformer) -> None:
+    tiny.prompts = dict(PROMPTS)
+    task = search.LocalRetrieval()
+    task.load_data()
+    data = task.dataset["default"]["test"]
+    judged = [query for query in data["queries"] if data["relevant_docs"].get(query["id"])]
+    seen = seen_by_the_grid(tiny, task)
+    assert set(seen) == texts(judged, PROMPTS["query"]) | texts(data["corpus"], PROMPTS["document"])
+
+
+def test_a_corpus_in_chunks(tiny: SentenceTransformer) -> None:
+    """Copies of a document in another chunk may be embedded again."""
+    tiny.prompts = dict(PROMPTS)
+    task = search.LocalRetrieval()
+    task.load_data()
+    corpus = list(task.dataset["default"]["test"]["corpus"])
+    copies = Counter(PROMPTS["document"] + f"{row['title']} {row['text']}".strip() for row in corpus)
+    seen = seen_by_the_grid(tiny, task, corpus_chunk_size=7)
+    for text, count in seen.items():
+        assert 1 <= count <= copies.get(text, 1)
+    assert set(copies) <= set(seen)
+
+
+def test_pairs_of_a_query_and_a_document(tiny: SentenceTransformer) -> None:
+    tiny.prompts = dict(PROMPTS)
+    seen = seen_by_the_grid(tiny, labels.LocalPairs())
+    assert set(seen.values()) == {1}
+    assert set(seen) == seen_by_mteb(tiny, labels.LocalPairs())
+
+
+def test_precisions_need_no_further_embedding(tiny: SentenceTransformer) -> None:
+    tiny.prompts = dict(PROMPTS)
+    for make_task in (search.FewResults, labels.BinaryClassification):
+        seen = seen_by_the_grid(tiny, make_task(), precisions=["float32", "int8", "binary"])
+        assert set(seen.values()) == {1}
+
+
+@pytest.mark.slow
+def test_two_processes_embed_no_text_again(tiny: SentenceTransformer) -> None:
+    """The model runs in this process, where it is watched: others get embeddings."""
+    seen = seen_by_the_grid(tiny, labels.BinaryClassification(), n_jobs=2)
+    assert set(seen.values()) == {1}
+    assert set(seen) == seen_by_mteb(tiny, labels.BinaryClassification())

@@ -1,0 +1,154 @@
+"""Queries at one size, documents at another: a cell is what mteb gives for two models cut to these sizes."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
+from mteb.types import PromptType
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
+from tests.support import families
+from tests.support.labels import LocalClassification, LocalPairs, PairsInOneRow
+from tests.support.quick import quick
+from tests.support.search import LocalReranking, LocalRetrieval
+from tests.support.sts import AsymmetricSTS, LocalSTS, cells, cells_of_mteb, quiet, read_along
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning"),
+]
+
+
+class TwoModels:
+    """A model for queries and one for documents, as mteb sees them; pairs are told apart by who asks first."""
+
+    def __init__(self, queries: SentenceTransformer, documents: SentenceTransformer) -> None:
+        self.sides = [SentenceTransformerEncoderWrapper(queries), SentenceTransformerEncoderWrapper(documents)]
+        self.mteb_model_meta = self.sides[0].mteb_model_meta
+        self.turns = itertools.cycle((0, 1))
+
+    def encode(self, inputs: Any, *, prompt_type: PromptType | None = None, **kwargs: Any) -> Any:
+        turn = next(self.turns) if prompt_type is None else int(prompt_type == PromptType.document)
+        return self.sides[turn].encode(inputs, prompt_type=prompt_type, **kwargs)
+
+    def similarity(self, one: Any, two: Any) -> Any:
+        return self.sides[0].similarity(one, two)
+
+    def similarity_pairwise(self, one: Any, two: Any) -> Any:
+        return self.sides[0].similarity_pairwise(one, two)
+
+
+def of_two_cuts(model: SentenceTransformer, queries: Size, documents: int, task: Any) -> dict[Any, float]:
+    cuts = truncate(model, queries.num_layers, queries.dim), truncate(model, documents, queries.dim)
+    return cells_of_mteb(TwoModels(*cuts), task)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "task",
+    quick([LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, LocalRetrieval, LocalReranking], LocalSTS, LocalRetrieval),
+)
+def test_a_cell_is_that_of_two_models_cut_to_both_sizes(tiny: SentenceTransformer, task: Any) -> None:
+    tiny.prompts = {"query": "the old ", "document": "a river "}
+    grid = quiet(tiny, task(), num_layers=[1, 3], dims=[8, 32], documents=["4L-32d", Size(2, 8)])
+    assert grid.document_sizes == ["4L-32d", "2L-8d"]
+    for side, layers, dims in (("4L-32d", 4, (8, 32)), ("2L-8d", 2, (8,))):
+        one = grid.at(documents=side)
+        assert one.sizes == [Size(n, d) for n in (1, 3) for d in dims]
+        for size in one.sizes:
+            expected = of_two_cuts(tiny, size, layers, task())
+            assert cells(one, size, task.metadata.name) == pytest.approx(expected, abs=1e-6), (side, str(size))
+
+
+def test_documents_of_the_querys_own_size_are_the_plain_grid(tiny: SentenceTransformer) -> None:
+    plain = quiet(tiny, LocalRetrieval(), sizes=["3L-16d"])
+    across = quiet(tiny, LocalRetrieval(), sizes=["3L-16d", "1L-16d"], documents="3L-32d")
+    assert across.score("3L-16d") == pytest.approx(plain.score("3L-16d"), abs=1e-9)
+    assert across.score("1L-16d") != plain.score("3L-16d")
+
+
+def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> None:
+    task = LocalSTS()
+    task.load_data()
+    seen = read_along(tiny)
+    quiet(tiny, task, documents=["4L-32d", "2L-16d"])
+    encoded = {text: times for text, times in seen.items() if text in task.texts()}  # the others prove that depths are exact
+    assert set(encoded) == task.texts()
+    assert set(encoded.values()) == {1}
+
+
+def test_the_grid_says_of_which_documents_it_is(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    plain = quiet(tiny, LocalSTS(), sizes=["3L-16d"])
+    across = quiet(tiny, LocalSTS(), sizes=["3L-16d"], documents="4L-32d")
+    assert "documents at 4L-32d" in str(across)
+    both = GridResult.merge([plain, across])
+    assert both.score("3L-16d") == plain.score("3L-16d")
+    assert "Also 4L-32d: grid.at(documents=...)" in str(both)
+    assert both.at(documents=Size(4, 32)).score("3L-16d") == across.score("3L-16d")
+    assert set(both.to_frame()["documents"]) == {"same size", "4L-32d"}
+    for name in ("grid.parquet", "grid.json"):
+        both.save(tmp_path / name)
+        assert GridResult.load(tmp_path / name).at(documents="4L-32d").score("3L-16d") == across.score("3L-16d")
+    assert "documents at 4L-32d" in str(plain.compare(across))
+    with pytest.raises(ValueError, match="There is no documents '2L-32d'"):
+        both.at(documents="2L-32d")
+
+
+def test_a_killed_run_goes_on_with_what_it_had(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    task = LocalRetrieval()
+    task.load_data()
+    first = quiet(tiny, task, sizes=["1L-16d"], documents="4L-32d", cache=tmp_path)
+    plain = quiet(tiny, LocalRetrieval(), sizes=["1L-16d"], cache=tmp_path)
+    assert first.score("1L-16d") != plain.score("1L-16d")  # neither takes the other's result
+    texts = {text for name in ("corpus", "queries") for text in task.dataset["default"]["test"][name]["text"]}
+    seen = read_along(tiny)
+    again = quiet(tiny, LocalRetrieval(), sizes=["1L-16d"], documents="4L-32d", cache=tmp_path)
+    assert not set(seen) & texts
+    assert again.score("1L-16d") == first.score("1L-16d")
+
+
+def test_precisions_hold_for_both_sides(tiny: SentenceTransformer) -> None:
+    grid = quiet(tiny, LocalRetrieval(), sizes=["1L-32d"], documents="4L-32d", precisions=["float32", "binary", "int8"])
+    scores = {precision: grid.at(precision=precision).score("1L-32d") for precision in grid.precisions}
+    assert len(set(scores.values())) == 3
+
+
+def test_what_has_no_two_sides_is_refused(tiny: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match=r"needs tasks that compare two texts.*is of the type Classification"):
+        quiet(tiny, [LocalSTS(), LocalClassification()], documents="4L-32d")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"documents": "5L-32d"}, "asks for 5 layers, the model has 4"),
+        ({"documents": "4L"}, "A size is written like"),
+        ({"documents": []}, "at least one"),
+        ({"documents": "4L-16d", "dims": [8, 32]}, "1L-32d is left without a partner: queries have at most"),
+        ({"documents": "4L-16d", "sizes": ["2L-32d"]}, "2L-32d is left without a partner"),
+        ({"documents": ["4L-4d", "4L-32d"]}, "4L-4d is left without a partner"),
+    ],
+)
+def test_documents_that_make_no_sense_are_refused(tiny: SentenceTransformer, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quiet(tiny, LocalSTS(), **asked)
+
+
+def test_an_aligned_model_is_scored_through_the_readouts_of_both_depths(tiny: SentenceTransformer) -> None:
+    from st_matryoshka2d import align
+
+    texts = [" ".join(pair) for pair in itertools.product(families.WORDS[:12], families.WORDS[:12])]
+    model = align(tiny, texts, steps=2)
+    grid = quiet(model, LocalSTS(), num_layers=2, dims=16, documents="4L-32d")
+    expected = of_two_cuts(model, Size(2, 16), 4, LocalSTS())
+    assert cells(grid, Size(2, 16), "STS13") == pytest.approx(expected, abs=1e-6)
+
+
+def test_truncations_and_funnels_have_documents_of_the_same_size(tiny: SentenceTransformer) -> None:
+    found = evaluate_truncations(tiny, LocalSTS(), seeds=2, windows=[], show_progress_bar=False).grid
+    assert found.document_sizes == ["same size"]

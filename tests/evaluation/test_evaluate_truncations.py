@@ -1,0 +1,165 @@
+"""A cell of each truncation is what mteb gives for a model that narrows its embeddings in a module of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sklearn import decomposition
+
+from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
+from st_matryoshka2d.evaluation.truncation import truncation_dims
+from tests.support import families
+from tests.support.sts import LocalSTS, OtherSTS, cells, cells_of_mteb
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
+]
+
+TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]
+
+
+def one_small_set() -> LocalSTS:
+    task = LocalSTS().filter_eval_splits(["test"])
+    task.hf_subsets = ["one"]
+    return task
+
+
+class Narrowed(torch.nn.Module):
+    """The last module of a pipeline that keeps what a matrix makes of its coordinates."""
+
+    def __init__(self, matrix: np.ndarray[Any, Any], mean: np.ndarray[Any, Any] | float = 0.0) -> None:
+        super().__init__()
+        self.matrix, self.mean = torch.tensor(matrix, dtype=torch.float32), torch.tensor(mean, dtype=torch.float32)
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        return {**features, "sentence_embedding": (features["sentence_embedding"] - self.mean) @ self.matrix}
+
+    def get_embedding_dimension(self) -> int:
+        return self.matrix.shape[1]
+
+
+def narrowed(model: SentenceTransformer, num_layers: int, matrix: Any, mean: Any = 0.0) -> SentenceTransformer:
+    cut = truncate(model, num_layers=num_layers)
+    return SentenceTransformer(modules=[*cut.children(), Narrowed(matrix, mean)], device="cpu")
+
+
+def test_each_cell_is_that_of_a_model_that_narrows_by_itself(tiny: SentenceTransformer) -> None:
+    task = LocalSTS()
+    result = evaluate_truncations(
+        tiny,
+        task,
+        dims=[24, 5],
+        num_layers=3,
+        seeds=[0, 7],
+        windows=[10],
+        pca_texts=TEXTS,
+        show_progress_bar=False,
+    )
+    generator = {seed: random.Random(seed) for seed in (0, 7)}
+    orders = {f"random-{seed}": np.argsort([draw.random() for _ in range(32)]) for seed, draw in generator.items()}
+    orders |= {"window-10": np.roll(np.arange(32), -10), "first": np.arange(32)}
+    models = {
+        (name, dim): narrowed(tiny, 3, np.eye(32)[:, order[:dim]])
+        for name, order in orders.items()
+        for dim in ((32, 24, 5) if name == "first" else (24, 5))
+    }
+    of_scikit = decomposition.PCA().fit(truncate(tiny, num_layers=3).encode(TEXTS).astype(np.float64))
+    (name,) = (name for name in result.grid.truncations if name.startswith("pca-"))
+    models |= {(name, dim): narrowed(tiny, 3, of_scikit.components_[:dim].T, of_scikit.mean_) for dim in (32, 24, 5)}
+    frame = result.grid.to_frame()
+    assert {(row.truncation, row.dim) for row in frame.itertuples()} == set(models)
+    found = {}
+    for (name, dim), model in models.items():
+        found[name, dim] = cells(result.grid.at(truncation=name), Size(3, dim), "STS13")
+        assert found[name, dim] == pytest.approx(cells_of_mteb(model, task), abs=1e-5), (name, dim)
+    assert len({cell["test", "one", "pearson"] for cell in found.values()}) == len(found)
+
+
+def test_the_verdict_sees_an_order_where_there_is_one(tiny: SentenceTransformer) -> None:
+    """Pairs graded by the model itself, and the same model rotated so that its first coordinates carry most of a cosine."""
+    task = one_small_set()
+    task.load_data()
+    data = task.dataset["one"]["test"]  # type: ignore[index]
+    one, two = (tiny.encode(list(data[column]), normalize_embeddings=True) for column in ("sentence1", "sentence2"))
+    graded = data.remove_columns("score").add_column("score", (one * two).sum(axis=1).tolist())
+    task.dataset["one"]["test"] = graded  # type: ignore[index]
+    rotation = np.linalg.svd(tiny.encode(TEXTS), full_matrices=False)[2].T
+    orders = {}
+    for name, matrix in (("as it is", np.eye(32)), ("rotated", rotation)):
+        rotated = narrowed(tiny, 4, matrix)
+        result = evaluate_truncations(rotated, task, dims=[8], seeds=8, windows=[], show_progress_bar=False)
+        assert result.grid.score("4L-32d") == pytest.approx(1.0, abs=1e-6)
+        orders[name] = result.verdict()["order"].item()
+    assert orders == {"as it is": "no difference", "rotated": "helps"}
+
+
+def test_the_papers_dims_five_seeds_and_three_windows_by_default(
+    tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_if_scored(model: SentenceTransformer, tasks: Any, views: Sequence[Any], **kwargs: Any) -> GridResult:
+        cell = {"task": "T", "split": "test", "subset": "default", "metric": "pearson", "score": 0.5, "is_main": True}
+        axes = [{"truncation": view.truncation.name, **asdict(view.size)} for view in views]
+        return GridResult(pd.DataFrame([cell | view for view in axes]))
+
+    monkeypatch.setattr("st_matryoshka2d.evaluation.evaluate.score_variants", as_if_scored)
+    result = evaluate_truncations(tiny, LocalSTS())
+    assert result.grid.truncations == ["first", *(f"random-{n}" for n in range(5)), "window-8", "window-16", "window-24"]
+    assert [size.dim for size in result.grid.at(truncation="first").sizes] == truncation_dims(32)[::-1]
+    assert [size.dim for size in result.grid.at(truncation="random-3").sizes] == truncation_dims(32)[:0:-1]
+    assert result.full == Size(4, 32)
+    assert "PCA was not scored" in str(result)
+
+
+def test_components_of_another_sample_are_not_served_from_the_cache(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    wanted: dict[str, Any] = {"dims": [4], "seeds": 2, "windows": [], "cache": tmp_path, "show_progress_bar": False}
+    one, other, again = (
+        evaluate_truncations(tiny, one_small_set(), pca_texts=texts, **wanted)
+        for texts in (TEXTS[:40], TEXTS[40:], TEXTS[:40])
+    )
+    scores = [result.to_frame().query("method == 'pca' and dim == 4")["score"].item() for result in (one, other, again)]
+    assert scores[0] != scores[1]
+    assert scores[0] == scores[2]
+
+
+def test_scores_of_several_tasks_are_their_mean(tiny: SentenceTransformer) -> None:
+    result = evaluate_truncations(tiny, [LocalSTS(), OtherSTS()], dims=8, seeds=2, windows=[], show_progress_bar=False)
+    one, other = (result.to_frame(task)["score"].to_numpy() for task in ("STS13", "STS14"))
+    assert len(one) == 4
+    assert result.to_frame()["score"].to_numpy() == pytest.approx((one + other) / 2)
+    assert not np.allclose(one, other)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "message"),
+    [
+        ({"dims": [33]}, ValueError, "dim=33: the model has 32 dimensions"),
+        ({"dims": 32}, ValueError, "one below the full 32"),
+        ({"num_layers": 5}, ValueError, "num_layers=5"),
+        ({"num_layers": [2]}, TypeError, "num_layers must be an integer"),
+        ({"seeds": 1}, ValueError, "seeds: give at least two, each once"),
+        ({"seeds": [3, 4, 3]}, ValueError, "each once"),
+        ({"seeds": 0}, ValueError, "seeds must be 1 or more"),
+        ({"windows": [32]}, ValueError, "windows: 32 is .* not below 32"),
+        ({"windows": [4, 4]}, ValueError, "windows: 4 is given more than once"),
+        ({"pca_texts": TEXTS[:8]}, ValueError, "need at least 33 different texts, got 8"),
+        ({"tasks": []}, ValueError, "tasks is empty"),
+        ({"batch_size": 0}, ValueError, "batch_size must be 1 or more"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_before_any_work(
+    tiny: SentenceTransformer, wanted: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    task = LocalSTS()
+    with pytest.raises(error, match=message):
+        evaluate_truncations(tiny, **{"tasks": task, "show_progress_bar": False, **wanted})
+    assert task.loads == 0

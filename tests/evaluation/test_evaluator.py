@@ -1,0 +1,379 @@
+"""What the Trainer is told of every size is what `evaluate` finds, and the training does not notice."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from mteb.mocks.mock_tasks import MockAggregatedTask, MockClassificationTask
+from sentence_transformers import InputExample, SentenceTransformer, SimilarityFunction
+from sentence_transformers.base.evaluation import SequentialEvaluator
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch.utils.data import DataLoader
+
+from st_matryoshka2d import GridEvaluator, GridResult, Size, sizes_ladder
+from st_matryoshka2d.evaluation.tasks import parts_of
+from st_matryoshka2d.model_card.grid import add_grid_to_model_card
+from tests import ROOT
+from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
+from tests.support.families import TEXTS
+from tests.support.quick import quick
+from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
+from tests.support.training import OLD
+
+pytestmark = [
+    # mteb's own remarks on old names.
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
+]
+
+
+class LikeAtTheStart(LocalSTS):
+    """How similar pairs are to the model as it is now: whatever is trained afterwards, the score gets worse."""
+
+    metadata = metadata("STS12")
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.start = copy.deepcopy(model)
+
+    def pairs(self, pool: list[str], generator: random.Random) -> list[dict[str, object]]:
+        rows = super().pairs(pool, generator)
+        one, two = (self.start.encode([str(row[column]) for row in rows]) for column in ("sentence1", "sentence2"))
+        scores = SimilarityFunction.to_similarity_pairwise_fn("cosine")(one, two)
+        return [{**row, "score": 2 + 2 * float(score)} for row, score in zip(rows, scores, strict=True)]
+
+
+def read(path: Path) -> list[dict[str, float]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def test_metrics_are_those_of_evaluate(tiny: SentenceTransformer) -> None:
+    evaluator = GridEvaluator([LocalSTS(), OtherSTS()], sizes=["4L-32d", Size(2, 8)], name="dev")
+    metrics = evaluator(tiny)
+    grid = quiet(tiny, [LocalSTS(), OtherSTS()], sizes=["4L-32d", "2L-8d"])
+    small, full = grid.score("2L-8d"), grid.score("4L-32d")
+    means = {name: (grid.score("2L-8d", name) + grid.score("4L-32d", name)) / 2 for name in grid.tasks}
+    assert metrics == pytest.approx(
+        {
+            "dev_STS13_02L_0008d": grid.score("2L-8d", "STS13"),
+            "dev_STS13_04L_0032d": grid.score("4L-32d", "STS13"),
+            "dev_STS13_mean": means["STS13"],
+            "dev_STS14_02L_0008d": grid.score("2L-8d", "STS14"),
+            "dev_STS14_04L_0032d": grid.score("4L-32d", "STS14"),
+            "dev_STS14_mean": means["STS14"],
+            "dev_all_02L_0008d": small,
+            "dev_all_04L_0032d": full,
+            "dev_all_mean": (small + full) / 2,
+        },
+        rel=1e-9,
+    )
+    assert len(set(metrics.values())) == len(metrics)
+    assert evaluator.primary_metric == "dev_all_mean"
+    assert evaluator.grid is not None
+    assert evaluator.grid.to_frame().equals(grid.to_frame())
+    assert evaluator.history == [{"epoch": -1, "steps": -1, **metrics}]
+
+
+def test_by_default_the_ladder_is_scored_with_one_forward_pass(tiny: SentenceTransformer) -> None:
+    task, seen = LocalSTS(), read_along(tiny)
+    evaluator = GridEvaluator(task, batch_size=64)
+    evaluator(tiny)
+    assert evaluator.grid is not None
+    assert evaluator.grid.sizes == sizes_ladder(tiny)
+    assert set(seen) >= task.texts()
+    assert max(seen[text] for text in task.texts()) == 1
+
+
+def test_names_of_metrics_sort_as_sizes_do_and_please_every_logger() -> None:
+    class Named(LocalSTS):
+        metadata = metadata("STS13").model_copy(update={"name": "STS-22 (v2.1)"})
+
+    sizes = [Size(2, 32), Size(2, 768), Size(4, 64), Size(10, 8), Size(10, 1024), Size(24, 1024)]
+    keys = [GridEvaluator([Named()], sizes, primary_size=size).primary_metric for size in sizes]
+    assert keys[0] == "STS_22__v2_1__02L_0032d"
+    assert keys == sorted(keys)
+    assert all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", key) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "primary_size", "name", "expected"),
+    [
+        ([LocalSTS()], None, "", "STS13_mean"),
+        ([LocalSTS()], "2L-8d", "STS13", "STS13_STS13_02L_0008d"),
+        ([LocalSTS(), OtherSTS()], None, "", "all_mean"),
+        ([LocalSTS(), OtherSTS()], Size(2, 8), "all", "all_all_02L_0008d"),
+    ],
+)
+def test_the_primary_metric_is_known_at_once_and_is_one_of_the_metrics(
+    tiny: SentenceTransformer, tasks: list[LocalSTS], primary_size: Any, name: str, expected: str
+) -> None:
+    evaluator = GridEvaluator(tasks, ["2L-8d", "4L-8d"], primary_size=primary_size, name=name)
+    assert evaluator.primary_metric == expected
+    assert evaluator.greater_is_better
+    assert expected in evaluator(tiny)
+    assert evaluator.primary_metric == expected
+
+
+def test_the_trainer_goes_back_to_the_best_checkpoint(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    task = LikeAtTheStart(tiny)
+    evaluator = GridEvaluator(task, SIZES, primary_size="2L-8d")
+    trainer = trained(tiny, tmp_path, evaluator, load_best_model_at_end=True, metric_for_best_model=evaluator.primary_metric)
+    logged = {entry["step"]: entry for entry in trainer.state.log_history if "eval_STS12_mean" in entry}
+    scores = {step: entry["eval_STS12_02L_0008d"] for step, entry in logged.items()}
+    assert list(scores) == [2, 4, 6, 8]
+    best = max(scores, key=lambda step: scores[step])
+    assert scores[best] > scores[8]  # or the last checkpoint would do
+    assert trainer.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{best}")
+    assert trainer.state.best_metric == scores[best]
+    for model in (tiny, SentenceTransformer(str(tmp_path / f"checkpoint-{best}"), device="cpu")):
+        assert evaluator(model)["STS12_02L_0008d"] == pytest.approx(scores[best], abs=1e-6)
+    assert task.loads == 1
+    assert [entry["STS12_02L_0008d"] for entry in evaluator.history[:4]] == list(scores.values())
+    table = read(tmp_path / "eval" / "grid_evaluation_results.csv")
+    assert table == evaluator.history[:4]
+    assert list(table[0]) == ["epoch", "steps", "STS12_02L_0008d", "STS12_04L_0032d", "STS12_mean"]
+    assert (tmp_path / "eval" / "grid.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_fit_saves_the_best_model(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.model_card_data.local_files_only = True
+    evaluator = GridEvaluator([LikeAtTheStart(tiny), LocalSTS()], SIZES, write_csv=False)
+    examples: Any = [InputExample(texts=[old, new]) for old, new in zip(OLD, TEXTS, strict=True)]
+    tiny.fit(
+        [(DataLoader(examples, batch_size=5), MultipleNegativesRankingLoss(tiny))],
+        evaluator=evaluator,
+        epochs=3,
+        warmup_steps=0,
+        optimizer_params={"lr": 1e-2},
+        output_path=str(tmp_path / "best"),
+        show_progress_bar=False,
+    )
+    scores = [entry["all_mean"] for entry in evaluator.history]
+    assert len(scores) == 3
+    assert max(scores) > scores[-1]
+    saved = SentenceTransformer(str(tmp_path / "best"), device="cpu")
+    assert evaluator(saved)["all_mean"] == pytest.approx(max(scores), abs=1e-6)
+    assert not list(tmp_path.rglob("*.csv")) + list(tmp_path.rglob("*.png"))
+
+
+def test_beside_other_evaluators(tiny: SentenceTransformer) -> None:
+    task = LocalSTS()
+    task.load_data()
+    data = task.dataset["one"]["test"]  # type: ignore[index]
+    other = EmbeddingSimilarityEvaluator(data["sentence1"], data["sentence2"], data["score"], name="sts")
+    evaluator = GridEvaluator(task, ["2L-8d", "4L-32d"], primary_size="2L-8d")
+    both = SequentialEvaluator([other, evaluator])(tiny)
+    alone = evaluator(tiny)
+    assert set(both) == {"sts_pearson_cosine", "sts_spearman_cosine", *alone, "sequential_score"}
+    assert both["sequential_score"] == alone["STS13_02L_0008d"]
+    full = evaluator.grid.to_frame().query("split == 'test' and subset == 'one' and is_main and num_layers == 4")  # type: ignore[union-attr]
+    assert both["sts_spearman_cosine"] == pytest.approx(full["score"].item(), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_other_types_of_tasks(tiny: SentenceTransformer) -> None:
+    evaluator = GridEvaluator([MockClassificationTask(), MockAggregatedTask()], SIZES)
+    first = evaluator(tiny)
+    assert all(part.data_loaded for task in evaluator.tasks for part in parts_of(task))
+    assert evaluator(tiny) == first
+    grid = quiet(tiny, [MockClassificationTask(), MockAggregatedTask()], sizes=SIZES)
+    assert first["all_02L_0008d"] == grid.score("2L-8d")
+    assert len(first) == 9
+
+
+@pytest.mark.parametrize("dropout", quick([True, False], True))
+def test_training_does_not_notice(tmp_path: Path, dropout: bool) -> None:
+    """The Trainer itself draws a number for each evaluation, which dropout shows: then another evaluator is compared."""
+    start = noisy(tmp_path)
+    for module in start.modules():
+        if isinstance(module, torch.nn.Dropout) and not dropout:
+            module.p = 0.0
+    watched = copy.deepcopy(start)
+    trained(start, tmp_path / "alone", Nothing() if dropout else None)
+    trained(watched, tmp_path / "watched", GridEvaluator([LocalSTS(), OtherSTS()], SIZES, write_csv=False))
+    for name, weights in start.state_dict().items():
+        assert torch.equal(watched.state_dict()[name], weights), name
+
+
+def test_model_and_random_states_are_left_as_they_were(tmp_path: Path) -> None:
+    model, task = noisy(tmp_path).train(), LocalSTS()
+    model[1].eval()
+
+    def states() -> tuple[Any, ...]:
+        modes = {name: module.training for name, module in model.named_modules()}
+        of_numpy: Any = np.random.get_state()  # noqa: NPY002 - the global one is what mteb seeds
+        return modes, random.getstate(), of_numpy[1].tolist(), torch.get_rng_state().tolist()
+
+    random.seed(7), np.random.seed(7), torch.manual_seed(7)  # noqa: NPY002 - not what mteb seeds with
+    before = states()
+    GridEvaluator("STS12")  # which makes the task, and mteb seeds
+    GridEvaluator(task, SIZES)(model)
+    assert states() == before
+
+
+@pytest.mark.slow
+def test_a_compiled_model_is_scored_as_itself(tiny: SentenceTransformer) -> None:
+    evaluator = GridEvaluator(LocalSTS(), SIZES)
+    assert evaluator(torch.compile(tiny)) == evaluator(tiny)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path: Path) -> None:
+    """The first one evaluates alone, both learn of it, and both train as they would have without it."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    done = subprocess.run(
+        [*launch, "-m", "tests.evaluation.evaluator_script", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
+    assert len(first["log"]) == 4
+    assert first["log"] == first["history"] == second["log"]
+    assert second["history"] == []
+    for result in (first, second):
+        for name, weights in result["without"].items():
+            assert torch.equal(result["with"][name], weights), name
+
+
+@pytest.mark.filterwarnings("ignore::scipy.stats.ConstantInputWarning")
+def test_a_score_that_does_not_exist_is_never_the_best(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    evaluator = GridEvaluator([LocalSTS(), ConstantSTS()], SIZES, write_csv=False)
+    trainer = trained(
+        tiny, tmp_path, evaluator, max_steps=2, load_best_model_at_end=True, metric_for_best_model=evaluator.primary_metric
+    )
+    assert trainer.state.best_model_checkpoint is None
+    (metrics,) = evaluator.history
+    assert np.isnan([metrics["STS16_mean"], metrics["all_02L_0008d"], metrics["all_mean"]]).all()
+    assert np.isfinite(metrics["STS13_mean"])
+    tiny.save_pretrained(str(tmp_path / "saved"))
+    assert "nan" in (tmp_path / "saved" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_training_that_goes_on_with_other_sizes_goes_on_in_the_same_file(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    before = GridEvaluator(LocalSTS(), ["2L-8d"], name="dev")(tiny, str(tmp_path), 1, 10)
+    after = GridEvaluator(LocalSTS(), ["4L-8d"], name="dev")(tiny, str(tmp_path), 2, 20)
+    table = read(tmp_path / "grid_evaluation_dev_results.csv")
+    assert table == [{"epoch": 1, "steps": 10, **before}, {"epoch": 2, "steps": 20, **after}]
+    assert (tmp_path / "grid_dev.png").exists()
+
+
+def test_the_model_card_has_sizes_by_tasks(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    evaluator = GridEvaluator([LocalSTS(), OtherSTS()], SIZES, write_csv=False)
+    trained(tiny, tmp_path, evaluator, max_steps=2)
+    grid = evaluator.grid
+    assert grid is not None
+    tiny.save_pretrained(str(tmp_path / "saved"))
+    card = (tmp_path / "saved" / "README.md").read_text(encoding="utf-8")
+    section = card[card.index("#### Model Sizes") : card.index("## Training Details")]
+    assert card.count("#### Model Sizes") == 1
+    assert '"tasks": "STS13 (cosine_spearman), STS14 (cosine_spearman)"' in section
+    assert '"sizes": "2L-8d, 4L-32d"' in section
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
+    assert rows[0] == ["Metric", "STS13", "STS14", "all"]
+    expected = [*(grid.score("2L-8d", task) for task in grid.tasks), grid.score("2L-8d")]
+    assert rows[2] == ["02L_0008d", *(str(round(score, 4)) for score in expected)]
+    assert [row[0] for row in rows[2:]] == ["02L_0008d", "04L_0032d", "mean"]
+    assert "| Epoch | Step | Training Loss | STS13_mean | STS14_mean | all_mean |" in re.sub(" +", " ", card)
+    # The card keeps what it was told as long as the model lives; that must not be the data.
+    assert len(pickle.dumps(tiny.model_card_data.eval_results_dict)) < 10_000
+
+
+def test_a_grid_is_added_to_a_saved_model_and_replaced(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    readme, figure = tmp_path / "README.md", tmp_path / "grid.png"
+    plain = readme.read_text(encoding="utf-8")
+    before, after = quiet(tiny, LocalSTS(), num_layers=[2, 4], dims=[8, 16]), quiet(tiny, OtherSTS(), sizes=["3L-8d"])
+    add_grid_to_model_card(tmp_path, before)
+    first, drawn = readme.read_text(encoding="utf-8"), figure.read_bytes()
+    assert before.to_markdown() in first
+    assert "![Scores by layers and dimensions](grid.png)" in first
+    assert first.index("## Usage") < first.index("## Sizes") < first.index("## Training Details")
+    assert 'small = load("sentence_transformers_model_id", num_layers=4, dim=8)' in first
+    start, end = first.index("<!-- sizes: begin -->"), first.index("<!-- sizes: end -->")
+    assert first[:start] + first[end + len("<!-- sizes: end -->\n\n") :] == plain
+    add_grid_to_model_card(tmp_path, after)
+    second = readme.read_text(encoding="utf-8")
+    assert second.count("## Sizes") == 1
+    assert after.to_markdown() in second
+    assert before.to_markdown() not in second
+    assert figure.read_bytes() != drawn
+    add_grid_to_model_card(tmp_path, before)
+    assert readme.read_text(encoding="utf-8") == first
+    SentenceTransformer(str(tmp_path), device="cpu")
+
+
+def test_a_card_of_another_kind_gets_the_section_at_its_end(tmp_path: Path) -> None:
+    row = {"task": "T", "split": "test", "subset": "default", "metric": "accuracy", "is_main": True, "score": 0.5}
+    grid = GridResult(pd.DataFrame([{**row, "num_layers": 2, "dim": 8}]))
+    with pytest.raises(FileNotFoundError, match="save the model there first"):
+        add_grid_to_model_card(tmp_path, grid)
+    (tmp_path / "README.md").write_text("# Mine\n", encoding="utf-8")
+    add_grid_to_model_card(tmp_path, grid)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("# Mine\n\n<!-- sizes: begin -->\n## Sizes\n")
+    assert f'load("{tmp_path.name}", num_layers=2, dim=8)' in card
+    assert card.endswith("<!-- sizes: end -->\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"tasks": []}, ValueError, "tasks is empty"),
+        ({"tasks": "STSBenchmrak"}, ValueError, "Near names: .*STSBenchmark"),
+        ({"tasks": [LocalSTS(), LocalSTS()]}, ValueError, "STS13 is given more than once"),
+        ({"tasks": LocalSTS}, TypeError, "got <class"),
+        ({"tasks": MockClassificationTask, "sizes": ["2L-8d"]}, TypeError, "got <class"),
+        ({"sizes": []}, ValueError, "sizes is empty"),
+        ({"sizes": ["2L-8"]}, ValueError, "written like '6L-128d'"),
+        ({"sizes": [(2, 8)]}, ValueError, "written like '6L-128d'"),
+        ({"sizes": ["2L-8d", Size(2, 8)]}, ValueError, "2L-8d is given more than once"),
+        ({"sizes": ["2L-8d"], "primary_size": "4L-8d"}, ValueError, "primary_size: 4L-8d is not among the sizes 2L-8d"),
+        ({"primary_size": "small"}, ValueError, "written like '6L-128d'"),
+        ({"batch_size": 0}, ValueError, "batch_size must be 1 or more"),
+    ],
+)
+def test_refused_when_made(wrong: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        GridEvaluator(**{"tasks": LocalSTS(), **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sizes": ["2L-8d", "5L-8d"]}, "5L-8d asks for 5 layers, the model has 4"),
+        ({"sizes": ["4L-33d"]}, "4L-33d asks for 33 dimensions, the model has 32"),
+        ({"primary_size": "4L-31d"}, "primary_size: 4L-31d is not among the sizes 1L-4d, 2L-8d, 3L-16d, 4L-32d"),
+    ],
+)
+def test_sizes_beyond_the_model_are_refused_before_anything_is_computed(
+    tiny: SentenceTransformer, wrong: dict[str, Any], message: str
+) -> None:
+    task, seen = LocalSTS(), read_along(tiny)
+    with pytest.raises(ValueError, match=message):
+        GridEvaluator(task, **wrong)(tiny)
+    assert task.loads == 0
+    assert not seen

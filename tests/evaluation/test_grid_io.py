@@ -1,0 +1,305 @@
+"""A grid on disk and in other forms: what is read is what was saved, to the last bit, or an error in words."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from st_matryoshka2d import GridResult, TruncationResult
+from st_matryoshka2d.evaluation.grid_io import AXES, ITEM_COLUMNS
+from st_matryoshka2d.files import replace_file
+from tests.support.results import assert_identical
+
+ENDINGS = ["parquet", "json"]
+ODD = [float("nan"), float("inf"), -0.0, 1 / 3, 5e-324, 1.0, 0.1 + 0.2]
+
+
+def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task: str = 'Pärs, "q" \n& 文') -> GridResult:
+    """Odd numbers and names; items with gold scores, without, and for some cells none."""
+    generator = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
+    for number, (layers, dim, precision) in enumerate(
+        (layers, dim, precision) for precision in precisions for layers in (12, 2) for dim in (8, 768)
+    ):
+        cell = {"task": task, "split": "test", "subset": "déu", "num_layers": layers, "dim": dim, "precision": precision}
+        for metric in ("spearman", "pearson"):
+            score = ODD[(number + seed) % len(ODD)] if metric == "pearson" else float(generator.normal())
+            rows.append({**cell, "metric": metric, "score": score, "is_main": metric == "spearman"})
+        if number % 3 < 2:
+            gold = np.array([*ODD[1:], np.nan]) if number % 3 else None
+            ids = ["q, 1", "ü", "", "[]", "1", "None", "nan"]
+            items.append({**AXES, **cell, "ids": ids, "values": generator.permutation(ODD), "gold": gold})
+    return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", None, "4f2a", "12L-768d")
+
+
+@pytest.fixture(params=["with items", "without items", "one row", "with latency"])
+def any_grid(request: pytest.FixtureRequest) -> GridResult:
+    whole = grid()
+    if request.param == "without items":
+        return replace(whole, items=pd.DataFrame(columns=ITEM_COLUMNS))
+    if request.param == "one row":
+        return GridResult(whole.to_frame().tail(1))
+    if request.param == "with latency":
+        return whole.with_latency(pd.DataFrame({"num_layers": [2, 12], "milliseconds_per_text": [0.1 + 0.2, 1 / 3]}))
+    return whole
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_is_loaded_is_what_was_saved(any_grid: GridResult, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "lr=1e-5" / f"grid.{ending}"  # which some readers of Parquet take for a column
+    any_grid.save(path)
+    loaded = GridResult.load(str(path))
+    assert_identical(any_grid, loaded)
+    assert (loaded.revision, loaded.full_size) == (any_grid.revision, any_grid.full_size)
+    assert (any_grid.latency is None) == (loaded.latency is None)
+    if any_grid.latency is not None and loaded.latency is not None:
+        pd.testing.assert_frame_equal(any_grid.latency, loaded.latency, check_exact=True)
+    for view in (str, GridResult.to_csv, GridResult.to_markdown):
+        assert view(any_grid) == view(loaded)
+    again = path.with_stem("again")
+    loaded.save(again)
+    assert_identical(any_grid, GridResult.load(again))
+    assert sorted(path.parent.iterdir()) == sorted([path, again])
+
+
+def test_other_programs_can_read_the_scores(tmp_path: Path) -> None:
+    for ending in ENDINGS:
+        grid().save(tmp_path / f"grid.{ending}")
+    told = json.loads((tmp_path / "grid.json").read_text(encoding="utf-8"))
+    tables = [pd.read_parquet(tmp_path / "grid.parquet"), pd.DataFrame(told["rows"])]
+    for table in tables:
+        assert table["score"].tolist() == pytest.approx(grid().frame["score"].tolist(), nan_ok=True, abs=0)
+        assert table["ids"].notna().sum() == len(grid().items)
+    assert told["model"] == "ørg/mödel"
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_that_is_cut_off_anywhere_is_an_error_that_names_it(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"grid.{ending}"
+    grid().save(path)
+    whole = path.read_bytes()
+    for length in [0, 1, 4, 8, *np.random.default_rng().integers(0, len(whole), 40).tolist(), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            GridResult.load(path)
+
+
+def foreign_json(folder: Path, content: str) -> Path:
+    (folder / "other.json").write_text(content)
+    return folder / "other.json"
+
+
+def saved_json(folder: Path, **changed: Any) -> Path:
+    """What `save` wrote, but for some entries."""
+    grid().save(folder / "saved.json")
+    content = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
+    return foreign_json(folder, json.dumps({**content, **changed}))
+
+
+def one_row(folder: Path, **changed: Any) -> Path:
+    grid().save(folder / "saved.json")
+    row = json.loads((folder / "saved.json").read_text(encoding="utf-8"))["rows"][0]
+    return saved_json(folder, rows=[{**row, **changed}])
+
+
+def a_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def foreign_parquet(folder: Path) -> Path:
+    pd.DataFrame({"task": ["a"], "score": [1.0]}).to_parquet(folder / "other.parquet")
+    return folder / "other.parquet"
+
+
+def without_items(folder: Path) -> Path:
+    grid().save(folder / "other.parquet")
+    pq.write_table(pq.read_table(folder / "other.parquet").drop_columns(["ids"]), folder / "other.parquet")
+    return folder / "other.parquet"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: foreign_json(folder, "[1, 2]"), "is a JSON file, but not one that GridResult.save wrote"),
+        (lambda folder: foreign_json(folder, '{"kind": "Other"}'), "is a JSON file, but not one that GridResult.save"),
+        (lambda folder: foreign_json(folder, "score,task"), "is not a JSON file"),
+        (lambda folder: foreign_json(folder, "[" * 100_000), "is not a JSON file"),
+        *((lambda folder, rows=rows: saved_json(folder, rows=rows), "its rows are not what") for rows in (3, [3], [{}])),
+        (lambda folder: saved_json(folder, rows=[]), "holds no GridResult that this version can read: .* at least one"),
+        (lambda folder: saved_json(folder, later=1), "holds no GridResult that this version can read: .*'later'"),
+        (lambda folder: one_row(folder, score="much"), "its rows are not what"),
+        (lambda folder: one_row(folder, num_layers="two"), "its rows are not what"),
+        (lambda folder: a_folder(folder / "grid.json"), "grid.json' is a folder"),
+        (lambda folder: a_folder(folder / "grid.parquet"), "grid.parquet' is a folder"),
+        (foreign_parquet, "is a Parquet file, but not one that GridResult.save wrote"),
+        (without_items, "is a Parquet file, but not one that GridResult.save wrote"),
+        (lambda folder: folder / "grid.csv", "saved as .parquet or .json, got '.*grid.csv'"),
+        (lambda folder: folder / "grid", "saved as .parquet or .json, got '.*grid'"),
+    ],
+)
+def test_what_is_no_grid_is_refused(tmp_path: Path, make: Callable[[Path], Path], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GridResult.load(make(tmp_path))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_that_is_not_there_is_the_usual_error(tmp_path: Path, ending: str) -> None:
+    for load in (GridResult.load, TruncationResult.load):
+        with pytest.raises(FileNotFoundError, match=rf"There is no file '.*nowhere\.{ending}'"):
+            load(tmp_path / f"nowhere.{ending}")
+    grid().save(tmp_path / f"grid.{ending}")
+    with pytest.raises(ValueError, match=rf"grid\.{ending} holds no TruncationResult that this version can read: "):
+        TruncationResult.load(tmp_path / f"grid.{ending}")
+
+
+def test_another_ending_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"saved as .parquet or .json, got '.*grid.pkl'"):
+        grid().save(tmp_path / "deeper" / "grid.pkl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    def fail(part: Path) -> None:
+        part.write_text("half of")
+        raise OSError("No space left on device")
+
+    path = tmp_path / "grid.parquet"
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, fail)
+    assert list(tmp_path.iterdir()) == []
+    grid().save(path)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, fail)
+    assert list(tmp_path.iterdir()) == [path]
+    assert_identical(GridResult.load(path), grid())
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, "csv"])
+def test_who_reads_while_it_is_written_finds_one_grid_whole(tmp_path: Path, ending: str) -> None:
+    path, grids, done = tmp_path / f"grid.{ending}", [grid(0), grid(1)], threading.Event()
+    write = GridResult.to_csv if ending == "csv" else GridResult.save
+    write(grids[0], path)
+    contents = {str(one.to_csv()) for one in grids}
+
+    def read() -> set[str]:
+        seen: set[str] = set()
+        while not done.is_set():
+            seen.add(path.read_text(encoding="utf-8") if ending == "csv" else str(GridResult.load(path).to_csv()))
+        return seen
+
+    with ThreadPoolExecutor() as threads:
+        seen = threads.submit(read)
+        for number in range(60):
+            write(grids[number % 2], path)
+        done.set()
+    assert seen.result() <= contents
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask, "as any new file of this user"
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_from_before_there_were_revisions(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"grid.{ending}"
+    grid().save(path)
+    if ending == "json":
+        content = json.loads(path.read_text(encoding="utf-8"))
+        del content["revision"]
+        path.write_text(json.dumps(content), encoding="utf-8")
+    else:
+        table = pq.read_table(path)
+        ((key, told),) = table.schema.metadata.items()
+        kept = {name: value for name, value in json.loads(told).items() if name != "revision"}
+        pq.write_table(table.replace_schema_metadata({key: json.dumps(kept)}), path)
+    old = GridResult.load(path)
+    assert_identical(old, replace(grid(), revision=""))
+    merged = GridResult.merge([replace(old, full_size=""), grid(1, task="B")])
+    assert (merged.revision, merged.full_size) == ("4f2a", "12L-768d")
+
+
+def test_csv_has_the_frame(tmp_path: Path) -> None:
+    text = str(grid().to_csv())
+    grid().to_csv(tmp_path / "grid.csv")
+    assert (tmp_path / "grid.csv").read_text(encoding="utf-8") == text
+    table = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values={"score": [""]})
+    pd.testing.assert_frame_equal(table, grid().to_frame(), check_exact=True)
+
+
+def test_latex_has_a_row_for_each_depth_and_a_column_for_each_dim() -> None:
+    lines = grid(precisions=("float32",), task="My_STS, 100% {new}").to_latex().splitlines()
+    assert [line for line in lines if line.startswith("\\")] == [
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{My\_STS, 100\% \{new\}: spearman, percent}",
+        r"\begin{tabular}{rrr}",
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    rows = [line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\")]
+    assert [row[0] for row in rows] == ["layers / dim", "2", "12"]
+    assert rows[0][1:] == ["8", "768"]
+    pivot = grid(precisions=("float32",)).pivot() * 100
+    for layers, *cells in rows[1:]:
+        expected = [pivot[dim][int(layers)] for dim in pivot.columns]
+        assert [float(cell) for cell in cells] == pytest.approx(expected, abs=0.005001)
+
+
+def test_at_and_merge_undo_each_other() -> None:
+    both = GridResult.merge([grid(0), grid(1, task="B")])
+    assert_identical(both.at(tasks=grid().tasks[0]), grid(0))
+    assert_identical(both.at(tasks=["B"]), grid(1, task="B"))
+    parts = [grid().at(precision=precision) for precision in ("float32", "int8")]
+    assert [part.precisions for part in parts] == [["float32"], ["int8"]]
+    assert_identical(GridResult.merge(parts), grid())
+    shallow, deep = grid().at(num_layers=2), grid().at(num_layers=[12])
+    assert [str(size) for size in shallow.sizes] == ["2L-8d", "2L-768d"]
+    assert GridResult.merge([shallow.at(dims=dim) for dim in (8, 768)] + [deep]).sizes == grid().sizes
+    latency = pd.DataFrame({"num_layers": [2, 12], "milliseconds_per_text": [1.0, 2.0]})
+    timed = GridResult.merge([parts[0].with_latency(latency), parts[1]])
+    assert timed.latency is not None
+    assert timed.at(precision="int8").latency is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: GridResult.merge([]), "no grid to merge"),
+        (lambda: GridResult.merge([grid(), replace(grid(1, task="B"), model="x/y")]), "different models: x/y, ørg/mödel"),
+        (
+            lambda: GridResult.merge([grid(task="T"), grid(task="T").at(precision="int8", dims=768)]),
+            r"^T \(test, déu\) at 12L-768d int8 is in two of these grids\. Drop it from one: `grid\.at\(",
+        ),
+        (
+            lambda: GridResult.merge([grid(), replace(grid(1, task="B"), revision="77")]),
+            "ørg/mödel with different weights or settings, .* two names: `grid.named",
+        ),
+        (lambda: grid().at(precision="int4"), "no precision 'int4' here; there are float32, int8"),
+        (lambda: grid().at(truncation="random-0"), "no truncation 'random-0' here; there are first"),
+        (lambda: grid().at(tasks=["C"]), "no task 'C' here"),
+        (lambda: grid().at(num_layers=6), "no num_layers 6 here; there are 12, 2"),
+        (lambda: grid().at(num_layers=2, dims=[8, 64]), "no dim 64 here; there are 8, 768"),
+        (lambda: grid().at(tasks=[]), "at least one score"),
+    ],
+)
+def test_what_cannot_be_merged_or_is_not_there_is_refused(call: Callable[[], GridResult], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,151 @@
+"""What a size costs, and how a grid carries it."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sentence_transformers.util import quantize_embeddings
+
+from st_matryoshka2d import GridResult, benchmark_latency
+from st_matryoshka2d.evaluation.pivots import costs, vector_bytes
+from tests.support.grids import BITS, random_grid, random_times
+
+
+@pytest.mark.parametrize("dim", [1, 7, 8, 12, 384])
+def test_bytes_are_those_that_numpy_needs(dim: int) -> None:
+    vector = np.ones(dim)
+    for precision in ("float32", "float16", "int8", "uint8"):
+        assert vector_bytes(dim, precision) == vector.astype(precision).nbytes
+    assert vector_bytes(dim, "bfloat16") == vector_bytes(dim, "float16")
+    for precision in ("binary", "ubinary"):
+        assert vector_bytes(dim, precision) == np.packbits(vector > 0).nbytes
+    for precision in ("int4", "uint4"):
+        assert vector_bytes(dim, precision) == np.packbits(np.ones(4 * dim, dtype=bool)).nbytes
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
+def test_bytes_are_those_of_sentence_transformers(precision: Any) -> None:
+    embeddings = np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
+    assert vector_bytes(64, precision) == quantize_embeddings(embeddings, precision)[0].nbytes  # type: ignore[union-attr]
+
+
+def test_unknown_precisions_have_no_bytes() -> None:
+    with pytest.raises(ValueError, match="'int3' has is not known; there are float32"):
+        vector_bytes(8, "int3")
+
+
+@pytest.mark.parametrize("task", [None, "B"])
+def test_costs_are_what_a_loop_finds(task: str | None) -> None:
+    times = random_times(0)
+    grid = random_grid(0, precisions=tuple(BITS)).with_latency(times)
+    frame = grid.to_frame()
+
+    def score(layers: int, dim: int, precision: str) -> float:
+        means = []
+        for name in ("A", "B") if task is None else (task,):
+            rows = [row for row in frame.itertuples() if (row.task, row.num_layers, row.dim) == (name, layers, dim)]
+            scores = [float(row.score) for row in rows if row.precision == precision and row.metric == "spearman"]
+            means.append(sum(scores) / len(scores))
+        return sum(means) / len(means)
+
+    table = costs(grid.frame, grid.latency, task)
+    assert len(table) == 3 * 3 * 3
+    for row in table.itertuples():
+        expected = score(row.num_layers, row.dim, row.precision)
+        assert row.score == pytest.approx(expected)
+        assert row.relative == pytest.approx(expected / score(4, 64, "float32"))
+        assert row.bytes == -(-row.dim * BITS[row.precision] // 8)
+        assert row.milliseconds_per_text == times.set_index("num_layers")["milliseconds_per_text"][row.num_layers]
+        assert row.parameters == 1000 + 100 * row.num_layers
+    assert sorted(zip(table["num_layers"], table["dim"], table["bytes"], strict=True)) == list(
+        zip(table["num_layers"], table["dim"], table["bytes"], strict=True)
+    )
+
+
+def test_what_is_not_known_is_empty() -> None:
+    grid = random_grid(0)
+    table = costs(grid.frame, grid.latency)
+    assert table[["milliseconds_per_text", "parameters"]].isna().all(axis=None)
+    assert table["relative"].notna().all()
+    own = costs(grid.frame, random_times(0).drop(columns="parameters"))
+    assert own["parameters"].isna().all()
+    assert own["milliseconds_per_text"].notna().all()
+    ladder = GridResult(grid.to_frame().query("num_layers < 4 or dim < 64"))
+    assert costs(ladder.frame)["relative"].isna().all()
+
+
+def test_a_size_that_lacks_a_task_at_one_precision_has_no_score_there() -> None:
+    frame = random_grid(0, precisions=("float32", "int8")).to_frame()
+    grid = GridResult(frame[~((frame["task"] == "B") & (frame["precision"] == "int8") & (frame["dim"] == 8))])
+    table = costs(grid.frame, grid.latency)
+    assert (table["score"].isna() == ((table["precision"] == "int8") & (table["dim"] == 8))).all()
+    assert costs(grid.frame, grid.latency, "A")["score"].notna().all()
+
+
+def test_of_several_truncations_the_plain_one_is_meant() -> None:
+    frame = random_grid(0).to_frame()
+    both = pd.concat([frame.assign(truncation="first"), frame.assign(truncation="random", score=0.99)])
+    pd.testing.assert_frame_equal(costs(GridResult(both).frame), costs(GridResult(frame).frame))
+    alone = costs(GridResult(both).at(truncation="random").frame)
+    assert set(alone["score"]) == {0.99}
+
+
+@pytest.mark.parametrize("ending", ["json", "parquet"])
+def test_latency_is_kept_through_all_that_makes_another_grid(tmp_path: Path, ending: str) -> None:
+    times = random_times(0).sample(frac=1, random_state=1)
+    plain = random_grid(0, precisions=("float32", "int8"))
+    grid = plain.with_latency(times)
+    assert plain.latency is None
+    times["milliseconds_per_text"] = 1.0  # the grid has a copy
+    expected = random_times(0)
+
+    grid.save(tmp_path / f"grid.{ending}")
+    loaded = GridResult.load(tmp_path / f"grid.{ending}")
+    plain.save(tmp_path / f"plain.{ending}")
+    assert GridResult.load(tmp_path / f"plain.{ending}").latency is None
+    a, b = grid.at(tasks="A"), plain.at(tasks="B")
+    for other in (
+        grid,
+        loaded,
+        grid.at(precision="int8"),
+        GridResult.merge([b, a]),
+        GridResult.merge([loaded.at(tasks="B"), a]),
+    ):
+        assert other.latency is not None
+        pd.testing.assert_frame_equal(other.latency, expected)
+    with pytest.raises(ValueError, match="different latencies"):
+        GridResult.merge([a, b.with_latency(random_times(3))])
+
+
+def test_what_the_stopwatch_returns_is_what_a_grid_takes(tiny: Any) -> None:
+    times = benchmark_latency(tiny, batch_size=1, rounds=1, show_progress_bar=False)
+    table = costs(random_grid(0).frame, times).groupby("num_layers").first()
+    for depth, column in product((1, 2, 4), ("milliseconds_per_text", "parameters")):
+        assert table[column][depth] == times.set_index("num_layers")[column][depth]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda times: 3.0, TypeError, "got float"),
+        (lambda times: times.drop(columns="milliseconds_per_text"), ValueError, "lack milliseconds_per_text"),
+        (lambda times: times[times["num_layers"] != 2], ValueError, "lack num_layers 2, which the grid has; there are 1, 4"),
+        (lambda times: pd.concat([times, times.head(1)]), ValueError, "more than once"),
+        (lambda times: times.assign(milliseconds_per_text=0.0), ValueError, "must be above 0"),
+        (lambda times: times.assign(milliseconds_per_text=float("nan")), ValueError, "must be above 0"),
+    ],
+)
+def test_times_that_do_not_fit_are_refused(change: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        random_grid(0).with_latency(change(random_times(0)))
+
+
+def test_a_merge_whose_depths_were_not_all_timed_is_refused() -> None:
+    shallow = random_grid(0, layers=(1, 2)).with_latency(random_times(0, layers=(1, 2)))
+    with pytest.raises(ValueError, match="lack num_layers 4"):
+        GridResult.merge([shallow, random_grid(0, layers=(4,))])

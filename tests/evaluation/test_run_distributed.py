@@ -1,0 +1,240 @@
+"""An evaluation that two processes share gives both of them what one alone would get, for half of the work each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import GridResult
+from tests import ROOT
+from tests.evaluation.distributed_script import CASES, CHUNK, DOCUMENTS, SIZES, STOPPED, Embedded, grid
+from tests.support import families
+from tests.support.task_types import marks
+
+pytestmark = [*marks, pytest.mark.slow]
+
+Results = list[dict[str, Any]]
+# Texts are batched with others, which moves embeddings by rounding errors, and now and then an integer by one.
+ROUNDING, ONE_INTEGER = 1e-6, 1e-3
+
+
+def launch(part: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"),
+            *("-m", "tests.evaluation.distributed_script", part, str(folder)),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def launched(part: str, folder: Path) -> Results:
+    done = launch(part, folder)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    (folder / f"{part}.log").write_text(done.stderr)
+    return [torch.load(folder / f"{part}-{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the processes work; `model` is there."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    families.pipeline(families.CONFIGS["bert"](), folder / "built", pooling="mean", dense=None, normalize=False).save(
+        str(folder / "model")
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> SentenceTransformer:
+    return SentenceTransformer(str(folder / "model"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def embedded(model: SentenceTransformer) -> Embedded:
+    return Embedded(model)
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> Results:
+    return launched("share", folder)
+
+
+@pytest.fixture(scope="module")
+def stopped(folder: Path) -> Path:
+    """What a launch leaves behind that was killed while it read a corpus."""
+    done = launch("stop", folder)
+    assert done.returncode == -signal.SIGKILL, done.stdout[-3000:] + done.stderr[-6000:]
+    for name in ("whole", "torn", "apart", "single"):
+        shutil.copytree(folder / "stopped", folder / name)
+    # As if it had been killed before the second process could write.
+    next((folder / "torn").rglob("search-*-1.safetensors")).unlink()
+    return folder / "stopped"
+
+
+@pytest.fixture(scope="module")
+def resumed(folder: Path, stopped: Path) -> Results:
+    return launched("resume", folder)
+
+
+def assert_identical(one: GridResult, other: GridResult) -> None:
+    pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
+    pd.testing.assert_frame_equal(one.items, other.items, check_exact=True)
+
+
+def assert_close(found: GridResult, expected: GridResult) -> None:
+    one, other = found.frame, expected.frame
+    pd.testing.assert_frame_equal(one.drop(columns="score"), other.drop(columns="score"))
+    tolerance = other["precision"].map(lambda precision: ONE_INTEGER if precision == "int8" else ROUNDING)
+    same = (one["score"] - other["score"]).abs() <= tolerance
+    assert (same | one["score"].isna() & other["score"].isna()).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_processes_get_what_one_gets_for_half_of_the_work(
+    shared: Results, model: SentenceTransformer, embedded: Embedded, name: str
+) -> None:
+    first, second = shared
+    assert_identical(first["grids"][name], second["grids"][name])
+    embedded.forget()
+    assert_close(first["grids"][name], grid(model, CASES[name]))
+    counts = [rank["counts"][name] for rank in shared]
+    copies = 3 if name == "aggregate" else 0  # of a document may be in both halves
+    assert embedded.texts <= sum(counts) <= embedded.texts + copies
+    assert abs(counts[0] - counts[1]) <= 4 + copies  # the odd one of each subset and split
+
+
+def test_where_one_process_fails_both_stop_and_say_why(shared: Results) -> None:
+    first, second = (rank["errors"] for rank in shared)
+    assert second["fails"] == "OSError: no such data here"
+    assert "another has failed. Process 1: OSError: no such data here" in first["fails"]
+    for errors in (first, second):
+        assert errors["differs"].startswith("ValueError: The processes share one evaluation, and differ in: sizes,")
+        assert errors["other data"].endswith("The processes share one evaluation, and differ in: data of the tasks.")
+        assert "differ in: weights or settings of the model. A Trainer on CPUs" in errors["other weights"]
+
+
+def test_they_go_on_together_afterwards(shared: Results) -> None:
+    for rank in shared:
+        assert_identical(rank["after errors"], shared[0]["grids"]["sts"])
+
+
+def test_a_process_that_waits_for_long_says_so(shared: Results, folder: Path) -> None:
+    said = (folder / "share.log").read_text()
+    assert "Process 0 waits for the others: where several were started, each of them has to call `evaluate`." in said
+    assert "Process 1 waits" not in said
+
+
+def test_in_a_trainer_the_first_process_evaluates_by_itself(
+    shared: Results, model: SentenceTransformer, embedded: Embedded
+) -> None:
+    """sentence-transformers lets no other process evaluate; both get what it has found."""
+    embedded.forget()
+    grid(model, CASES["one chunk"])
+    first, second = (rank["in a trainer"] for rank in shared)
+    assert (first["texts"], second["texts"]) == (embedded.texts, 0)
+    assert first["score"] == second["score"] == pytest.approx(first["after"], abs=ROUNDING)
+    assert first["before"] != first["after"]
+
+
+def rows_read(cache: Path, rank: int) -> int:
+    """How many documents a process had read when it was killed."""
+    path = next(cache.rglob(f"search-*-{rank}.safetensors"), None)
+    if path is None:
+        return 0
+    with safe_open(path, framework="pt") as saved:
+        turns = int(saved.metadata()["turns_done"])
+    return min(turns * CHUNK, share(rank))
+
+
+def share(rank: int) -> int:
+    return DOCUMENTS // 2 + (rank if DOCUMENTS % 2 else 0)
+
+
+def test_a_killed_launch_leaves_whole_files(stopped: Path) -> None:
+    written = [path for path in stopped.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    kinds = Counter(path.suffix for path in written)
+    assert kinds[".safetensors"] >= 3
+    assert kinds[".parquet"] == len(SIZES) * 2
+    for path in written:
+        if path.suffix == ".parquet":
+            GridResult.load(path)
+        elif path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as saved:
+                assert all(saved.get_tensor(name) is not None for name in saved.keys())  # noqa: SIM118
+    assert rows_read(stopped, 1) == 3 * CHUNK
+
+
+@pytest.fixture(scope="module")
+def alone(model: SentenceTransformer) -> GridResult:
+    """What a launch would have found that nobody kills."""
+    return grid(model, STOPPED)
+
+
+@pytest.fixture(scope="module")
+def labelled(model: SentenceTransformer, embedded: Embedded) -> int:
+    """Texts of the task that a killed launch had not begun."""
+    embedded.forget()
+    grid(model, CASES["classification"])
+    return embedded.texts
+
+
+@pytest.mark.parametrize("cache", ["whole", "torn"])
+def test_as_many_processes_go_on_where_it_was_killed(
+    resumed: Results, stopped: Path, alone: GridResult, labelled: int, cache: str
+) -> None:
+    """What is on disk is not embedded again: the pairs, the queries, and the documents that a process had read."""
+    first, second = resumed
+    assert_identical(first["grids"][cache], second["grids"][cache])
+    assert_close(first["grids"][cache], alone)
+    counts = [rank["counts"][cache][0] for rank in resumed]
+    read = [rows_read(stopped, 0), rows_read(stopped, 1) if cache == "whole" else 0]
+    assert [documents for documents, _ in counts] == [share(rank) - read[rank] for rank in range(2)]
+    assert sum(texts - documents for documents, texts in counts) == labelled
+
+
+def test_what_is_finished_is_read_back(
+    resumed: Results, folder: Path, model: SentenceTransformer, embedded: Embedded
+) -> None:
+    for rank in resumed:
+        assert rank["counts"]["whole"][1] == (0, 0)
+    embedded.forget()
+    assert_identical(grid(model, STOPPED, cache=folder / "whole"), resumed[0]["grids"]["whole"])
+    assert embedded.texts == 0
+    for cache in ("whole", "torn"):
+        left = [path.name for path in (folder / cache).rglob("*") if path.name.startswith((".", "texts-", "search-"))]
+        assert left == []
+
+
+def test_another_number_of_processes_begins_the_search_anew(
+    folder: Path, stopped: Path, model: SentenceTransformer, embedded: Embedded, alone: GridResult, labelled: int
+) -> None:
+    embedded.forget()
+    found = grid(model, STOPPED, cache=folder / "single")
+    assert (embedded.documents, embedded.texts) == (DOCUMENTS, DOCUMENTS + labelled)
+    assert_close(found, alone)
+
+
+def test_processes_that_do_not_share_a_folder_are_told(resumed: Results) -> None:
+    for rank in resumed:
+        assert "see different files" in rank["apart"]

@@ -1,0 +1,112 @@
+"""What is broken in a cache is named; it never becomes a score."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.evaluation import search
+from tests.support.disk import full_disk
+from tests.support.results import assert_identical, files, read_whole
+from tests.support.search import FewResults
+from tests.support.sts import LocalSTS, quiet
+from tests.support.task_types import marks
+
+pytestmark = marks
+
+SIZES = [Size(1, 8)]
+
+
+def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: int) -> None:
+    """An evaluation that writes what it finds at once, and ends with an exception after some batches."""
+    left = iter(range(batches))
+
+    def stop(module: torch.nn.Module, args: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    hook = cast("Any", model[0]).model.get_input_embeddings().register_forward_pre_hook(stop)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_BETWEEN_SAVES", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            quiet(model, task, sizes=SIZES, cache=folder, corpus_chunk_size=7)
+    hook.remove()
+
+
+@pytest.mark.parametrize(
+    ("longest", "what"),
+    [(1000, r"/texts-[^/]*/000000\.safetensors"), (3000, r"/STS13\.json"), (5000, r"/cells/1L-8d\.parquet")],
+    ids=["texts", "result", "cell"],
+)
+def test_a_full_disk_is_told_with_the_file_and_leaves_no_half_of_one(
+    tiny: SentenceTransformer, tmp_path: Path, longest: int, what: str
+) -> None:
+    expected = quiet(tiny, LocalSTS(), sizes=SIZES)
+    with pytest.raises(OSError, match=f"{re.escape(str(tmp_path))}.*{what}"), full_disk(longest):
+        quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    for path in files(tmp_path):
+        read_whole(path)
+    assert_identical(quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path), expected)
+
+
+@pytest.mark.parametrize("what", ["cells/1L-8d.parquet", "cells/1L-8d.json", "texts-query*/000000.safetensors", "search-*"])
+@pytest.mark.parametrize("damage", [lambda raw: raw[: len(raw) // 2], lambda raw: b"\xff" * len(raw)])
+def test_a_broken_file_is_named_and_once_it_is_deleted_all_is_well(
+    tiny: SentenceTransformer, tmp_path: Path, what: str, damage: Callable[[bytes], bytes]
+) -> None:
+    expected = quiet(tiny, FewResults(), sizes=SIZES)
+    if what.startswith("cells"):
+        quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path)
+    else:
+        interrupted(tiny, FewResults(), tmp_path, batches=12)
+    (broken,) = tmp_path.glob(f"st_matryoshka2d/*/*/*/{what}")
+    broken.write_bytes(damage(broken.read_bytes()))
+    with pytest.raises(ValueError, match=f"{broken.name} is broken; delete it"):
+        quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path, corpus_chunk_size=7)
+    broken.unlink()
+    assert_identical(quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path, corpus_chunk_size=7), expected)
+    assert not [path for path in files(tmp_path) if path.suffix == ".safetensors"]
+
+
+def test_a_bit_that_flips_in_a_cell_is_no_other_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    grid = quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    (cell,) = tmp_path.rglob("*.parquet")
+    whole, seed = cell.read_bytes(), random.randrange(10**6)
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # then come the names of the columns
+    generator, errors = random.Random(seed), []
+    for _ in range(25):
+        broken = bytearray(whole)
+        broken[generator.randrange(pages)] ^= 1 << generator.randrange(8)
+        cell.write_bytes(broken)
+        try:
+            assert_identical(quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path), grid)
+        except ValueError as error:
+            errors.append(str(error))
+    assert len(errors) > 3, seed
+    assert all(str(cell) in error for error in errors), seed
+
+
+def test_what_another_run_is_writing_stays_and_what_a_killed_one_left_goes(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    (cell,) = tmp_path.rglob("*.parquet")
+    expected = files(tmp_path)
+    for age in (-3600.0, 3600.0):
+        for path in (cell.parent / f".{age}.part.parquet", cell.parents[1] / f".tmp{age}", cell.parents[1] / f"new-{age}"):
+            path.mkdir() if path.name.startswith("new") else path.touch()
+            os.utime(path, (time.time() - age,) * 2)
+    quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
+    left = {path.name for path in tmp_path.rglob("*3600*")}
+    assert left == {".-3600.0.part.parquet", ".tmp-3600.0", "new--3600.0"}
+    assert set(expected) < set(files(tmp_path))

@@ -1,0 +1,84 @@
+"""Readouts on the Hub: of those of an aligned model, a cut fetches its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import align, truncate
+from tests.support.hub import Hub, pieces_in
+from tests.support.loader import Loader, Worker
+from tests.support.pipelines import TEXTS, normalized
+from tests.support.uploads import OWNER, shipping
+
+SENTENCES = ["the cat sat on the mat", "a dog"]
+
+
+def test_only_the_readout_of_the_depth_is_fetched(
+    hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer
+) -> None:
+    aligned = align(normalized(tiny), TEXTS, steps=2)
+    folder = hub.root / "org" / "aligned"
+    aligned.save_pretrained(str(folder))
+    hub.reset()
+    for depth in (2, 3):
+        expected = truncate(aligned, depth, 8).encode(SENTENCES).tolist()
+        found = loader.load("org/aligned", num_layers=depth, dim=8)
+        assert found["embedding"] == expected, found
+        sent = {name for name in hub.sent if name.startswith("readout")}
+        assert sent == {f"readout-{depth}L.safetensors"}
+        assert (
+            hub.sent[f"readout-{depth}L.safetensors"]
+            == (folder / "2_Dense" / f"readout-{depth}L.safetensors").stat().st_size
+        )
+        assert hub.sent["model.safetensors"] < (folder / "model.safetensors").stat().st_size
+        hub.reset()
+        for process in (loader, offline):
+            assert process.load("org/aligned", num_layers=depth, dim=8)["embedding"] == expected
+        assert not [name for name in hub.sent if name.endswith(".safetensors")]
+    missing = offline.load("org/aligned", num_layers=1, dim=8)
+    assert "error" in missing
+    assert not any("readout" in name for name in pieces_in(loader.home))
+
+
+def test_the_whole_brings_all(hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer) -> None:
+    aligned = align(tiny, TEXTS, steps=2)
+    aligned.save_pretrained(str(hub.root / "org" / "whole"))
+    hub.reset()
+    assert loader.load("org/whole")["embedding"] == aligned.encode(SENTENCES).tolist()
+    assert {name for name in hub.sent if name.startswith("readout")} == {
+        f"readout-{depth}L.safetensors" for depth in (1, 2, 3)
+    }
+    for depth in (1, 2, 3):
+        expected = truncate(aligned, depth, 8).encode(SENTENCES).tolist()
+        assert offline.load("org/whole", num_layers=depth, dim=8)["embedding"] == expected
+
+
+def test_a_readout_that_is_not_there_is_refused(hub: Hub, loader: Loader, tiny: SentenceTransformer) -> None:
+    folder = hub.root / "org" / "lacking"
+    align(tiny, TEXTS, steps=0).save_pretrained(str(folder))
+    (folder / "2_Dense" / "readout-2L.safetensors").unlink()
+    hub.reset()
+    for size in ({}, {"num_layers": 2}):
+        refused = loader.load("org/lacking", **size)
+        assert refused["error"][0] == "ValueError"
+        assert "2_Dense/readout-2L.safetensors is missing" in refused["words"]
+    assert loader.load("org/lacking", num_layers=1)["layers"] == 1
+
+
+@pytest.mark.slow
+def test_what_is_pushed_is_what_is_loaded(shared: Path, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    with shipping(shared, tmp_path / "hub") as served:
+        process = Worker(served.url, tmp_path / "home", "tests.support.uploads")
+        made: dict[str, Any] = process.do("aligned", str(tmp_path / "work"), "me/aligned", OWNER)
+        assert "error" not in made, made
+        assert process.load("me/aligned")["embedding"] == made["full"]
+        for depth in (1, 2, 3):
+            found = process.load("me/aligned", num_layers=depth, dim=8, cache_folder=str(tmp_path / str(depth)))
+            assert found["embedding"] == made[f"{depth}L-8d"]
+        assert process.load("me/aligned-cut")["embedding"] == made["2L-8d"]
+        process.close()

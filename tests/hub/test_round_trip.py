@@ -1,0 +1,135 @@
+"""Ship it from the Hub: train, push, load a cut elsewhere, push the cut, load that without this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.loader import Worker
+from tests.support.uploads import OWNER, READER, UNKNOWN, shipping
+
+pytestmark = pytest.mark.slow  # processes: the client of the Hub is given tokens, goes offline, and tries again
+
+
+@pytest.fixture(scope="module")
+def hub(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with shipping(shared, tmp_path_factory.mktemp("hub")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def loader(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    process = Worker(hub.url, tmp_path_factory.mktemp("home"), "tests.support.uploads")
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def plain(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    process = Worker(hub.url, tmp_path_factory.mktemp("plain"), "tests.support.without_package")
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def pushed(hub: Any, loader: Worker, plain: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Embeddings of the model `me/model` and of cuts of it; one of them is `me/model-cut`."""
+    made: dict[str, Any] = loader.do("train", str(tmp_path_factory.mktemp("trained")), "me/model", OWNER)
+    assert "error" not in made, made
+    loader.do("train", str(tmp_path_factory.mktemp("private")), "me/private", OWNER)
+    return made
+
+
+def test_a_cut_goes_from_hub_to_hub(pushed: dict[str, Any], hub: Any, loader: Worker, plain: Worker, tmp_path: Path) -> None:
+    """Equal embeddings all the way, and of the model only the bytes of the cut are sent."""
+    hub.sent.clear()
+    there = loader.load("me/model", num_layers=2, dim=8, cache_folder=str(tmp_path))
+    assert there["embedding"] == pushed["2L-8d"]
+    whole = (Path(hub.store.root) / "models" / "me" / "model" / "model.safetensors").stat().st_size
+    cut = (Path(hub.store.root) / "models" / "me" / "model-cut" / "model.safetensors").stat().st_size
+    assert hub.sent["me/model/model.safetensors"] < cut + 10_000 < whole - 10_000
+
+    given = {"num_layers": 2, "dim": 8, "cache_folder": str(tmp_path)}
+    assert loader.do("passed_on", "me/model", "me/small", OWNER, **given)["embedding"] == pushed["2L-8d"]
+    for name in ("me/small", "me/model-cut"):
+        assert plain.load(name)["embedding"] == pushed["2L-8d"]
+        assert loader.load(name, num_layers=1, dim=4)["embedding"] == pushed["1L-4d"]
+    assert plain.load("me/model")["embedding"] == pushed["full"]
+
+
+def test_the_shell_ships_a_cut_that_says_what_it_is(pushed: dict[str, Any], hub: Any, loader: Worker, plain: Worker) -> None:
+    done = loader.do("shell", "truncate", "me/model", "--size", "2L-8d", "--push", "me/shell", "--token", OWNER)
+    assert done["code"] == 0, done
+    assert plain.load("me/shell")["embedding"] == pushed["2L-8d"]
+    card = (Path(hub.store.root) / "models" / "me" / "shell" / "README.md").read_text(encoding="utf-8")
+    assert "was cut from [me/model](https://huggingface.co/me/model): the first 2 of 4 layers" in card
+    assert 'SentenceTransformer("me/shell")' in card, "it is not the card of the whole model"
+    assert "**Output Dimensionality:** 8 dimensions" in card
+
+
+def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Worker) -> None:
+    size = {"num_layers": 2, "dim": 8}
+    for token in (False, READER):
+        refused = loader.load("me/private", **size, token=token)
+        assert "RepositoryNotFoundError" in refused["error"]
+        assert "make sure you are authenticated" in refused["words"]
+    assert "embedding" in loader.load("me/private", **size, token=OWNER)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"truncate me/model --size 2L-4d --push me/other --token {UNKNOWN}", "The Hub rejected the token for me/other"),
+        (f"truncate me/model --size 2L-4d --push me/other --token {READER}", "The token has no write access to me/other"),
+        (f"truncate me/model --size 2L-4d --push me/model --token {OWNER}", "me/model already exists on the Hub"),
+        ("truncate me/private --size 1L-4d --out no", "There is no model me/private on the Hub"),
+        ("info me/private", "If it is a private one that you may read, log in with `hf auth login`, or give --token."),
+        ("info nowhere", "There is no model nowhere on the Hub, and no folder nowhere."),
+        ("latency me/model --revision none", "me/model has no revision none; --revision takes a branch, a tag or a commit."),
+    ],
+)
+def test_the_shell_says_in_words_what_the_hub_refuses(line: str, words: str, pushed: dict[str, Any], loader: Worker) -> None:
+    said = loader.do("shell", *line.split(), "--device", "cpu")
+    assert (said["code"], said["bug"]) == (1, "SystemExit(1)")
+    assert words in said["told"][0]
+
+
+@pytest.mark.parametrize("token", [[], ["--token", ""]], ids=["none", "empty"])
+def test_the_shell_wants_a_token_before_anything_is_fetched(
+    token: list[str], pushed: dict[str, Any], hub: Any, loader: Worker
+) -> None:
+    asked = len(hub.requests)
+    said = loader.do("shell", "truncate", "me/model", "--size", "2L-4d", "--push", "me/other", *token)
+    assert said["code"] == 1
+    assert "An upload to me/other needs a token: log in with `hf auth login`" in said["told"][0]
+    assert hub.requests[asked:] == []
+
+
+def test_without_a_hub_what_is_cached_loads_and_the_rest_is_refused_at_once(
+    pushed: dict[str, Any], hub: Any, loader: Worker, tmp_path: Path
+) -> None:
+    """Left to itself, the Hub's client tries for 23 seconds, with naps in between."""
+    loader.load("me/model", num_layers=2, dim=8)
+    full = loader.load("me/model-cut", dim=8)
+    hub.stop()
+    cached = "In the cache there is a piece of 2 layers"
+    here = loader.load("me/model", num_layers=2, dim=8)
+    assert here["embedding"] == pushed["2L-8d"]
+    whole = loader.load("me/model-cut", dim=8)
+    assert whole["embedding"] == full["embedding"]
+    refused = loader.load("me/model", num_layers=3)
+    assert "LocalEntryNotFoundError" in refused["error"]
+    assert f"not in reach ([Errno 111] Connection refused). {cached}" in refused["words"]
+    new = loader.load("me/new", num_layers=1)
+    assert "RevisionResolutionError" in new["error"]
+    assert [answer["naps"] for answer in (here, whole, refused, new)] == [[], [], [], []]
+    for command in ("info me/new", "latency me/new", "grid me/new --tasks T", "truncate me/new --size 1L-4d --out new"):
+        said = loader.do("shell", *command.replace(" new", f" {tmp_path}/new").split())
+        assert (said["code"], said["bug"], said["naps"]) == (1, "SystemExit(1)", [])
+        assert "me/new is neither a folder nor in the cache, and the Hub at" in said["told"][0]
+    assert cached in loader.do("shell", "info", "me/model")["told"][0]
+    there = loader.do("shell", "info", "me/model-cut")
+    assert (there["code"], there["naps"]) == (0, [])

@@ -1,0 +1,272 @@
+"""Servers that misbehave, checkpoints that lie, weights that would have to be unpickled: words, and nothing in the cache."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import truncate
+from tests.support import families
+from tests.support.broken_files import BROKEN, broken_files
+from tests.support.broken_shards import SHARDED, broken_checkpoints
+from tests.support.hub import MISBEHAVING, Handler, Hub, broken_off, pieces_in
+from tests.support.loader import Loader
+
+commits = (f"{number:040x}" for number in count(1))
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
+    """A pipeline with a Dense module, and what its first two layers make of two sentences."""
+    folder = tmp_path_factory.mktemp("pristine")
+    families.pipeline(families.CONFIGS["bert"](), folder / "weights").save_pretrained(str(folder / "model"))
+    model = truncate(SentenceTransformer(str(folder / "model"), device="cpu"), num_layers=2)
+    return folder / "model", model.encode(["the cat sat on the mat", "a dog"]).tolist()
+
+
+@pytest.fixture
+def expected(pristine: tuple[Path, list[list[float]]]) -> list[list[float]]:
+    return pristine[1]
+
+
+@pytest.fixture
+def folder(hub: Hub, pristine: tuple[Path, list[list[float]]]) -> Path:
+    """The repository `org/bert`, at a commit that was never seen before."""
+    folder = hub.root / "org" / "bert"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(pristine[0], folder)
+    hub.reset(commit=next(commits))
+    return folder
+
+
+def refused(hub: Hub, loader: Loader, error: str = "ValueError", **kwargs: Any) -> str:
+    """The words of the error; that nothing of the commit is kept as a piece is looked at here."""
+    begin = time.monotonic()
+    answer = loader.load("org/bert", num_layers=2, **kwargs)
+    assert error in answer.get("error", ()), answer
+    assert time.monotonic() - begin < 30
+    assert not [path for path in pieces_in(loader.home) if hub.commit in path]
+    return str(answer["words"])
+
+
+@pytest.mark.parametrize("status", [200, 405, 416, 501])
+def test_where_ranges_are_refused_the_whole_file_comes_and_it_is_said(
+    status: int, folder: Path, expected: list[list[float]], hub: Hub, loader: Loader
+) -> None:
+    hub.manners = lambda handler, content, start, stop: handler.answer(status, content if status == 200 else b"")
+    loaded = loader.load("org/bert", num_layers=2)
+    assert loaded["embedding"] == expected
+    assert len(loaded["warnings"]) == 1
+    assert (
+        f"the whole weights are downloaded. The server does not give parts of model.safetensors (status {status})"
+        in (loaded["warnings"][0])
+    )
+    hub.reset(commit=hub.commit)
+    assert loader.load("org/bert", num_layers=2) == {**loaded, "warnings": []}
+    assert "model.safetensors" not in hub.sent
+
+
+def test_whole_files_are_looked_at_too(folder: Path, hub: Hub, loader: Loader) -> None:
+    hub.manners = lambda handler, content, start, stop: handler.answer(200, content)
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-5])
+    assert "ends at byte" in refused(hub, loader)
+
+
+# Silence is waited for several times.
+@pytest.mark.parametrize(
+    ("name", "late"),
+    [
+        pytest.param(name, late, marks=[pytest.mark.slow] if (name, late) == ("silent", False) else [])
+        for name in MISBEHAVING
+        for late in (False, True)
+    ],
+)
+def test_servers_that_misbehave(name: str, late: bool, folder: Path, hub: Hub, loader: Loader) -> None:
+    manners, error, words = MISBEHAVING[name]
+    begin = 8 + int.from_bytes((folder / "model.safetensors").read_bytes()[:8], "little")
+
+    def on_time(handler: Handler, content: bytes, start: int, stop: int) -> None:
+        (manners if (start >= begin) is late else handler.__class__.part)(handler, content, start, stop)
+
+    hub.manners = on_time
+    assert words in refused(hub, loader, error)
+
+
+def test_a_connection_that_breaks_once_is_taken_up_where_it_broke(
+    folder: Path, expected: list[list[float]], hub: Hub, loader: Loader
+) -> None:
+    broken: list[int] = []
+
+    def once(handler: Handler, content: bytes, start: int, stop: int) -> None:
+        if not broken and start > 8:
+            broken.append((start + stop) // 2)
+            return broken_off(handler, content, start, stop)
+        return handler.part(content, start, stop)
+
+    hub.manners = once
+    assert loader.load("org/bert", num_layers=2)["embedding"] == expected
+    assert any(asked and asked.startswith(f"bytes={broken[0]}-") for _, asked in hub.asked)
+
+
+def test_a_broken_file_of_a_module_after_the_transformer(folder: Path, hub: Hub, loader: Loader) -> None:
+    (folder / "2_Dense" / "model.safetensors").write_bytes((folder / "2_Dense" / "model.safetensors").read_bytes()[:-1])
+    assert "2_Dense/model.safetensors" in refused(hub, loader)
+
+
+# What is read over HTTP is looked at as files are, and these are tested with every kind in large numbers.
+every = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+
+
+@every
+def test_every_kind_of_broken_file_is_refused_over_http(step: int, folder: Path, hub: Hub, loader: Loader) -> None:
+    for kind, file in broken_files(len(BROKEN), seed=5)[::step]:
+        (folder / "model.safetensors").write_bytes(file)
+        hub.reset(commit=next(commits))
+        assert "model.safetensors" in refused(hub, loader), kind
+
+
+@pytest.fixture
+def sharded(folder: Path) -> Path:
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+@every
+def test_every_kind_of_broken_index_or_shard_is_refused_over_http(
+    step: int, sharded: Path, hub: Hub, loader: Loader
+) -> None:
+    for kind, files in broken_checkpoints(len(SHARDED), seed=6)[::step]:
+        for path in sharded.glob("model*"):
+            path.unlink()
+        for name, content in files.items():
+            (sharded / name).write_bytes(content)
+        hub.reset(commit=next(commits))
+        assert "safetensors" in refused(hub, loader), kind
+
+
+def test_a_huge_index_is_refused_before_it_is_fetched(sharded: Path, hub: Hub, loader: Loader) -> None:
+    (sharded / "model-1.safetensors").touch()
+    with (sharded / "model.safetensors.index.json").open("wb") as file:
+        file.truncate(100_000_001)
+    assert "has 100000001 bytes; no more than 100000000" in refused(hub, loader)
+    assert "model.safetensors.index.json" not in hub.sent
+
+
+def test_a_list_of_files_that_leads_out_of_the_repository(folder: Path, hub: Hub, loader: Loader) -> None:
+    hub.reset(commit=hub.commit, also_listed=("1_Pooling/../../evil.json",))
+    assert "'1_Pooling/../../evil.json', which is not inside the repository" in refused(hub, loader)
+
+
+# Each is found before, or of what stands outside the blocks after, the weights have come.
+@pytest.mark.parametrize("name", ["encoder.layer.0.attention.self.query.weight", "embeddings.LayerNorm.weight"])
+def test_a_missing_weight_is_refused_by_name_in_a_kept_piece_too(name: str, folder: Path, hub: Hub, loader: Loader) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({"other": tensors.pop(name), **tensors}, folder / "model.safetensors", {"format": "pt"})
+    for size in ({"num_layers": 2}, {"num_layers": 2, "dim": 8}, {"dim": 8}):
+        answer = loader.load("org/bert", **size)
+        assert "ValueError" in answer["error"]
+        assert name in answer["words"]
+        assert "model.safetensors" in answer["words"] or "org/bert" in answer["words"]
+
+
+def test_weights_that_a_cut_does_not_need_may_be_missing(folder: Path, expected: list[list[float]], loader: Loader) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name and "3.output.dense" not in name}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    assert loader.load("org/bert", num_layers=2)["embedding"] == expected
+
+
+@pytest.mark.parametrize("size", [{"num_layers": 2}, {"dim": 8}])
+def test_a_depth_that_the_weights_deny_is_refused_at_once(
+    size: dict[str, int], folder: Path, hub: Hub, loader: Loader
+) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
+    begin = time.monotonic()
+    answer = loader.load("org/bert", **size)
+    assert time.monotonic() - begin < 10
+    assert "says that the model has 1000000000 layers" in answer["words"]
+
+
+def test_a_piece_that_was_damaged_in_the_cache_is_named(folder: Path, hub: Hub, loader: Loader) -> None:
+    assert loader.load("org/bert", num_layers=2)["layers"] == 2
+    [piece] = loader.home.glob(f"**/{hub.commit}/2-layers/model.safetensors")
+    piece.write_bytes(piece.read_bytes()[:-1])
+    answer = loader.load("org/bert", num_layers=2)
+    assert "ValueError" in answer["error"]
+    assert str(piece) in answer["words"]
+
+
+class Evil:
+    """Unpickling it leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("where", ["", "2_Dense/"])
+def test_pickles_are_read_only_where_that_is_asked_for(
+    where: str, folder: Path, expected: list[list[float]], hub: Hub, loader: Loader, tmp_path: Path
+) -> None:
+    torch.save(load_file(folder / f"{where}model.safetensors"), folder / f"{where}pytorch_model.bin")
+    (folder / f"{where}model.safetensors").unlink()
+    words = refused(hub, loader)
+    assert f"found ['{where}pytorch_model.bin']" in words
+    assert "allow_bin=True" in words
+    assert "pytorch_model.bin" not in hub.sent
+    assert np.allclose(loader.load("org/bert", num_layers=2, allow_bin=True)["embedding"], expected, atol=1e-6)
+    assert "allow_bin=True" in str(loader.load("org/bert", num_layers=2)["words"])  # also when it is in the cache
+
+    torch.save({"weight": Evil(tmp_path / "trace")}, folder / f"{where}pytorch_model.bin")
+    hub.reset(commit=next(commits))
+    assert "holds more than tensors" in loader.load("org/bert", num_layers=2, allow_bin=True)["words"]
+    assert not (tmp_path / "trace").exists()
+
+
+def test_nothing_to_load_is_said(folder: Path, hub: Hub, loader: Loader) -> None:
+    (folder / "model.safetensors").rename(folder / "tf_model.h5")
+    assert "found ['tf_model.h5']" in refused(hub, loader)
+
+
+@pytest.mark.parametrize("place", ["modules.json", "config.json"])
+def test_code_of_the_repository_is_not_run(place: str, folder: Path, hub: Hub, loader: Loader, tmp_path: Path) -> None:
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
+    content = json.loads((folder / place).read_text())
+    if place == "modules.json":
+        content[1]["type"] = "evil.Evil"
+    else:
+        content |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}}
+    (folder / place).write_text(json.dumps(content))
+    answer = loader.load("org/bert", num_layers=2)
+    assert "trust_remote_code" in answer["words"]
+    assert not (tmp_path / "trace").exists()
+    assert not list(loader.home.rglob("evil.py"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "error"),
+    [
+        ("org/nowhere", {}, "RepositoryNotFoundError"),
+        ("org/bert", {"revision": "nowhere"}, "RevisionNotFoundError"),
+        ("org/gated", {}, "GatedRepoError"),
+        ("org/nowhere", {"local_files_only": True}, "RevisionResolutionError"),
+        ("not a name/at all", {}, "HFValidationError"),
+    ],
+)
+def test_the_hubs_own_errors_pass(
+    name: str, kwargs: dict[str, Any], error: str, folder: Path, hub: Hub, loader: Loader
+) -> None:
+    assert error in loader.load(name, num_layers=2, **kwargs)["error"]

@@ -1,0 +1,90 @@
+"""Weights that contradict config.json: refused in words before they are fetched, whatever transformers calls them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+from st_matryoshka2d.hub.header import header_of
+from st_matryoshka2d.hub.shapes import check_shapes
+from tests.support import families
+from tests.support.hub import Hub, pieces_in
+from tests.support.loader import Loader
+
+
+def of_a_family(name: str) -> Callable[[Path], None]:
+    return lambda folder: families.build(families.CONFIGS[name]()).save_pretrained(folder)
+
+
+def with_language_model_head(folder: Path) -> None:
+    """Every name begins with `bert.`, and there are tensors that the model has not."""
+    hf.BertForMaskedLM(families.CONFIGS["bert"]()).save_pretrained(folder)
+
+
+# What saves a checkpoint, an entry of its config, and a tensor that contradicts the entry when it is 8.
+CHECKPOINTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "bert": (of_a_family("bert"), "hidden_size", "embeddings.LayerNorm.bias' is [32], and by the config [8] ("),
+    "head": (with_language_model_head, "vocab_size", "embeddings.word_embeddings.weight' is [27, 32], and by the config [8"),
+    "modernbert": (of_a_family("modernbert"), "vocab_size", "embeddings.tok_embeddings.weight' is [27, 32], and by the"),
+    "nomic-bert": (of_a_family("nomic-bert"), "intermediate_size", "layers.0.mlp.down_proj.weight' is [32, 48], and by"),
+    "t5-encoder": (of_a_family("t5-encoder"), "d_ff", "DenseReluDense.wi.weight' is [48, 32], and by the config [8, 32]"),
+    "qwen3": (of_a_family("qwen3"), "intermediate_size", "layers.0.mlp.down_proj.weight' is [32, 48], and by the"),
+}
+
+
+def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+    return {tensor.name: tensor.shape for tensor in header_of(path, path.name).tensors}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_sound_weights_pass_in_silence_and_others_are_named(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save, entry, words = CHECKPOINTS[name]
+    save(tmp_path)
+    shapes = shapes_in(tmp_path / "model.safetensors")
+    config = hf.AutoConfig.from_pretrained(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        check_shapes(shapes, config, "org/name")
+        setattr(config, entry, 8)
+        with pytest.raises(ValueError, match=r"The weights of org/name contradict its config\.json") as refused:
+            check_shapes(shapes, config, "org/name")
+    assert words in str(refused.value)
+    assert caplog.messages == []
+
+
+def test_a_shape_that_no_tensor_can_have_is_refused_too() -> None:
+    """No number is in it, so that the header is sound."""
+    with pytest.raises(ValueError, match=r"contradict its config\.json"):
+        check_shapes({"embeddings.word_embeddings.weight": (0, 10**30)}, families.CONFIGS["bert"](), "org/name")
+
+
+def test_packed_numbers_may_have_other_shapes() -> None:
+    config = families.CONFIGS["bert"]()
+    config.quantization_config = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    check_shapes({"encoder.layer.0.output.dense.weight": (768, 1)}, config, "org/name")
+
+
+@pytest.mark.parametrize("where", ["config", "tensor"])
+def test_nothing_of_them_is_fetched_or_kept(where: str, hub: Hub, loader: Loader) -> None:
+    folder = hub.root / "org" / f"contradiction-{where}"
+    families.pipeline(families.CONFIGS["bert"](), hub.root / "weights").save_pretrained(str(folder))
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    if where == "config":
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 16}))
+    else:
+        save_file(load_file(weights) | {"encoder.layer.1.output.dense.bias": torch.zeros(31)}, weights, {"format": "pt"})
+    hub.reset(commit="9" * 40)
+    refused = loader.load(folder.relative_to(hub.root).as_posix(), num_layers=2, dim=4)
+    assert "ValueError" in refused["error"]
+    assert "contradict its config.json" in refused["words"]
+    assert pieces_in(loader.home / "hub" / f"models--org--contradiction-{where}") == []
+    header = 8 + int.from_bytes(weights.read_bytes()[:8], "little")
+    assert hub.sent["model.safetensors"] == header

@@ -1,0 +1,76 @@
+"""Checkpoints of several files that lie: about what is in which, and in each of them as one file can."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+from safetensors import SafetensorError, deserialize
+
+from st_matryoshka2d.hub.header import parse_index, read_header
+from st_matryoshka2d.hub.partial_download import NamesUnknownError, Plan, names_above, plan_of
+from st_matryoshka2d.hub.remote_file import RemoteFile
+from tests.support.broken_shards import DEPTH, INDEX, KEPT, Files, broken_checkpoints, sound, with_index
+
+
+def plan(files: Files) -> Plan:
+    """What `fetch_piece` does with a repository of these files."""
+
+    def opened(name: str) -> tuple[RemoteFile, Any]:
+        content = files[name]
+        header = read_header(lambda start, stop: content[start:stop], len(content), name)
+        return RemoteFile(name, "", {}, len(content)), header
+
+    shards = parse_index(files[INDEX], INDEX, files)
+    return plan_of(shards, lambda names: names_above(names, ["encoder.layer"], DEPTH, KEPT), opened)
+
+
+def test_sound_shards_are_planned_as_the_library_reads_them() -> None:
+    """Lies about sizes in the notes of the index change nothing: nobody reads them."""
+    rng = random.Random(1)
+    for notes in ({}, {"metadata": None}, {"metadata": {"total_size": -(10**30)}}, {"metadata": [1]}, {"more": "x"}):
+        files, homes = sound(rng)
+        found = plan(with_index(files, homes, **notes))
+        theirs = {name: info for file in files.values() for name, info in deserialize(file)}
+        kept = {name for name in theirs if not name.startswith(("encoder.layer.2.", "encoder.layer.3."))}
+        assert {tensor.name: (tensor.dtype, list(tensor.shape)) for tensor in found.tensors} == {
+            name: (theirs[name]["dtype"], list(theirs[name]["shape"])) for name in kept
+        }
+        for file, tensor in found.kept:
+            assert files[file.path][tensor.start : tensor.stop] == bytes(theirs[tensor.name]["data"])
+
+
+def test_a_thousand_broken_checkpoints_of_shards_are_refused_in_words() -> None:
+    begin = time.monotonic()
+    for kind, files in broken_checkpoints(1_200, seed=20261):
+        with pytest.raises(ValueError, match="safetensors") as refused:
+            plan(files)
+        assert type(refused.value) is ValueError, kind
+        assert len(str(refused.value)) < 800, kind
+    assert time.monotonic() - begin < 60
+
+
+def test_chance_changes_of_index_and_shards_are_refused_or_lead_nowhere_else() -> None:
+    """Whatever is planned lies within the files, and is what the library reads there."""
+    rng = random.Random(11)
+    accepted = 0
+    for _ in range(1_000):
+        files = with_index(*sound(rng))
+        name = rng.choice(sorted(files))
+        content = bytearray(files[name])
+        content[rng.randrange(len(content))] = rng.choice([rng.randrange(256), *b'{}[],:"0129'])
+        files[name] = bytes(content)
+        try:
+            found = plan(files)
+        except (ValueError, NamesUnknownError):  # the second where a block has lost its name, and nothing can be left out
+            continue
+        accepted += 1
+        for file in {file.path for file, _ in found.kept}:
+            try:
+                theirs = {tensor for tensor, _ in deserialize(files[file])}
+            except SafetensorError as error:
+                pytest.fail(f"{file} was taken, and the library says {error}")
+            assert {tensor.name for other, tensor in found.kept if other.path == file} <= theirs
+    assert 100 < accepted < 900

@@ -1,0 +1,243 @@
+"""Run in two processes by `test_distributed.py`: what the two compute together, and what one alone would."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+)
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.losses import (
+    EspressoLoss,
+    LossStateCallback,
+    MIPICLoss,
+    MultiSizeLoss,
+    RelationalDistillLoss,
+    StarbucksLoss,
+    TwoDMSELoss,
+)
+from st_matryoshka2d.losses.own import own_parameters
+from tests.support import families
+from tests.support.tokens import texts
+
+Columns = list[dict[str, Any]]
+Named = dict[str, Tensor]
+Recipe = Callable[[SentenceTransformer, nn.Module, int | None], nn.Module]
+
+
+class ByDepth(nn.Module):
+    """A module after the Transformer with a map for the full depth, one for all others, and one for none."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.full, self.shallow, self.neither = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        used = self.full if "all_layer_embeddings" in features else self.shallow  # which the full depth alone is given
+        return {**features, "sentence_embedding": used(features["sentence_embedding"])}
+
+
+def by_depth(*sizes: Size) -> Recipe:
+    """Some sizes of a model with such a module."""
+
+    def recipe(model: SentenceTransformer, task: nn.Module, mini_batch_size: int | None) -> nn.Module:
+        model.append(ByDepth(32))
+        return MultiSizeLoss(model, task, sizes, mini_batch_size=mini_batch_size)
+
+    return recipe
+
+
+RECIPES: dict[str, Recipe] = {
+    "Starbucks": lambda model, task, size: StarbucksLoss(model, task, mini_batch_size=size),
+    "2DMSE": lambda model, task, size: TwoDMSELoss(model, task, dims=[4, 8, 16], mini_batch_size=size),
+    "Espresso": lambda model, task, size: EspressoLoss(model, task, mini_batch_size=size),
+    "MIPIC": lambda model, task, size: MIPICLoss(model, task, mini_batch_size=size),
+    "RelationalDistill": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size),
+    "RelationalDistill, across": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size, across=0.5),
+    # Nothing of the last layers reaches the loss.
+    "a shallow size": lambda model, task, size: MultiSizeLoss(model, task, [Size(2, 16)], mini_batch_size=size),
+    "maps by depth": by_depth(Size(2, 16), Size(4, 32)),
+    "maps by depth, a shallow size": by_depth(Size(2, 16)),
+    # Not ours: if this fails, it is the set-up of the test.
+    "MultipleNegativesRanking": lambda model, task, size: (
+        CachedMultipleNegativesRankingLoss(model, mini_batch_size=size) if size else task
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One loss in one setting."""
+
+    recipe: str
+    mini_batch_size: int | None
+    gathered: bool
+
+    def __str__(self) -> str:
+        cached, gathered = "cached" if self.mini_batch_size else "plain", "gathered" if self.gathered else "apart"
+        return f"{self.recipe}, {cached}, {gathered}"
+
+
+CASES = [Case(recipe, size, gathered) for recipe in RECIPES for size in (None, 2) for gathered in (False, True)]
+ACCUMULATION = (1, 2)
+
+
+def main(folder: Path) -> None:
+    """Write `rank0.pt` and `rank1.pt`."""
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    # Before the processes know of each other, because then only the first one saves and the other finds nothing to load.
+    model, noisy = _model(folder / f"exact-{rank}", dropout=0.0).double(), _model(folder / f"noisy-{rank}", dropout=0.1)
+    halves = [[_features(model, texts(3 * half + column)[:4]) for column in range(3)] for half in range(2)]
+    whole = [_features(model, texts(column)[:4] + texts(3 + column)[:4]) for column in range(3)]
+    losses = {(case.recipe, case.mini_batch_size): _loss(case, model) for case in CASES if not case.gathered}
+    result: dict[str, Any] = {"expected": {}, "found": {}}
+    for recipe in RECIPES if rank == 0 else ():
+        for gathered, batches in (False, halves), (True, [whole]):
+            result["expected"][recipe, gathered] = _alone(losses[recipe, None], batches)
+        result["expected"][recipe, "uneven"] = _alone(losses[recipe, None], [halves[0][:2], halves[1]])
+
+    distributed.init_process_group("gloo")
+    for (recipe, size), loss in losses.items():
+        _spread(loss, rank)
+        for gathered, passes in (True, 1), (False, 2):  # what is wrong in one pass may show as an error in the next
+            # A loss is not built anew for this, because it takes long to see how deep a model can be cut.
+            getattr(loss, "loss", loss).gather_across_devices = gathered
+            found = _together(loss, halves[rank], rank, passes)
+            result["found"][str(Case(recipe, size, gathered))] = found
+        # From datasets with and without a column of negatives, so that one process has more mini-batches than the other.
+        result["found"][recipe, size] = _together(loss, halves[rank][: 2 + rank], rank)
+    loss = _loss(Case("maps by depth", None, False), model)
+    loss.model[0].model.pooler.requires_grad_(False)  # which no loss uses
+    _spread(loss, rank, find_unused_parameters=False)
+    result["all awaited"] = _together(loss, halves[rank], rank, passes=2)["model"]
+    result["drawn"], result["drawn_alone"] = _drawn(losses["2DMSE", None], rank)
+    result["trained"] = {}
+    for steps in ACCUMULATION:
+        run = folder / f"run-{steps}"
+        result["trained"][steps] = {
+            "start": {"model": dict(noisy.state_dict())},
+            "whole": _trained(noisy, run, steps, seed=rank),
+            "resumed": _trained(noisy, run, steps, seed=7 + rank, checkpoint=run / "checkpoint-2"),
+        }
+    torch.save(result, folder / f"rank{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def _model(folder: Path, dropout: float) -> SentenceTransformer:
+    config = families.CONFIGS["bert"]()
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+    return families.pipeline(config, folder, pooling="mean", dense=None, normalize=True).train()
+
+
+def _features(model: SentenceTransformer, column: list[str]) -> dict[str, Any]:
+    # A dict, as the Trainer collates: in anything else DistributedDataParallel finds no tensors, and takes all
+    # parameters for unused.
+    return dict(model.preprocess(column))
+
+
+def _loss(case: Case, model: SentenceTransformer) -> Any:
+    """Built on a copy of the model."""
+    copied = copy.deepcopy(model)
+    torch.manual_seed(0)  # of MIPIC's projectors
+    return RECIPES[case.recipe](copied, MultipleNegativesRankingLoss(copied), case.mini_batch_size).double()
+
+
+def _backward(loss: nn.Module, columns: Columns, share: float = 1.0) -> None:
+    value = loss([dict(column) for column in columns], None)
+    total = torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
+    (total * share).backward()
+
+
+def _gradients(loss: Any) -> dict[str, Named]:
+    """Of the model and of what the loss trains besides; both are left without."""
+    named = {"model": dict(loss.model.named_parameters()), "own": own_parameters(loss)}
+    found = {
+        whose: {name.removeprefix("module."): p.grad for name, p in parameters.items() if p.grad is not None}
+        for whose, parameters in named.items()
+    }
+    assert found["own"].keys() == named["own"].keys(), "not all that the loss trains has a gradient"
+    loss.zero_grad()
+    return found
+
+
+def _alone(loss: Any, batches: list[Columns]) -> dict[str, Named]:
+    """In one process, without caching or gathering: of the whole batch, or the mean of what each half gives."""
+    for batch in batches:
+        torch.manual_seed(3)  # of the sizes that 2DMSE draws
+        _backward(loss, batch, 1 / len(batches))
+    return _gradients(loss)
+
+
+def _spread(loss: Any, rank: int, find_unused_parameters: bool = True) -> None:
+    """As the Trainer does it, by whose default BERT's pooler may be unused. The second process has other projectors."""
+    for parameter in own_parameters(loss).values() if rank else ():
+        parameter.data.normal_()
+    wrapped = DistributedDataParallel(loss.model, find_unused_parameters=find_unused_parameters, broadcast_buffers=False)
+    for module in (loss, getattr(loss, "loss", None)):
+        if hasattr(module, "model"):
+            module.model = wrapped
+
+
+def _together(loss: Any, half: Columns, rank: int, passes: int = 1) -> dict[str, Named]:
+    """In two processes, the second of which would draw other sizes; gradients are accumulated over the passes."""
+    for _ in range(passes):
+        torch.manual_seed(3 + rank)
+        _backward(loss, half, 1 / passes)
+    return _gradients(loss)
+
+
+def _drawn(loss: Any, rank: int) -> tuple[list[list[str]], list[int]]:
+    """Sizes that the processes draw from generators in different states, and what these would give else."""
+    torch.manual_seed(100 + rank)
+    drawn = [[str(size) for size in loss.sampler.draw()] for _ in range(20)]
+    torch.manual_seed(100 + rank)
+    return drawn, torch.randint(100, (20,)).tolist()
+
+
+def _trained(
+    start: SentenceTransformer, folder: Path, accumulation: int, seed: int, checkpoint: Path | None = None
+) -> dict[str, Named]:
+    """What four steps of the Trainer end with; no seed is set between the processes but by the Trainer."""
+    model = copy.deepcopy(start)
+    torch.manual_seed(seed)
+    loss = MIPICLoss(model, MultipleNegativesRankingLoss(model))
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder),
+        max_steps=4,
+        per_device_train_batch_size=5,
+        gradient_accumulation_steps=accumulation,
+        learning_rate=1e-3,
+        save_steps=2,
+        logging_steps=1,
+        use_cpu=True,
+        ddp_backend="gloo",
+        dataloader_drop_last=True,
+        disable_tqdm=True,
+        report_to="none",
+    )
+    rows = [row for column in range(5) for row in texts(column)] * 2
+    dataset = Dataset.from_dict({"anchor": rows, "positive": [f"old {row}" for row in rows]})
+    SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
+    ).train(resume_from_checkpoint=checkpoint and str(checkpoint))
+    own = {name: parameter.detach() for name, parameter in own_parameters(loss).items()}
+    return {"model": dict(model.state_dict()), "own": own}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

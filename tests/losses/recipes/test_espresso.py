@@ -1,0 +1,102 @@
+"""Espresso against its equations, written as loops: values and every gradient."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from st_matryoshka2d.losses import EspressoLoss
+from tests.support import oracles_espresso as oracle
+from tests.support.losses import assert_gradients_close, gradients, total
+from tests.support.tokens import HALVES, Case, embeddings, features, physical_tokens
+
+CASES = {
+    "one column": Case(columns=1),
+    "one column, Normalize": Case(columns=1, normalize=True),
+    "two columns": Case(),
+    "three columns": Case(columns=3),
+    "CLS": Case(pooling="cls"),
+    "Normalize": Case(normalize=True),
+    "pre-norm": Case(family="modernbert", pooling="cls"),
+    "pre-norm, last token, padded on the left": Case(
+        family="qwen3", pooling="lasttoken", padding_side="left", normalize=True
+    ),
+    "Dense and Normalize": Case(columns=3, pooling=("cls", "mean"), dense=24, normalize=True),
+    "given dim": Case(arguments={"compress_dim": 20}),
+    "one dim": Case(arguments={"compress_dim": 1}),
+    "given weight": Case(arguments={"compress_weight": 0.3}),
+    "only the task": Case(arguments={"compress_weight": 0.0}),
+    "gradient caching": Case(columns=3, normalize=True, arguments={"mini_batch_size": 2}),
+}
+
+
+def build(case: Case, folder: Path, dtype: torch.dtype = torch.float64) -> tuple[EspressoLoss, Any]:
+    model = case.model(folder).to(dtype)
+    wrapped, task = case.wrapped(model)
+    return EspressoLoss(model, wrapped, **case.arguments), task
+
+
+def expected(loss: EspressoLoss, case: Case, task: Any, batch: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    tokens = physical_tokens(loss.model, batch)
+    raw, final = (embeddings(loss.model, tokens, normalize) for normalize in (False, True))
+    dim = case.arguments.get("compress_dim", (case.dense or 32) // 4)
+    of_task, compress = oracle.espresso(raw, final, dim, task)
+    return {"task": of_task, "compress": case.arguments.get("compress_weight", 1.0) * compress}
+
+
+def assert_parts_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tolerance: float) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert float(ours[name].detach()) == pytest.approx(float(value.detach()), **tolerance), name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_espresso_is_its_equations(name: str, tmp_path: Path) -> None:
+    """Three times the loss, as a Trainer that scales it would: a gradient taken too early would miss the factor."""
+    case = CASES[name]
+    loss, task = build(case, tmp_path)
+    batch = features(loss.model, case.columns)
+    wanted = expected(loss, case, task, batch)
+    if name != "only the task":
+        assert all(float(part.detach()) > 1e-3 for part in wanted.values()), "a value of zero would prove nothing"
+    parts = loss([dict(column) for column in batch], None)
+    assert_parts_close(parts, wanted, rel=1e-5, abs=1e-5)
+    assert_gradients_close(gradients(loss, 3 * total(parts)), gradients(loss, 3 * total(wanted)), case.tolerance)
+
+
+def test_compression_has_a_gradient_of_its_own(tmp_path: Path) -> None:
+    """In the sum, an error in a small part could hide behind a large one."""
+    case = CASES["three columns"]
+    loss, task = build(case, tmp_path)
+    batch = features(loss.model, case.columns)
+    theirs = gradients(loss, expected(loss, case, task, batch)["compress"])
+    ours = gradients(loss, loss([dict(column) for column in batch], None)["compress"])
+    assert_gradients_close(ours, theirs, case.tolerance)
+
+
+@pytest.mark.parametrize("name", ["one column", "three columns", "Normalize", "pre-norm", "Dense and Normalize"])
+def test_single_precision(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    loss, task = build(case, tmp_path, torch.float32)
+    batch = features(loss.model, case.columns)
+    wanted = expected(copy.deepcopy(loss).double(), case, task, batch)
+    assert_parts_close(loss([dict(column) for column in batch], None), wanted, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("name", ["one column", "two columns", "Normalize", "pre-norm"])
+def test_half_precision(name: str, half: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    loss, task = build(case, tmp_path, HALVES[half].weights)
+    batch = features(loss.model, case.columns)
+    wanted = expected(copy.deepcopy(loss).double(), case, task, batch)
+    with HALVES[half].autocast():
+        parts = loss([dict(column) for column in batch], None)
+    assert_parts_close(parts, wanted, rel=5e-2)
+    found = gradients(loss, total(parts))
+    assert all(bool(torch.isfinite(gradient).all()) for gradient in found.values())

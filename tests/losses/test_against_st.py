@@ -1,0 +1,198 @@
+"""Losses against sentence-transformers' own classes, where the settings coincide."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, util
+from sentence_transformers.sentence_transformer import losses as st
+from torch import Tensor, nn
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.losses import KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss
+from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
+from tests.support.quick import quick
+
+TOLERANCE = 1e-5
+SCORES = torch.tensor([0.9, 0.1, 0.5, 0.4, 0.3])
+TEACHER = torch.randn(5, 3, 32, generator=torch.Generator().manual_seed(0)).double()
+
+# Loss, text columns, labels.
+WRAPPED: dict[str, tuple[Callable[[SentenceTransformer], nn.Module], int, Tensor | None]] = {
+    "MultipleNegativesRanking": (st.MultipleNegativesRankingLoss, 3, None),
+    "MultipleNegativesRanking, dot": (lambda m: st.MultipleNegativesRankingLoss(m, 1.0, util.dot_score), 2, None),
+    "MultipleNegativesRanking, symmetric": (
+        lambda m: st.MultipleNegativesRankingLoss(
+            m, directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
+        ),
+        2,
+        None,
+    ),
+    "MultipleNegativesRanking, all directions": (
+        lambda m: st.MultipleNegativesRankingLoss(
+            m, directions=("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
+        ),
+        3,
+        None,
+    ),
+    "MultipleNegativesSymmetricRanking": (st.MultipleNegativesSymmetricRankingLoss, 2, None),
+    "CoSENT": (st.CoSENTLoss, 2, SCORES),
+    "AnglE": (st.AnglELoss, 2, SCORES),
+    "CosineSimilarity": (st.CosineSimilarityLoss, 2, SCORES),
+    "Triplet": (st.TripletLoss, 3, None),
+    "Triplet, cosine": (lambda m: st.TripletLoss(m, st.TripletDistanceMetric.COSINE, 0.5), 3, None),
+    "MarginMSE": (st.MarginMSELoss, 3, SCORES),
+    "DistillKLDiv": (st.DistillKLDivLoss, 3, torch.stack([SCORES, 1 - SCORES], dim=1)),
+    "EmbedDistill": (st.EmbedDistillLoss, 3, TEACHER),
+    "EmbedDistill, one teacher for all columns": (lambda m: st.EmbedDistillLoss(m, "l2"), 2, TEACHER[:, 0]),
+    "MSE": (st.MSELoss, 1, TEACHER[:, 0]),
+    "Contrastive": (st.ContrastiveLoss, 2, torch.tensor([1, 0, 1, 0, 0])),
+    "OnlineContrastive": (st.OnlineContrastiveLoss, 2, torch.tensor([1, 0, 1, 0, 0])),
+    "BatchAllTriplet": (st.BatchAllTripletLoss, 1, torch.tensor([0, 0, 1, 1, 2])),
+    "BatchHardTriplet": (st.BatchHardTripletLoss, 1, torch.tensor([0, 0, 1, 1, 2])),
+    "BatchHardSoftMarginTriplet": (st.BatchHardSoftMarginTripletLoss, 1, torch.tensor([0, 0, 1, 1, 2])),
+    "BatchSemiHardTriplet": (st.BatchSemiHardTripletLoss, 1, torch.tensor([0, 0, 1, 1, 2])),
+    "GlobalOrthogonalRegularization": (st.GlobalOrthogonalRegularizationLoss, 2, None),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_the_full_size_alone_is_the_wrapped_loss(tiny: SentenceTransformer, name: str) -> None:
+    make, columns, labels = WRAPPED[name]
+    model = exact(tiny)
+    parts = MultiSizeLoss(model, make(model), [Size(4, 32)])(batch(model, columns), labels)
+    expected = make(model)(batch(model, columns), labels)
+    expected = (
+        {f"task_{key}": value for key, value in expected.items()} if isinstance(expected, dict) else {"task": expected}
+    )
+    assert parts.keys() == expected.keys()
+    for key, value in expected.items():
+        assert parts[key].item() == pytest.approx(value.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, total(expected)), TOLERANCE)
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("recipe", quick([StarbucksLoss, TwoDMSELoss], StarbucksLoss))
+def test_every_recipe_takes_every_wrapped_loss(tiny: SentenceTransformer, name: str, recipe: Any) -> None:
+    make, columns, labels = WRAPPED[name]
+    model = exact(tiny)
+    parts = recipe(model, make(model))(batch(model, columns), labels)
+    found = gradients(model, total(parts))
+    assert all(bool(torch.isfinite(gradient).all()) for gradient in found.values())
+
+
+def test_prefixes_of_the_last_layer_are_matryoshka_loss(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    dims, weights = [32, 16, 8], [1.0, 0.5, 2.0]
+    wrapped = st.MultipleNegativesRankingLoss(model)
+    ours = MultiSizeLoss(model, wrapped, [Size(4, dim) for dim in dims], size_weights=[3 * weight for weight in weights])
+    parts = ours(batch(model, 3))
+    expected = st.MatryoshkaLoss(model, st.MultipleNegativesRankingLoss(model), dims, weights)(batch(model, 3), None)
+    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
+
+
+def test_all_layers_are_adaptive_layer_loss(tiny: SentenceTransformer) -> None:
+    """Its layer 0, the embedding output, has weight zero here: no cut has it."""
+    model = exact(tiny)
+    theirs = st.AdaptiveLayerLoss(
+        model,
+        st.MultipleNegativesRankingLoss(model),
+        n_layers_per_step=-1,
+        prior_layers_weight=0.7,
+        kl_temperature=0,
+        layer_weighting=lambda index: float(index > 0),
+    )
+    expected = theirs(batch(model, 3), None)
+    share = 0.7 / 4  # it averages over the four states below the last one
+    weights = [4 * share, 4 * share, 4 * share, 4.0]
+    sizes = [Size(num_layers, 32) for num_layers in range(1, 5)]
+    parts = MultiSizeLoss(model, st.MultipleNegativesRankingLoss(model), sizes, size_weights=weights)(batch(model, 3))
+    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
+
+
+def drawn_by_random(layers: int) -> tuple[int, int]:
+    """A seed of Python's `random` with which AdaptiveLayerLoss draws a real layer, and that layer."""
+    for seed in range(100):
+        random.seed(seed)
+        (index,) = random.sample(range(layers), 1)
+        if index:
+            return seed, index
+    raise AssertionError("no seed found")
+
+
+@pytest.mark.parametrize("dims", [[32], [32, 16, 8]])
+def test_one_layer_with_alignment_over_coordinates_is_matryoshka_2d_loss(tiny: SentenceTransformer, dims: list[int]) -> None:
+    """It aligns the full width only, so alignment is compared there, and all dims without it."""
+    model = exact(tiny)
+    seed, layer = drawn_by_random(4)
+    temperature = 0.3 if dims == [32] else 0
+    theirs = st.Matryoshka2dLoss(
+        model,
+        st.MultipleNegativesRankingLoss(model),
+        dims,
+        n_layers_per_step=1,
+        n_dims_per_step=-1,
+        kl_temperature=temperature,
+    )
+    if dims == [32]:
+        theirs = st.AdaptiveLayerLoss(model, st.MultipleNegativesRankingLoss(model), n_layers_per_step=1, kl_temperature=0.3)
+    random.seed(seed)
+    expected = theirs(batch(model, 3), None)
+    sizes = [Size(num_layers, dim) for num_layers in (layer, 4) for dim in dims]
+    terms = [KLAlignment(temperature=0.3, over="embedding", teacher="last_layer", reduction="sum")] if temperature else []
+    ours = MultiSizeLoss(model, st.MultipleNegativesRankingLoss(model), sizes, terms, size_weights=[len(sizes)] * len(sizes))
+    parts = ours(batch(model, 3))
+    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, expected), TOLERANCE)
+
+
+@pytest.mark.parametrize("mini_batch_size", quick([1, 2, 5, 64], 2))
+@pytest.mark.parametrize("recipe", quick([StarbucksLoss, TwoDMSELoss], TwoDMSELoss))
+@pytest.mark.parametrize("name", ["MultipleNegativesRanking", "CoSENT", "EmbedDistill", "GlobalOrthogonalRegularization"])
+def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, recipe: Any, name: str, mini_batch_size: int) -> None:
+    make, columns, labels = WRAPPED[name]
+    model = exact(tiny)
+    torch.manual_seed(1)
+    plain = recipe(model, make(model))(batch(model, columns), labels)
+    torch.manual_seed(1)
+    cached = recipe(model, make(model), mini_batch_size=mini_batch_size)(batch(model, columns), labels)
+    assert list(cached) == list(plain)
+    for key, value in plain.items():
+        assert cached[key].item() == pytest.approx(value.item(), abs=TOLERANCE)
+    assert sum(value.requires_grad for value in cached.values()) == 1
+    assert_gradients_close(gradients(model, total(cached)), gradients(model, total(plain)), TOLERANCE)
+
+
+def test_a_cached_step_keeps_its_sizes_when_another_is_drawn(tiny: SentenceTransformer) -> None:
+    """The backward pass embeds again, after the next forward pass has drawn other layers."""
+    model = exact(tiny)
+    loss = TwoDMSELoss(model, st.MultipleNegativesRankingLoss(model), mini_batch_size=2)
+    torch.manual_seed(1)
+    alone = gradients(model, total(loss(batch(model, 2))))
+    torch.manual_seed(1)
+    first = total(loss(batch(model, 2)))
+    for _ in range(3):
+        loss(batch(model, 2))
+    assert_gradients_close(gradients(model, first), alone, TOLERANCE)
+
+
+def test_caching_replays_dropout(tiny: SentenceTransformer) -> None:
+    """With dropout on, the second pass must draw what the first drew: one mini-batch is the plain loss."""
+    model = tiny.train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.2
+    cached = StarbucksLoss(model, st.MultipleNegativesRankingLoss(model), mini_batch_size=5)
+    plain = StarbucksLoss(model, st.MultipleNegativesRankingLoss(model))
+    torch.manual_seed(7)
+    expected = gradients(model, total(plain(batch(model, 2))))
+    torch.manual_seed(7)
+    assert_gradients_close(gradients(model, total(cached(batch(model, 2)))), expected, TOLERANCE)
+    with torch.no_grad():
+        assert not any(value.requires_grad for value in cached(batch(model, 2)).values())

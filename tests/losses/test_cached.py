@@ -1,0 +1,238 @@
+"""Gradient caching gives what the whole batch gives: every recipe, every term, and what they train besides the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.losses import (
+    PIC,
+    SIA,
+    EspressoLoss,
+    KLAlignment,
+    MIPICLoss,
+    MultiSizeLoss,
+    PCACompression,
+    RelationalDistill,
+    RelationalDistillLoss,
+    StarbucksLoss,
+    TwoDMSELoss,
+)
+from tests.support.losses import assert_gradients_close, gradients, total
+from tests.support.quick import quick
+from tests.support.tokens import Case, features
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own")
+
+TOLERANCE = 1e-8
+SIZES = [Size(2, 8), Size(3, 20), Size(4, 32)]
+
+Make = Callable[[SentenceTransformer, nn.Module, int | None], MultiSizeLoss]
+
+
+def with_terms(*terms: Callable[[], Any]) -> Make:
+    return lambda model, task, size: MultiSizeLoss(model, task, SIZES, [t() for t in terms], mini_batch_size=size)
+
+
+LOSSES: dict[str, Make] = {
+    "Starbucks": lambda model, task, size: StarbucksLoss(model, task, mini_batch_size=size),
+    "2DMSE": lambda model, task, size: TwoDMSELoss(model, task, mini_batch_size=size),
+    "Espresso": lambda model, task, size: EspressoLoss(model, task, mini_batch_size=size),
+    "MIPIC": lambda model, task, size: MIPICLoss(model, task, mini_batch_size=size),
+    "RelationalDistill": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size),
+    "SIA": with_terms(SIA),
+    "PIC": with_terms(PIC),
+    "PIC, target detached": with_terms(lambda: PIC(SIZES, detach_target=True)),
+    "PCACompression": with_terms(PCACompression),
+    "RelationalDistill, across": with_terms(lambda: RelationalDistill(across=0.5)),
+    "all terms": with_terms(KLAlignment, SIA, PCACompression, PIC, RelationalDistill),
+}
+
+
+def build(make: Make, case: Case, folder: Path) -> MultiSizeLoss:
+    """A loss whose own parameters no initialisation makes, and a teacher that the model is no longer."""
+    model = case.model(folder).double()
+    loss = make(model, case.wrapped(model)[0], 1).double()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in loss.own.values():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return loss
+
+
+def parts_of(
+    loss: MultiSizeLoss, batch: list[dict[str, Any]], mini_batch_size: int | None, num_tokens: int | None = None
+) -> dict[str, Tensor]:
+    for module in [loss, *(term for term in loss.terms if isinstance(term, RelationalDistill))]:
+        module.mini_batch_size = mini_batch_size
+        module.mini_batch_num_tokens = num_tokens
+    torch.manual_seed(1)  # 2DMSE draws
+    return loss(batch)
+
+
+def results(
+    loss: MultiSizeLoss,
+    batch: list[dict[str, Any]],
+    mini_batch_size: int | None = None,
+    num_tokens: int | None = None,
+    factor: float = 1.0,
+) -> tuple[dict[str, float], dict[str, Tensor]]:
+    parts = parts_of(loss, [dict(column) for column in batch], mini_batch_size, num_tokens)
+    found = gradients(loss, factor * total(parts))
+    assert all(bool(found[name].any()) for name in loss.own), "a gradient of zero would prove nothing"
+    return {name: part.item() for name, part in parts.items()}, found
+
+
+def assert_alike(
+    loss: MultiSizeLoss,
+    batch: list[dict[str, Any]],
+    sizes: list[int],
+    tolerance: float = TOLERANCE,
+    num_tokens: int | None = None,
+) -> None:
+    expected, theirs = results(loss, batch)
+    for mini_batch_size in sizes:
+        found, ours = results(loss, batch, mini_batch_size, num_tokens)
+        assert list(found) == list(expected)
+        assert found == pytest.approx(expected, rel=0, abs=tolerance)
+        assert_gradients_close(ours, theirs, tolerance)
+
+
+@pytest.mark.parametrize("columns", quick([1, 2, 3], 3))
+@pytest.mark.parametrize("name", LOSSES)
+def test_caching_changes_no_part_and_no_gradient(name: str, columns: int, tmp_path: Path) -> None:
+    loss = build(LOSSES[name], Case(columns=columns), tmp_path)
+    assert_alike(loss, features(loss.model, columns), [1, 2, 64])
+
+
+def rows_embedded(loss: MultiSizeLoss, batch: list[dict[str, Any]], **settings: Any) -> list[tuple[int, int]]:
+    """Texts and tokens, padding not counted, of each forward pass of the first pass over the batch."""
+    seen: list[tuple[int, int]] = []
+    with torch.no_grad(), loss.model[0].register_forward_pre_hook(lambda _, args: seen.append(shape(args[0]))):
+        parts_of(loss, batch, **settings)
+    return seen
+
+
+def shape(column: dict[str, Any]) -> tuple[int, int]:
+    return len(column["attention_mask"]), int(column["attention_mask"].sum())
+
+
+@pytest.mark.parametrize("num_tokens", quick([1, 9, 1000], 9))
+@pytest.mark.parametrize("name", LOSSES)
+def test_mini_batches_of_tokens_change_no_part_and_no_gradient(name: str, num_tokens: int, tmp_path: Path) -> None:
+    loss = build(LOSSES[name], Case(), tmp_path)
+    assert_alike(loss, features(loss.model, 2), [64], num_tokens=num_tokens)  # tokens are counted where both are given
+
+
+def test_tokens_are_counted_as_sentence_transformers_counts_them(tmp_path: Path) -> None:
+    loss = build(LOSSES["Starbucks"], Case(), tmp_path)
+    batch = features(loss.model, 2)
+    longest = [int(column["attention_mask"].sum(dim=1).max()) for column in batch]
+    most = max(longest) + 3
+    seen = rows_embedded(loss, batch, mini_batch_size=None, num_tokens=most)
+    assert sum(rows for rows, _ in seen) == 2 * len(batch[0]["input_ids"])
+    assert all(tokens <= most for _, tokens in seen)
+    assert any(rows > 1 for rows, _ in seen), "short texts share a mini-batch"
+    assert rows_embedded(loss, batch, mini_batch_size=2, num_tokens=most) == seen
+    alone = rows_embedded(loss, batch, mini_batch_size=2, num_tokens=1)
+    assert [rows for rows, _ in alone] == [1] * sum(rows for rows, _ in seen), "a text longer than that is embedded alone"
+
+
+def test_a_teacher_takes_mini_batches_of_tokens(tmp_path: Path) -> None:
+    loss = build(LOSSES["RelationalDistill"], Case(), tmp_path)
+    seen: list[tuple[int, int]] = []
+    term = loss.terms[0]
+    with term.teacher[0].register_forward_pre_hook(lambda _, args: seen.append(shape(args[0]))):
+        parts_of(loss, features(loss.model, 2), None, 12)
+    assert len(seen) > 2
+    assert all(tokens <= 12 or rows == 1 for rows, tokens in seen)
+
+
+@pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss, EspressoLoss, MIPICLoss])
+def test_every_recipe_takes_tokens(recipe: Any, tmp_path: Path) -> None:
+    model = Case().model(tmp_path)
+    loss = recipe(model, Case().wrapped(model)[0], mini_batch_num_tokens=16)
+    assert (loss.is_cached, loss.get_config_dict()["mini_batch_num_tokens"]) == (True, 16)
+    distilled = RelationalDistillLoss(model, mini_batch_size=2, mini_batch_num_tokens=16)
+    assert (distilled.terms[0].mini_batch_size, distilled.terms[0].mini_batch_num_tokens) == (2, 16)
+    for value, error in ((0, ValueError), (2.5, TypeError)):
+        with pytest.raises(error, match="mini_batch_num_tokens must be"):
+            recipe(model, Case().wrapped(model)[0], mini_batch_num_tokens=value)
+        with pytest.raises(error, match="mini_batch_num_tokens must be"):
+            RelationalDistill(mini_batch_num_tokens=value)
+
+
+OTHER_CASES = {
+    "Normalize": Case(normalize=True),
+    "CLS": Case(pooling="cls"),
+    "last token, padded on the left": Case(family="qwen3", pooling="lasttoken", padding_side="left", normalize=True),
+    "pre-norm": Case(family="modernbert"),
+}
+RECIPES = ["Starbucks", "2DMSE", "Espresso", "MIPIC", "RelationalDistill"]
+
+
+@pytest.mark.parametrize("case", OTHER_CASES)
+@pytest.mark.parametrize("name", quick(RECIPES, "2DMSE", "MIPIC"))
+def test_in_other_pipelines(name: str, case: str, tmp_path: Path) -> None:
+    loss = build(LOSSES[name], OTHER_CASES[case], tmp_path)
+    assert_alike(loss, features(loss.model, 2), [2], 1e-5)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_with_gradient_checkpointing_and_a_prompt_that_is_not_pooled(name: str, tmp_path: Path) -> None:
+    loss = build(LOSSES[name], Case(), tmp_path)
+    loss.model.gradient_checkpointing_enable()
+    loss.model.set_pooling_include_prompt(False)
+    lengths = [2, torch.full((5,), 2)]  # as a Dataset and as a stream give it
+    batch = [{**column, "prompt_length": n} for column, n in zip(features(loss.model, 2), lengths, strict=True)]
+    assert_alike(loss, batch, [2])
+
+
+@pytest.mark.parametrize("name", ["MIPIC", "all terms"])
+def test_what_scales_the_loss_scales_every_gradient(name: str, tmp_path: Path) -> None:
+    """Accumulation divides the loss and a gradient scaler multiplies it, after the loss has been computed."""
+    loss = build(LOSSES[name], Case(), tmp_path)
+    batch = features(loss.model, 2)
+    expected = {key: 0.25 * gradient for key, gradient in results(loss, batch)[1].items()}
+    assert_gradients_close(results(loss, batch, 2, factor=0.25)[1], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["MIPIC", "all terms"])
+def test_steps_do_not_mix(name: str, tmp_path: Path) -> None:
+    """Two forward passes before a backward pass: each has the gradients of its own batch."""
+    loss = build(LOSSES[name], Case(), tmp_path)
+    batches = features(loss.model, 2), features(loss.model, 3)
+    each = [results(loss, batch)[1] for batch in batches]
+    expected = {key: value + each[1][key] for key, value in each[0].items()}
+    first, second = (total(parts_of(loss, batch, 2)) for batch in batches)
+    assert_gradients_close(gradients(loss, first + second), expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", quick(LOSSES, "all terms", "Starbucks"))
+def test_evaluation_has_the_same_parts_and_no_graph(name: str, tmp_path: Path) -> None:
+    loss = build(LOSSES[name], Case(), tmp_path)
+    with torch.no_grad():
+        found = [parts_of(loss, features(loss.model, 2), mini_batch_size) for mini_batch_size in (None, 2)]
+    assert not any(part.requires_grad for parts in found for part in parts.values())
+    plain, cached = ({key: part.item() for key, part in parts.items()} for parts in found)
+    assert cached == pytest.approx(plain, rel=0, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("mini_batch_size", quick([None, 2], None))
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_last_batch_of_one_text_has_finite_gradients(name: str, mini_batch_size: int | None, tmp_path: Path) -> None:
+    """There is no other text to compare it with, so a softmax may be empty; what it gives must not reach the weights."""
+    loss = build(LOSSES[name], Case(), tmp_path)
+    parts = parts_of(loss, [loss.model.preprocess([text]) for text in ("the cat sat", "a dog")], mini_batch_size)
+    total(parts).backward()
+    assert all(bool(torch.isfinite(part)) for part in parts.values())
+    assert all(bool(torch.isfinite(p.grad).all()) for p in loss.parameters() if p.grad is not None)

@@ -1,0 +1,273 @@
+"""Relational distillation against a loop over its equation, and its teacher in every form."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
+from torch import Tensor
+
+from st_matryoshka2d import Size, align, encode_sizes, sizes_ladder, truncate
+from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistill, RelationalDistillLoss
+from st_matryoshka2d.losses.distillation import NoTask
+from tests.support import families, oracles
+from tests.support.families import TEXTS
+from tests.support.losses import BATCHES, assert_gradients_close, batch, exact, gradients, physical_columns, total
+
+SIZES = [(1, 4), (3, 20), (4, 32)]
+
+
+def oracle(students: list[list[Tensor]], teacher: list[Tensor], temperature: float) -> Tensor:
+    """For each size, each text: KL of the softmaxes over its similarities to all other texts."""
+    values = []
+    for student in students:
+        for i in range(len(teacher)):
+            others = [j for j in range(len(teacher)) if j != i]
+            t = oracles.distribution([oracles.cosine(teacher[i], teacher[j]) for j in others], temperature)
+            s = oracles.distribution([oracles.cosine(student[i], student[j]) for j in others], temperature)
+            values.append(oracles.kl(s, t))
+    return torch.stack(values).mean()
+
+
+def oracle_across(students: list[list[Tensor]], teacher: list[Tensor], temperature: float) -> Tensor:
+    """For each size, each text: KL over its similarities to the teacher's other texts, and how far it is from its own."""
+    values = []
+    for student in students:
+        for i, text in enumerate(student):
+            others = [j for j in range(len(teacher)) if j != i]
+            cut = [embedding[: len(text)] for embedding in teacher]
+            t = oracles.distribution([oracles.cosine(teacher[i], teacher[j]) for j in others], temperature)
+            a = oracles.distribution([oracles.cosine(text, cut[j]) for j in others], temperature)
+            values.append(oracles.kl(a, t) + 2 * (1 - oracles.cosine(text, cut[i])))
+    return torch.stack(values).mean()
+
+
+def moved(model: SentenceTransformer, seed: int = 3) -> SentenceTransformer:
+    """The model after weights have changed, as they do in training."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+def test_a_cut_of_the_model_teaches_what_it_was(tiny: SentenceTransformer) -> None:
+    """It shares the model's memory, so that it would follow the student."""
+    loss = RelationalDistillLoss(tiny, teacher=truncate(tiny, num_layers=4), sizes=[Size(4, 32)])
+    assert total(loss(batch(tiny, 2))).item() == pytest.approx(0, abs=1e-6)
+    moved(tiny)
+    assert total(loss(batch(tiny, 2))).item() > 1e-3
+
+
+def test_a_teacher_is_as_wide_as_it_says(tiny: SentenceTransformer) -> None:
+    teacher = truncate(moved(copy.deepcopy(tiny)), dim=4)
+    embeddings = torch.stack([teacher.encode(texts, convert_to_tensor=True) for texts in BATCHES[2]], dim=1)
+    asked = RelationalDistillLoss(tiny, teacher=teacher)(batch(tiny, 2))
+    told = RelationalDistillLoss(tiny, teacher="labels")(batch(tiny, 2), embeddings)
+    assert embeddings.shape[-1] == 4
+    assert asked["distill"].item() == pytest.approx(told["distill"].item(), abs=1e-6)
+
+
+def embedded(
+    model: SentenceTransformer, start: SentenceTransformer, columns: int
+) -> tuple[list[list[Tensor]], list[Tensor]]:
+    """All texts of a batch at each of SIZES, gradients attached, and as the teacher embeds them."""
+    by_layer = physical_columns(model, columns)
+    students = [[text for column in oracles.at(by_layer, n, d) for text in column] for n, d in SIZES]
+    return students, [text for texts in BATCHES[columns] for text in start.encode(texts, convert_to_tensor=True).clone()]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_it_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
+    model = exact(tiny)
+    start = copy.deepcopy(model).eval()
+    loss = RelationalDistillLoss(model, sizes=[Size(*size) for size in SIZES], temperature=0.2)
+    moved(model)
+    parts = loss(batch(model, columns))
+    assert list(parts) == ["distill"]
+    expected = oracle(*embedded(model, start, columns), 0.2)
+    assert parts["distill"].item() == pytest.approx(expected.item(), abs=1e-6)
+    assert expected.item() > 1e-3
+    assert_gradients_close(gradients(model, parts["distill"]), gradients(model, expected))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_the_part_across_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
+    """Beside the other part, which stays what it is."""
+    model = exact(tiny)
+    start = copy.deepcopy(model).eval()
+    term = RelationalDistill(weight=0.5, temperature=0.2, across=0.3)
+    loss = MultiSizeLoss(model, NoTask(), [Size(*size) for size in SIZES], terms=[term])
+    moved(model)
+    parts = loss(batch(model, columns))
+    assert list(parts) == ["distill", "distill_across"]
+    students, teacher = embedded(model, start, columns)
+    assert parts["distill"].item() == pytest.approx(0.5 * oracle(students, teacher, 0.2).item(), abs=1e-6)
+    expected = 0.5 * 0.3 * oracle_across(students, teacher, 0.2)
+    assert parts["distill_across"].item() == pytest.approx(expected.item(), abs=1e-6)
+    assert expected.item() > 1e-3
+    assert_gradients_close(gradients(model, parts["distill_across"]), gradients(model, expected))
+
+
+def test_across_asks_for_a_teacher_as_wide_as_the_model(tiny: SentenceTransformer) -> None:
+    """A model is seen when the loss is built, labels in the first batch."""
+    words = "teacher's embeddings have 4 and the student's 32"
+    with pytest.raises(ValueError, match=words):
+        RelationalDistillLoss(tiny, teacher=truncate(tiny, dim=4), across=1.0)
+    labels = torch.rand(len(TEXTS), 4)
+    with pytest.raises(ValueError, match=words):
+        RelationalDistillLoss(tiny, "labels", across=1.0)(batch(tiny, 1), labels)
+    wide = RelationalDistillLoss(tiny, "labels", across=1.0)(batch(tiny, 1), torch.rand(len(TEXTS), 32, dtype=torch.float64))
+    assert wide["distill_across"].item() > 0
+    assert RelationalDistillLoss(tiny, "labels", across=1.0).get_config_dict()["distill_across"] == 1.0
+
+
+def test_an_aligned_model_that_teaches_itself_is_kept_in_one_space(tiny: SentenceTransformer) -> None:
+    aligned = align(tiny, [" ".join(pair) for pair in itertools.product(families.WORDS[:12], repeat=2)], steps=1)
+    parts = RelationalDistillLoss(aligned)(batch(aligned, 1))
+    expected = RelationalDistillLoss(aligned, across=1.0)(batch(aligned, 1))
+    assert parts["distill_across"].item() == pytest.approx(expected["distill_across"].item(), abs=1e-7)
+    assert RelationalDistillLoss(aligned).get_config_dict()["distill_across"] == 1.0
+    without = [RelationalDistillLoss(aligned, across=0.0), RelationalDistillLoss(aligned, tiny), RelationalDistillLoss(tiny)]
+    assert all(list(loss(batch(loss.model, 1))) == ["distill"] for loss in without)
+
+
+def test_a_text_is_not_compared_with_itself_and_the_start_is_its_own_teacher(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    parts = RelationalDistillLoss(model, sizes=[Size(4, 32)])(batch(model, 2))
+    assert parts["distill"].item() == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("across", [0.0, 0.5])
+@pytest.mark.parametrize("at_once", [{"mini_batch_size": 1}, {"mini_batch_size": 64}, {"mini_batch_num_tokens": 16}])
+def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, at_once: dict[str, int], across: float) -> None:
+    model = exact(tiny)
+    plain, cached = RelationalDistillLoss(model, across=across), RelationalDistillLoss(model, **at_once, across=across)
+    moved(model)
+    expected, found = plain(batch(model, 2)), cached(batch(model, 2))
+    assert {name: part.item() for name, part in found.items()} == pytest.approx(
+        {name: part.item() for name, part in expected.items()}, abs=1e-8
+    )
+    assert_gradients_close(gradients(model, total(found)), gradients(model, total(expected)), 1e-8)
+
+
+def other_teacher(tmp_path: Path) -> SentenceTransformer:
+    """Another family, another width, and a tokenizer that numbers words another way."""
+    teacher = families.pipeline(
+        families.CONFIGS["roberta"](), tmp_path / "teacher", pooling="mean", dense=24, normalize=True
+    )
+    backwards = dict(zip(families.WORDS, (families.VOCABULARY[word] for word in reversed(families.WORDS)), strict=True))
+    teacher[0].processor = families.tokenizer(families.VOCABULARY | backwards)
+    return teacher
+
+
+def test_a_teacher_with_another_tokenizer_is_given_the_texts(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """The same as its embeddings in the label column, of one text column or of all."""
+    teacher = other_teacher(tmp_path)
+    assert teacher.tokenizer("cat")["input_ids"] != tiny.tokenizer("cat")["input_ids"]
+    with_model = RelationalDistillLoss(tiny, teacher)
+    with_labels = RelationalDistillLoss(tiny, "labels")
+    for columns in (1, 2):
+        embeddings = [teacher.encode(texts, convert_to_tensor=True).clone() for texts in BATCHES[columns]]
+        labels = embeddings[0] if columns == 1 else torch.stack(embeddings, dim=1)
+        expected = with_labels(batch(tiny, columns), labels)["distill"].item()
+        assert with_model(batch(tiny, columns))["distill"].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_it_joins_a_task(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    task = MultipleNegativesRankingLoss(model)
+    loss = MultiSizeLoss(model, task, sizes_ladder(model), terms=[RelationalDistill(weight=0.5)])
+    moved(model)
+    parts = loss(batch(model, 2))
+    alone = MultiSizeLoss(model, task, sizes_ladder(model))(batch(model, 2))
+    assert list(parts) == ["task", "distill"]
+    assert parts["task"].item() == pytest.approx(alone["task"].item())
+    assert parts["distill"].item() > 0
+
+
+def test_a_loss_teaches_the_full_size_alone(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    task = CoSENTLoss(model)
+    loss = RelationalDistillLoss(model, loss=task)
+    moved(model)
+    labels = torch.rand(len(BATCHES[2][0]), dtype=torch.float64)
+    parts = loss(batch(model, 2), labels)
+    full = task.compute_loss_from_embeddings([model(features)["sentence_embedding"] for features in batch(model, 2)], labels)
+    raw = MultiSizeLoss(model, task, loss.sampler.candidates, terms=[loss.terms[0]])(batch(model, 2), labels)
+    assert parts["task"].item() == pytest.approx(full.item(), abs=1e-9)
+    assert parts["distill"].item() == pytest.approx(raw["distill"].item(), abs=1e-9)
+    assert parts["distill"].item() > 1e-3
+    assert_gradients_close(gradients(model, parts["task"]), gradients(model, full))
+    assert loss.signature == "RelationalDistillLoss(CoSENTLoss)"
+    assert loss.get_config_dict()["size_weights"] == [0, 0, 0, 4]  # of which the mean is taken
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"teacher": "labels"}, "no labels for `loss`"),
+        ({"sizes": [Size(1, 8), Size(4, 16)]}, "the full size, 4L-32d, which is not among the sizes"),
+        ({"gather_across_devices": True}, "to the wrapped loss"),
+    ],
+)
+def test_what_a_loss_does_not_go_with(tiny: SentenceTransformer, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RelationalDistillLoss(tiny, loss=CoSENTLoss(tiny), **settings)
+
+
+def test_in_the_trainer_small_sizes_come_close_and_the_teacher_stays_and_is_not_saved(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    def distance(model: SentenceTransformer, reference: Any) -> dict[Size, float]:
+        found = encode_sizes(model, TEXTS, sizes_ladder(model), normalize_embeddings=True)
+        return {size: float(np.abs(part @ part.T - reference).mean()) for size, part in found.items()}
+
+    start = tiny.encode(TEXTS, normalize_embeddings=True)
+    reference = start @ start.T
+    before = distance(tiny, reference)
+    loss = RelationalDistillLoss(tiny, temperature=0.2)
+    frozen = {name: value.clone() for name, value in loss.terms[0].teacher.state_dict().items()}
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path / "run"), max_steps=40, per_device_train_batch_size=5, learning_rate=3e-3, report_to="none"
+    )
+    dataset = Dataset.from_dict({"text": TEXTS * 4})
+    SentenceTransformerTrainer(model=tiny, args=arguments, train_dataset=dataset, loss=loss).train()
+    after = distance(tiny, reference)
+    assert all(after[size] < before[size] for size in list(before)[:-1]), (before, after)
+    assert all(torch.equal(value, frozen[name]) for name, value in loss.terms[0].teacher.state_dict().items())
+    tiny.save_pretrained(str(tmp_path / "model"))
+    assert not [path for path in (tmp_path / "model").rglob("*.safetensors") if path.name != "model.safetensors"]
+    again = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert np.array_equal(truncate(again, 2, 8).encode(TEXTS), truncate(tiny, 2, 8).encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"teacher": "label"}, TypeError, "SentenceTransformer, 'labels' or None, got 'label'"),
+        ({"teacher": 3}, TypeError, "got 3"),
+        ({"temperature": 0}, ValueError, "above zero"),
+        ({"mini_batch_size": 0}, ValueError, "mini_batch_size"),
+        ({"sizes": [Size(9, 8)]}, ValueError, "asks for 9 layers"),
+    ],
+)
+def test_settings_are_refused(
+    tiny: SentenceTransformer, settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        RelationalDistillLoss(tiny, **settings)
+
+
+@pytest.mark.parametrize("labels", [None, torch.ones(5), torch.ones(5, 4, dtype=torch.long), torch.ones(5, 3, 8)])
+def test_labels_that_are_not_embeddings_are_refused(tiny: SentenceTransformer, labels: Tensor | None) -> None:
+    with pytest.raises(ValueError, match="eacher embeddings"):
+        RelationalDistillLoss(tiny, "labels")(batch(tiny, 2), labels)

@@ -1,0 +1,101 @@
+"""Losses on two processes, each with half of the batch, against one process with all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d.losses import RelationalDistillLoss
+from tests.losses.distributed_script import ACCUMULATION, CASES, RECIPES, Case, Named
+from tests.support.launch import finished_in_two
+
+pytestmark = pytest.mark.slow  # two processes; one that is a launch of its own is in test_distributed_alone.py
+
+Results = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """What each of the two processes has computed."""
+    folder = tmp_path_factory.mktemp("distributed")
+    finished_in_two("tests.losses.distributed_script", folder)
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+
+
+def assert_close(found: Named, expected: Named) -> None:
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        difference = float((found[name] - gradient).abs().max())
+        assert difference <= 1e-6, f"{name}: {difference:.1e}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_two_processes_take_the_step_of_one(ranks: Results, case: Case) -> None:
+    """Gathered, that of the whole batch; apart, the mean of those of the halves. The loss's own parameters too."""
+    expected = ranks[0]["expected"][case.recipe, case.gathered]
+    assert_both_took(ranks, str(case), expected, case.recipe)
+
+
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_processes_may_differ_in_their_columns(ranks: Results, recipe: str, mini_batch_size: int | None) -> None:
+    """The Trainer gives them batches of different datasets, if there are several."""
+    assert_both_took(ranks, (recipe, mini_batch_size), ranks[0]["expected"][recipe, "uneven"], recipe)
+
+
+def assert_both_took(ranks: Results, case: Any, expected: dict[str, Named], recipe: str) -> None:
+    assert sum(float(gradient.abs().sum()) for gradient in expected["model"].values()) > 1e-3
+    assert bool(expected["own"]) == (recipe == "MIPIC")
+    assert all(gradient.any() for gradient in expected["own"].values())
+    for rank in ranks:
+        assert_close(rank["found"][case]["model"], expected["model"])
+        assert_close(rank["found"][case]["own"], expected["own"])
+
+
+def test_a_map_that_no_depth_of_the_step_uses_is_not_awaited(ranks: Results) -> None:
+    """Where all parameters are awaited, it gets a gradient of zeros; else none, as in one process."""
+    expected = ranks[0]["expected"]["maps by depth", False]["model"]
+    assert {name.split(".")[1] for name in expected if name.startswith("3.")} == {"full", "shallow"}
+    for rank in ranks:
+        unused = {name: gradient for name, gradient in rank["all awaited"].items() if "neither" in name}
+        assert len(unused) == 2
+        assert not any(gradient.any() for gradient in unused.values())
+        assert_close({name: value for name, value in rank["all awaited"].items() if name not in unused}, expected)
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if "a shallow size" not in recipe])
+def test_gathering_makes_a_difference(ranks: Results, recipe: str) -> None:
+    """Otherwise the test above would not see whether texts are gathered."""
+    apart, gathered = (ranks[0]["expected"][recipe, gathered]["model"] for gathered in (False, True))
+    assert max(float((gathered[name] - apart[name]).abs().max()) for name in gathered) > 1e-3
+
+
+def test_distillation_is_told_to_gather_by_its_own_argument(tiny: SentenceTransformer) -> None:
+    """It has no wrapped loss to tell; the other tests set what the argument sets."""
+    for told in (False, True):
+        assert RelationalDistillLoss(tiny, gather_across_devices=told).loss.gather_across_devices is told
+
+
+def test_all_processes_draw_the_same_sizes(ranks: Results) -> None:
+    first, second = ranks
+    assert first["drawn"] == second["drawn"]
+    assert first["drawn_alone"] != second["drawn_alone"]
+    assert len({tuple(sizes) for sizes in first["drawn"]}) > 1
+
+
+@pytest.mark.parametrize("accumulation", ACCUMULATION)
+def test_the_trainer_keeps_the_processes_alike(ranks: Results, accumulation: int) -> None:
+    """To the last bit, loss and all, although each process drew projectors of its own; also in a resumed training."""
+    first, second = (rank["trained"][accumulation] for rank in ranks)
+    for whose in ("model", "own"):
+        expected = first["whole"][whose]
+        for found in (second["whole"], first["resumed"], second["resumed"]):
+            assert [name for name in expected if not torch.equal(expected[name], found[whose][name])] == []
+    assert first["whole"]["own"]
+    moved = [
+        name for name, value in first["start"]["model"].items() if not torch.equal(value, first["whole"]["model"][name])
+    ]
+    assert any(".layer.0." in name for name in moved)

@@ -1,0 +1,134 @@
+"""Our losses where sentence-transformers' own losses go: inside others, in `old_fit`, in a loop by hand."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import InputExample, SentenceTransformer
+from sentence_transformers.sentence_transformer import losses as st
+from torch.utils.data import DataLoader
+
+from st_matryoshka2d import Size, TruncatedTransformer, truncate
+from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.losses import FixedSizes, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
+from tests.support.families import TEXTS
+from tests.support.losses import assert_gradients_close, batch, gradients, total
+from tests.support.quick import quick
+from tests.support.training import OLD, RECIPES
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own")
+
+SETTINGS: list[dict[str, int]] = [{}, {"mini_batch_size": 2}]
+
+
+def mnrl(model: SentenceTransformer) -> st.MultipleNegativesRankingLoss:
+    return st.MultipleNegativesRankingLoss(model)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
+@pytest.mark.parametrize("recipe", RECIPES)
+class TestInsideAnother:
+    """Sizes of sizes mean nothing."""
+
+    def test_matryoshka(self, tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
+        loss = RECIPES[recipe](tiny, **settings)
+        for make in (st.MatryoshkaLoss, st.Matryoshka2dLoss):
+            with pytest.raises(
+                TypeError, match=f"{type(loss).__name__} cannot be inside MatryoshkaLoss or Matryoshka2dLoss"
+            ):
+                make(tiny, loss, [8, 32])
+
+    def test_adaptive_layers(self, tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
+        loss = RECIPES[recipe](tiny, **settings)
+        with pytest.warns(UserWarning, match=f"AdaptiveLayerLoss is not compatible with {type(loss).__name__}"):
+            around = st.AdaptiveLayerLoss(tiny, loss)
+        before = tiny.config.to_dict()
+        with pytest.raises(TypeError, match=f"{type(loss).__name__} cannot be inside AdaptiveLayerLoss"):
+            around(batch(tiny, 2), None)
+        assert tiny.config.to_dict() == before
+        assert total(loss(batch(tiny, 2))).isfinite(), "the model is as it was"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_loop_by_hand_may_back_propagate_from_the_parts(
+    tiny: SentenceTransformer, recipe: str, settings: dict[str, int]
+) -> None:
+    loss = RECIPES[recipe](tiny.double(), **settings).double()
+    with torch.no_grad():
+        tiny[0].model.embeddings.word_embeddings.weight.mul_(1.1)  # else a teacher agrees
+    torch.manual_seed(1)
+    expected = gradients(loss, total(loss(batch(tiny, 2))))
+    torch.manual_seed(1)
+    loss(batch(tiny, 2)).backward()
+    assert_gradients_close({name: p.grad for name, p in loss.named_parameters() if p.grad is not None}, expected, 1e-10)
+
+
+@pytest.mark.parametrize("recipe", ["Starbucks", "MIPIC"])
+def test_old_fit(tiny: SentenceTransformer, recipe: str) -> None:
+    before = tiny[0].model.encoder.layer[0].output.dense.weight.clone()
+    data: Any = [InputExample(texts=[text, old]) for text, old in zip(TEXTS, OLD, strict=True)]
+    loader = DataLoader(data, batch_size=5)
+    tiny.old_fit([(loader, RECIPES[recipe](tiny))], epochs=1, warmup_steps=0, show_progress_bar=False)
+    assert not torch.equal(tiny[0].model.encoder.layer[0].output.dense.weight, before)
+    assert tiny.config.matryoshka_sizes
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
+def test_nothing_is_left_in_the_callers_features(tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
+    columns = batch(tiny, 3)
+    before = [{name: value.clone() for name, value in column.items() if torch.is_tensor(value)} for column in columns]
+    names = [list(column) for column in columns]
+    RECIPES[recipe](tiny, **settings)(columns).backward()
+    assert [list(column) for column in columns] == names
+    for column, old in zip(columns, before, strict=True):
+        assert all(torch.equal(column[name], value) for name, value in old.items())
+
+
+def test_forwards_leave_no_layers_either(tiny: SentenceTransformer) -> None:
+    plain = set(tiny(tiny.preprocess(TEXTS)))
+    given = tiny.preprocess(TEXTS)
+    names = list(given)
+    assert set(EveryLayer.of(tiny, [1, 3])(given)) == plain
+    assert list(given) == names
+    tiny[0] = TruncatedTransformer.from_transformer(tiny[0])
+    assert set(tiny(given, num_layers=2)) == set(given) == plain
+
+
+def test_a_narrow_cut_is_trained_at_its_dim_by_ours_and_at_its_width_by_theirs(tiny: SentenceTransformer) -> None:
+    cut = truncate(tiny, dim=8)
+    columns = [tiny.encode(texts, convert_to_tensor=True) for texts in (TEXTS, TEXTS[::-1])]
+    narrow = mnrl(tiny).compute_loss_from_embeddings([column[:, :8] for column in columns], None)
+    assert torch.allclose(MultiSizeLoss(cut, mnrl(cut), [Size(4, 8)])(batch(cut, 2))["task"], narrow, atol=1e-6)
+    assert torch.allclose(mnrl(cut)(batch(cut, 2), None), mnrl(tiny)(batch(tiny, 2), None), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: MultiSizeLoss(model, mnrl(model), [Size(2, 8), Size(4, 8)]),
+        lambda model: MultiSizeLoss(model, mnrl(model), FixedSizes([Size(2, 32)], Size(4, 32))),
+        lambda model: StarbucksLoss(model, mnrl(model), [Size(3, 32)]),
+        lambda model: RelationalDistillLoss(model, sizes=[Size(3, 32)]),
+    ],
+)
+def test_a_full_size_that_is_not_trained_is_warned_of_once(tiny: SentenceTransformer, make: Any) -> None:
+    with pytest.warns(UserWarning, match="does not train the full size, 4L-32d") as caught:
+        loss = make(tiny)
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(batch(tiny, 2))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_as_their_papers_have_them_are_not_warned_of(tiny: SentenceTransformer, recipe: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RECIPES[recipe](tiny)
+        TwoDMSELoss(tiny, mnrl(tiny), weights=(0, 1, 1, 1, 1))

@@ -1,0 +1,159 @@
+"""Losses against the papers' equations, written as loops: values and every gradient."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, util
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss, CosineSimilarityLoss, MultipleNegativesRankingLoss
+from torch import Tensor, nn
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.losses import FixedSizes, KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss, UniformSizes
+from tests.support import oracles
+from tests.support.losses import assert_gradients_close, batch, exact, gradients, physical_columns, total
+
+SIZES = [(1, 4), (2, 8), (3, 20), (4, 32)]
+TOLERANCE = 1e-5
+
+
+class SumOfSquares(nn.Module):
+    """A wrapped loss for one text column; it has no similarity of its own."""
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
+        return embeddings[0].square().sum()
+
+
+def mnrl(model: SentenceTransformer, similarity: str) -> MultipleNegativesRankingLoss:
+    if similarity == "dot":
+        return MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=util.dot_score)
+    return MultipleNegativesRankingLoss(model)
+
+
+def oracle_of(similarity: str) -> tuple[Any, Any]:
+    if similarity == "dot":
+        return partial(oracles.mnrl, similarity=oracles.dot, scale=1.0), oracles.dot
+    return oracles.mnrl, oracles.cosine
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("over", ["scores", "embedding"])
+def test_starbucks_is_equations_4_and_5(tiny: SentenceTransformer, columns: int, similarity: str, over: str) -> None:
+    model = exact(tiny)
+    sizes = [Size(*size) for size in SIZES]
+    loss = StarbucksLoss(model, mnrl(model, similarity), sizes, kl_temperature=0.7, kl_over=over)  # type: ignore[arg-type]
+    parts = loss(batch(model, columns))
+    wrapped, compare = oracle_of(similarity)
+    by_layer = physical_columns(model, columns)
+    if over == "scores":
+        divergence = partial(oracles.kl_over_scores, temperature=0.7, similarity=compare)
+    else:
+        divergence = partial(oracles.kl_over_coordinates, temperature=0.7)
+    task, align = oracles.starbucks(by_layer, SIZES, wrapped, divergence)
+    assert parts["task"].item() == pytest.approx(task.item(), abs=TOLERANCE)
+    assert parts["kl"].item() == pytest.approx(align.item(), abs=TOLERANCE)
+    assert align.item() > 1e-6, "a divergence of zero would prove nothing"
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, task + align))
+
+
+def test_starbucks_weights_sizes_before_the_mean(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    weights = [1.0, 0.0, 2.5, 4.0]
+    loss = StarbucksLoss(model, mnrl(model, "cosine"), [Size(*s) for s in SIZES], size_weights=weights, kl_weight=0.5)
+    parts = loss(batch(model, 2))
+    divergence = partial(oracles.kl_over_scores, temperature=0.3)
+    task, align = oracles.starbucks(physical_columns(model, 2), SIZES, oracles.mnrl, divergence, weights, kl_weight=0.5)
+    assert parts["task"].item() == pytest.approx(task.item(), abs=TOLERANCE)
+    assert parts["kl"].item() == pytest.approx(align.item(), abs=TOLERANCE)
+
+
+def test_one_text_column_is_compared_with_itself(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    loss = StarbucksLoss(model, SumOfSquares(), [Size(*size) for size in SIZES])
+    parts = loss(batch(model, 1))
+    task, align = oracles.starbucks(
+        physical_columns(model, 1),
+        SIZES,
+        lambda columns: columns[0].square().sum(),
+        partial(oracles.kl_over_scores, temperature=0.3),
+    )
+    assert parts["task"].item() == pytest.approx(task.item(), abs=TOLERANCE)
+    assert parts["kl"].item() == pytest.approx(align.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, task + align))
+
+
+def test_score_labels(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    labels = torch.tensor([0.9, 0.1, 0.5, 0.5, 0.3])
+    parts = MultiSizeLoss(model, CoSENTLoss(model), [Size(*size) for size in SIZES])(batch(model, 2), labels)
+    by_layer = physical_columns(model, 2)
+    expected = sum(oracles.cosent(oracles.at(by_layer, n, d), labels) for n, d in SIZES) / len(SIZES)
+    assert list(parts) == ["task"]
+    assert parts["task"].item() == pytest.approx(expected.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, parts["task"]), gradients(model, expected))
+    pairs = MultiSizeLoss(model, CosineSimilarityLoss(model), [Size(2, 8)])(batch(model, 2), labels)
+    loop = [oracles.cosine(a, b) - y for a, b, y in zip(*oracles.at(by_layer, 2, 8), labels, strict=True)]
+    assert pairs["task"].item() == pytest.approx(torch.stack(loop).square().mean().item(), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1, 1, 1), (1, 1, 1, 1, 0), (0, 1, 1, 1, 1), (0.5, 2, 0.1, 3, 0.7)])
+@pytest.mark.parametrize("over", ["scores", "embedding"])
+def test_2dmse_is_equations_2_to_7(tiny: SentenceTransformer, weights: tuple[float, ...], over: str) -> None:
+    model = exact(tiny)
+    loss = TwoDMSELoss(model, mnrl(model, "cosine"), weights=weights, kl_over=over)  # type: ignore[arg-type]
+    torch.manual_seed(5)
+    parts = loss(batch(model, 3))
+    torch.manual_seed(5)
+    n, d = int(torch.randint(1, 4, ())), [8, 16][int(torch.randint(2, ()))]
+    divergence = partial(oracles.kl_over_scores if over == "scores" else oracles.kl_over_coordinates, temperature=0.3)
+    task, align = oracles.two_dmse(physical_columns(model, 3), n, d, oracles.mnrl, divergence, weights)
+    assert parts["task"].item() == pytest.approx(task.item(), abs=TOLERANCE)
+    assert parts["kl"].item() == pytest.approx(align.item(), abs=TOLERANCE)
+    assert_gradients_close(gradients(model, total(parts)), gradients(model, task + align))
+
+
+def test_2dmse_draws_every_layer_below_the_last_and_every_dim_below_the_full() -> None:
+    torch.manual_seed(0)
+    sampler = UniformSizes(Size(4, 32), [8, 16])
+    draws = [list(sampler.draw()) for _ in range(300)]
+    assert all(full == Size(4, 32) for full, *_ in draws)
+    drawn = [small for *_, small in draws]
+    counts = {size: drawn.count(size) for size in set(drawn)}
+    assert set(counts) == {Size(n, d) for n in (1, 2, 3) for d in (8, 16)}
+    assert all(25 <= count <= 80 for count in counts.values()), counts
+    assert {size for draw in draws for size in draw} <= set(sampler.candidates)
+
+
+def test_draws_follow_torch_alone() -> None:
+    """The Trainer saves and restores torch's generator, so that a resumed run draws what the killed one would have."""
+    sampler = UniformSizes(Size(12, 768), [8, 16, 32])
+    state = torch.get_rng_state()
+    first = [sampler.draw() for _ in range(5)]
+    torch.set_rng_state(state)
+    assert [sampler.draw() for _ in range(5)] == first
+
+
+def test_the_teacher_gets_no_gradient(tiny: SentenceTransformer) -> None:
+    """With the wrapped loss silenced, the divergence must not move the last layer."""
+    model = exact(tiny)
+    weights = [0.0, 1e-30]
+    parts = MultiSizeLoss(
+        model, mnrl(model, "cosine"), FixedSizes([Size(1, 8), Size(4, 32)], Size(4, 32), weights), [KLAlignment()]
+    )(batch(model, 2))
+    found = gradients(model, parts["kl"])
+    above = [float(g.abs().max()) for name, g in found.items() if any(f"layer.{n}." in name for n in (1, 2, 3))]
+    below = [float(g.abs().max()) for name, g in found.items() if "layer.0." in name]
+    assert max(above, default=0.0) == 0.0
+    assert max(below) > 0.0
+
+
+def test_a_large_batch_of_equal_texts_stays_finite(tiny: SentenceTransformer) -> None:
+    model = exact(tiny)
+    features = [model.preprocess(["the cat"] * 6), model.preprocess(["the cat"] * 6)]
+    parts = StarbucksLoss(model, mnrl(model, "cosine"), kl_temperature=0.01)(features)
+    assert oracles.is_finite(total(parts))
+    assert all(bool(torch.isfinite(g).all()) for g in gradients(model, total(parts)).values())

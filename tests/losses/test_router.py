@@ -1,0 +1,208 @@
+"""Every recipe on a model with a way for queries and one for documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, util
+from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Dropout, StaticEmbedding
+from torch import Tensor, nn
+
+from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss
+from tests.support import families
+from tests.support.families import TEXTS
+from tests.support.losses import assert_gradients_close, gradients, total
+from tests.support.quick import quick
+from tests.support.training import OLD, RECIPES, Watch, cut_by_hand, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
+
+Modules = list[nn.Module]
+
+
+def modules(family: str, folder: Path, seed: int = 0, **settings: Any) -> Modules:
+    """A Transformer of its own and a pooling, without dropout."""
+    config = families.CONFIGS[family]()
+    for name, value in settings.items():
+        setattr(config, name, value)
+    made = families.pipeline(config, folder / f"{family}-{seed}", pooling="mean", dense=None, normalize=False)
+    for module in made.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return list(made.children())
+
+
+def routed(query: Modules, document: Modules, *after: nn.Module) -> SentenceTransformer:
+    router = Router.for_query_document(query_modules=query, document_modules=document)
+    return SentenceTransformer(modules=[router, *after], device="cpu")
+
+
+def separate(folder: Path, *after: nn.Module) -> SentenceTransformer:
+    return routed(modules("bert", folder), modules("modernbert", folder), *after)
+
+
+def shared(folder: Path, *after: nn.Module) -> SentenceTransformer:
+    transformer, *rest = modules("bert", folder)
+    return routed([transformer, *rest], [transformer, *rest, Dropout(0.0)], *after)
+
+
+MODELS: dict[str, Callable[..., SentenceTransformer]] = {"two Transformers": separate, "one Transformer": shared}
+
+
+def columns(model: SentenceTransformer, count: int = 2) -> list[dict[str, Any]]:
+    documents = [OLD, TEXTS[::-1]][: count - 1]
+    return [model.preprocess(TEXTS, task="query"), *(model.preprocess(texts, task="document") for texts in documents)]
+
+
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
+@pytest.mark.parametrize("name", MODELS)
+def test_the_physically_cut_routes_learn(recipe: str, name: str, tmp_path: Path) -> None:
+    model = MODELS[name](tmp_path)
+    loss = RECIPES[recipe](model, mini_batch_size=3 if name == "one Transformer" else None)
+    watch = Watch(model, recipe)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    train(model, loss, tmp_path / "run", router_mapping={"anchor": "query", "positive": "document"})
+    watch.assert_learned()
+    moved = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert {key.split(".")[2] for key in moved} == {"query", "document"}
+
+
+@pytest.mark.parametrize("size", [Size(1, 4), Size(2, 8), Size(3, 20), Size(4, 32)], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_each_size_trains_what_the_cut_routes_compute(name: str, size: Size, tmp_path: Path) -> None:
+    model = MODELS[name](tmp_path, Normalize()).double().train()
+    task = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=util.dot_score)
+    found = MultiSizeLoss(model, task, [size])(columns(model, 3))["task"]
+    with cut_by_hand(model, size.num_layers):
+        cut = [model(column)["sentence_embedding"][:, : size.dim] for column in columns(model, 3)]
+    expected = task.compute_loss_from_embeddings(cut, None)
+    assert found.item() == pytest.approx(expected.item(), abs=1e-6)
+    ours, theirs = gradients(model, found), gradients(model, expected)
+    assert_gradients_close(ours, theirs, 1e-6)
+    for route in {"two Transformers": ("query", "document"), "one Transformer": ("query",)}[name]:
+        reached = {key.split("layer")[1].split(".")[1] for key, value in ours.items() if route in key and "layer" in key}
+        assert reached >= {str(layer) for layer in range(size.num_layers)}, f"{route}: {reached}"
+
+
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
+@pytest.mark.parametrize("name", MODELS)
+def test_gradient_caching_changes_nothing(recipe: str, name: str, tmp_path: Path) -> None:
+    model = MODELS[name](tmp_path, Normalize()).double().train()
+    plain = RECIPES[recipe](model).double()
+    parameters = plain.state_dict()
+    cached = RECIPES[recipe](model, mini_batch_size=2).double()
+    cached.load_state_dict(parameters)
+    found = []
+    for loss in (plain, cached):
+        torch.manual_seed(2)
+        parts = loss(columns(model, 3))
+        found.append(({key: value.item() for key, value in parts.items()}, gradients(loss, total(parts))))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-6)
+    assert_gradients_close(found[0][1], found[1][1], 1e-6)
+
+
+class Squares(nn.Module):
+    """A wrapped loss that knows the lengths of embeddings."""
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
+        return sum((column.square().sum() for column in embeddings), start=torch.zeros(()))
+
+
+def ending(folder: Path, normalized: set[str]) -> SentenceTransformer:
+    routes = {"query": modules("bert", folder), "document": modules("modernbert", folder)}
+    for name in normalized:
+        routes[name].append(Normalize())
+    return routed(routes["query"], routes["document"]).train()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "normalized"),
+    [
+        (StarbucksLoss, {"query"}),
+        (StarbucksLoss, {"document"}),
+        (EspressoLoss, {"query", "document"}),
+        (MIPICLoss, {"query", "document"}),
+        (MIPICLoss, set()),
+    ],
+)
+def test_the_wrapped_loss_reads_what_each_route_returns(recipe: Any, normalized: set[str], tmp_path: Path) -> None:
+    """Whether terms read embeddings with their lengths or not."""
+    model = ending(tmp_path, normalized)
+    loss = recipe(model, Squares())
+    expected = 0.0
+    for size, weight in loss.sampler.draw().items():
+        with cut_by_hand(model, size.num_layers):
+            cut = [model(column)["sentence_embedding"][:, : size.dim] for column in columns(model)]
+        expected += weight * Squares().compute_loss_from_embeddings(cut, None).item()
+    assert loss(columns(model))[loss.task_name].item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("recipe", [EspressoLoss, MIPICLoss])
+@pytest.mark.parametrize(("normalized", "without"), [({"query"}, "document"), ({"document"}, "query")])
+def test_terms_that_read_lengths_need_routes_that_end_alike(
+    recipe: Any, normalized: set[str], without: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=rf"Routes \['{without}'\] of the Router lack the Normalize of the others"):
+        recipe(ending(tmp_path, normalized), Squares())
+
+
+def static() -> Modules:
+    return [StaticEmbedding(families.tokenizer(), embedding_dim=32)]
+
+
+TEACHERS = {"a Transformer": lambda folder: modules("roberta", folder), "static": lambda folder: static()}
+
+
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.parametrize("kind", TEACHERS)
+def test_a_teacher_is_given_the_texts_of_each_route(kind: str, mini_batch_size: int | None, tmp_path: Path) -> None:
+    """Routes may number words differently; a static teacher has no batches to split."""
+    model = separate(tmp_path)
+    backwards = dict(zip(families.WORDS, (families.VOCABULARY[word] for word in reversed(families.WORDS)), strict=True))
+    model[0].sub_modules["document"][0].processor = families.tokenizer(families.VOCABULARY | backwards)
+    teacher = SentenceTransformer(modules=TEACHERS[kind](tmp_path), device="cpu")
+    labels = torch.stack([teacher.encode(texts, convert_to_tensor=True).clone() for texts in (TEXTS, OLD)], dim=1)
+    expected = RelationalDistillLoss(model, "labels", across=1.0)(columns(model), labels)
+    found = RelationalDistillLoss(model, teacher, mini_batch_size=mini_batch_size, across=1.0)(columns(model))
+    for name in ("distill", "distill_across"):
+        assert found[name].item() == pytest.approx(expected[name].item(), abs=1e-6)
+
+
+REFUSED = {
+    "routes of another depth": (
+        lambda folder: routed(modules("bert", folder), modules("bert", folder, 1, num_hidden_layers=2)),
+        r"differ in depth, \{'query': 4, 'document': 2\}",
+    ),
+    "routes of another width": (
+        lambda folder: routed(modules("bert", folder), modules("bert", folder, 1, hidden_size=16)),
+        r"differ in width, \{'query': 32, 'document': 16\}",
+    ),
+    "static queries": (
+        lambda folder: routed(static(), modules("bert", folder)),
+        "The route 'query' of the Router starts with StaticEmbedding",
+    ),
+    "static documents": (
+        lambda folder: routed(modules("bert", folder), static()),
+        "The route 'document' of the Router starts with StaticEmbedding",
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks"))
+@pytest.mark.parametrize("name", REFUSED)
+def test_routers_that_are_refused(recipe: str, name: str, tmp_path: Path) -> None:
+    make, words = REFUSED[name]
+    with pytest.raises(ValueError, match=words):
+        RECIPES[recipe](make(tmp_path))
+
+
+def test_the_ladder_is_that_of_the_routes(tmp_path: Path) -> None:
+    model = separate(tmp_path)
+    assert StarbucksLoss(model, MultipleNegativesRankingLoss(model)).sampler.candidates == sizes_ladder(model)

@@ -1,0 +1,71 @@
+"""The file with a loss's own parameters: a training goes on with it, and it is named where it cannot be written or read."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from torch import nn
+from transformers import TrainerControl, TrainerState
+
+from st_matryoshka2d.losses import LossStateCallback
+from tests.support.disk import full_disk
+from tests.support.training import RECIPES, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> SentenceTransformerTrainingArguments:
+    """Of a training that has just written its second checkpoint."""
+    (tmp_path / "checkpoint-2").mkdir()
+    return SentenceTransformerTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
+
+
+@pytest.fixture
+def callback() -> LossStateCallback:
+    loss = nn.Module()
+    loss.P = nn.Parameter(torch.ones(300, 300))
+    return LossStateCallback(loss)
+
+
+def test_a_full_disk_is_told_with_its_path_and_leaves_no_half_file(
+    arguments: SentenceTransformerTrainingArguments, callback: LossStateCallback, tmp_path: Path
+) -> None:
+    state = TrainerState(global_step=2)
+    with pytest.raises(OSError, match=r"checkpoint-2/loss\.safetensors could not be written.*Make room"), full_disk():
+        callback.on_save(arguments, state, TrainerControl())
+    assert list((tmp_path / "checkpoint-2").iterdir()) == []
+    callback.on_save(arguments, state, TrainerControl())
+    assert [path.name for path in (tmp_path / "checkpoint-2").iterdir()] == ["loss.safetensors"]
+
+
+def test_a_broken_file_is_named(
+    arguments: SentenceTransformerTrainingArguments, callback: LossStateCallback, tmp_path: Path
+) -> None:
+    state = TrainerState(global_step=2)
+    callback.on_save(arguments, state, TrainerControl())
+    path = tmp_path / "checkpoint-2" / "loss.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    state.save_to_json(str(path.with_name("trainer_state.json")))
+    with pytest.raises(ValueError, match=r"checkpoint-2/loss\.safetensors is broken.*Resume from an earlier checkpoint"):
+        callback.on_train_begin(arguments, state, TrainerControl())
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_ends_where_one_ends_that_ran_through(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    """To the last bit, and with what the loss trains besides the model. `test_resume.py` kills processes."""
+    ends = []
+    for checkpoint in (None, str(tmp_path / "checkpoint-2")):
+        model = copy.deepcopy(tiny)
+        torch.manual_seed(0)
+        loss = RECIPES["MIPIC"](model)
+        settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "resume": checkpoint}
+        train(model, loss, tmp_path, callbacks=[LossStateCallback(loss)], **settings)
+        ends.append({name: parameter.detach() for name, parameter in loss.named_parameters()})
+    assert loss.own
+    assert [name for name, value in ends[0].items() if not torch.equal(value, ends[1][name])] == []

@@ -1,0 +1,85 @@
+"""What the section of sizes calls the model, and what a card takes from that of another model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from st_matryoshka2d import GridResult, Size, add_grid_to_model_card, add_sizes_to_model_card, align, truncate
+from st_matryoshka2d.config_metadata import declare_training
+from tests.support.training import train
+
+TEXTS = [f"{n} cats and {n % 7} dogs" for n in range(20)]
+
+
+@pytest.fixture
+def grid() -> GridResult:
+    row = {"task": "T", "split": "test", "subset": "default", "metric": "accuracy", "is_main": True, "score": 0.5}
+    return GridResult(pd.DataFrame([{**row, "num_layers": 2, "dim": 8}]))
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_the_name_is_that_by_which_the_card_loads_the_model(grid: GridResult, tmp_path: Path, quote: str) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"# Mine\n\nmodel = SentenceTransformer({quote}org/mine{quote})\n", encoding="utf-8")
+    add_grid_to_model_card(tmp_path, grid)
+    assert 'small = load("org/mine", num_layers=2, dim=8)' in readme.read_text(encoding="utf-8")
+
+
+def test_the_name_can_be_set_before_saving(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    model = truncate(tiny, num_layers=3)
+    for name in (None, "you/name"):
+        if name is not None:
+            model.model_card_data.set_model_id(name)
+        model.save_pretrained(str(tmp_path))
+        add_grid_to_model_card(tmp_path, grid)
+        card = (tmp_path / "README.md").read_text(encoding="utf-8")
+        assert f'small = load("{name or "sentence_transformers_model_id"}", num_layers=2, dim=8)' in card
+
+
+def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    truncate(tiny, num_layers=1).save_pretrained(str(tmp_path))
+    before = (tmp_path / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match=r"sizes of 2 layers, the model in .* has 1"):
+        add_grid_to_model_card(tmp_path, grid)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
+
+
+def test_how_to_load_a_size_is_said_once(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "StarbucksLoss(CoSENTLoss)")
+    tiny.save_pretrained(str(tmp_path))
+    add_sizes_to_model_card(tmp_path)
+    for _ in range(2):
+        add_grid_to_model_card(tmp_path, grid)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.count("small = load(") == 1
+    assert card.count("![Scores by layers and dimensions]") == 1
+
+
+@pytest.mark.parametrize("change", [lambda model: truncate(model, 2, 8), lambda model: align(model, TEXTS, steps=1)])
+def test_license_data_and_settings_of_training_are_inherited(
+    tiny: SentenceTransformer, tmp_path: Path, change: Callable[[SentenceTransformer], SentenceTransformer]
+) -> None:
+    tiny.model_card_data.set_license("cc-by-4.0")
+    tiny.model_card_data.set_language("nl")
+    train(tiny, MultipleNegativesRankingLoss(tiny), tmp_path / "run", max_steps=1, learning_rate=3e-4)
+    tiny.model_card_data.set_model_id("you/whole")
+    made = change(tiny)
+    made.save_pretrained(str(tmp_path / "made"))
+    card = (tmp_path / "made" / "README.md").read_text(encoding="utf-8")
+    for words in ("license: cc-by-4.0", "- nl", "learning_rate`: 0.0003", "### Training Dataset", "generated_from_trainer"):
+        assert words in card, words
+    assert '"you/whole"' not in card, "it is not that model"
+    made.model_card_data.add_tags("mine")
+    assert "mine" not in tiny.model_card_data.tags
+
+
+def test_a_cut_of_what_was_aligned_is_none_of_what_that_was(tiny: SentenceTransformer) -> None:
+    tiny.config.name_or_path = "org/model"
+    assert truncate(tiny, 2, 8).config.matryoshka_cut["model"] == "org/model"
+    assert truncate(align(tiny, TEXTS, [Size(2, 8)], steps=1), 2, 8).config.matryoshka_cut["model"] is None

@@ -1,0 +1,97 @@
+"""What the card of a trained model, and that of a cut, says of its sizes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+
+from st_matryoshka2d import Size, truncate
+from st_matryoshka2d.config_metadata import declare_training
+from st_matryoshka2d.losses import TwoDMSELoss
+from st_matryoshka2d.model_card.sizes import add_sizes_to_model_card
+from tests.support import families
+from tests.support.training import train
+
+
+def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(starbucks, tmp_path / "folder"))
+    before = (folder / "README.md").read_text(encoding="utf-8")
+    add_sizes_to_model_card(folder)
+    add_sizes_to_model_card(folder)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for words, times in {
+        "## Layers and dimensions": 1,
+        "trained by `StarbucksLoss(MultipleNegativesRankingLoss)` ([paper](https://arxiv.org/abs/2410.13230)) at these": 1,
+        "| 1 | 4 |\n| 2 | 8 |\n| 3 | 16 |\n| 4 | 8, 16, 32 |": 1,
+        'load("you/trained", num_layers=2, dim=8)': 1,
+        '`SentenceTransformer("you/trained", truncate_dim=16)`': 1,
+        "not normalised again": 1,
+        "@misc{zhuang2024starbucks": 1,  # sentence-transformers puts it there
+    }.items():
+        assert card.count(words) == times, words
+    begin, end = card.index("<!-- trained sizes: begin"), card.index("## Training Details")
+    assert card[:begin] + card[end:] == before, "all else is as it was"
+    again = SentenceTransformer(str(folder), device="cpu")
+    again.save_pretrained(str(tmp_path / "again"))
+    assert (tmp_path / "again" / "README.md").read_text(encoding="utf-8") == card, "a model that is loaded keeps its card"
+
+
+def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.model_card_data.set_model_id("you/whole")
+    train(tiny, TwoDMSELoss(tiny, CoSENTLoss(tiny)), tmp_path / "run", scored(), max_steps=1)
+    small = truncate(truncate(tiny, num_layers=3, dim=16), num_layers=2)
+    small.model_card_data.set_model_id("you/small")
+    small.save_pretrained(str(tmp_path / "cut"))
+    add_sizes_to_model_card(tmp_path / "cut")
+    card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
+    whole = "[you/whole](https://huggingface.co/you/whole)"
+    for words in (
+        f"cut from {whole}: the first 2 of 4 layers and the first 16 of 32 dimensions.",
+        "Of the sizes at which the whole was trained by `TwoDMSELoss(CoSENTLoss)` ([paper](https://arxiv.org/abs/2402.14776v1))",
+        "| 1, 2 | 8, 16 |",
+        'load("you/small", num_layers=1, dim=16)',
+        "@misc{li20242d",
+    ):
+        assert words in card, words
+
+
+def test_the_card_of_a_cut_beside_what_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """The narrower size with all of its layers is the one to try, and its own is not spoken against."""
+    declare_training(tiny.config, [Size(1, 4), Size(2, 8), Size(3, 16), Size(4, 32)], "align")
+    with pytest.warns(
+        UserWarning, match=r"not aligned for 2L-16d.*aligned for: 2L-8d \(smaller\), 3L-16d \(larger\)\. `eval"
+    ):
+        truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path))
+    add_sizes_to_model_card(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "truncate_dim=8)`." in card
+    assert "expect less" not in card
+    assert "Of the sizes for which the whole model was aligned, these are within it:" in card
+
+
+def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "MultiSizeLoss(CoSENTLoss)")
+    with pytest.warns(UserWarning, match="not trained at 1L-4d"):
+        truncate(tiny, num_layers=1, dim=4).save_pretrained(str(tmp_path))
+    add_sizes_to_model_card(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "cut from a larger model: the first of 4 layers and the first 4 of 32 dimensions." in card
+    assert "trained by `MultiSizeLoss(CoSENTLoss)`, at no size that is within this one." in card
+    assert "load(" not in card
+
+
+def test_there_is_nothing_to_add_to_a_card(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="save the model there first"):
+        add_sizes_to_model_card(tmp_path)
+    tiny.save_pretrained(str(tmp_path))
+    with pytest.raises(ValueError, match="neither `matryoshka_sizes` nor `matryoshka_cut`"):
+        add_sizes_to_model_card(tmp_path)
+
+
+def scored() -> Dataset:
+    return Dataset.from_dict({"a": families.TEXTS, "b": families.TEXTS[::-1], "score": [0.1, 0.2, 0.3, 0.4, 0.5]})

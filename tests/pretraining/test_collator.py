@@ -1,0 +1,300 @@
+"""Two maskings of a text: which tokens, what becomes of them, and what a seed fixes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import CanineTokenizer, PreTrainedTokenizerFast
+
+from st_matryoshka2d.pretraining import SMAEDataCollator
+from tests.support import tokenizers as tokenizers_support
+from tests.support.tokenizers import KINDS, between_spaces, texts
+
+NAMES = ["attention_mask", "decoder_input_ids", "decoder_labels", "input_ids", "labels"]
+BOTH = [("input_ids", "labels", 0.2), ("decoder_input_ids", "decoder_labels", 0.4)]
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[str, PreTrainedTokenizerFast]:
+    return {name: make() for name, make in KINDS.items()}
+
+
+@pytest.fixture(scope="module")
+def wordpiece(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedTokenizerFast:
+    return tokenizers["WordPiece"]
+
+
+def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def examples(count: int, seed: int = 0) -> list[dict[str, str]]:
+    return [{"text": "the fox " + text} for text in texts(count, seed)]  # no text of unknown characters alone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestEveryTokenizer:
+    @pytest.fixture
+    def tokenizer(self, kind: str, tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedTokenizerFast:
+        return tokenizers[kind]
+
+    def test_labels_are_the_originals_exactly_where_chosen(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        given = examples(60)
+        batch = SMAEDataCollator(tokenizer, seed=0)(given)
+        originals = [tokenizer(example["text"])["input_ids"] for example in given]
+        assert sorted(batch) == NAMES
+        assert {values.dtype for values in batch.values()} == {torch.int64}
+        assert {values.shape for values in batch.values()} == {(60, max(map(len, originals)))}
+        special = set(tokenizer.all_special_ids)
+        for number, original in enumerate(originals):
+            length = len(original)
+            assert batch["attention_mask"][number].tolist() == [1] * length + [0] * (batch["labels"].shape[1] - length)
+            for inputs, labels, _ in BOTH:
+                seen, wanted = batch[inputs][number].tolist(), batch[labels][number].tolist()
+                assert seen[length:] == [tokenizer.pad_token_id] * (len(seen) - length)
+                assert set(wanted[length:]) <= {-100}
+                chosen = [position for position in range(length) if wanted[position] != -100]
+                assert chosen
+                assert all(wanted[position] == original[position] not in special for position in chosen)
+                assert all(seen[n] == original[n] for n in range(length) if n not in chosen)
+
+    def test_words_are_masked_all_or_none(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        given = examples(120, seed=1)
+        batch = SMAEDataCollator(tokenizer, seed=0)(given)
+        for number, example in enumerate(given):
+            encoded = tokenizer(example["text"])
+            pieces = between_spaces(example["text"], encoded)
+            for _, labels, _ in BOTH:
+                masked: dict[int, set[bool]] = {}
+                for n, word in enumerate(encoded.word_ids()):
+                    if encoded["input_ids"][n] not in tokenizer.all_special_ids and pieces.count(pieces[n]) <= 16:
+                        masked.setdefault(word, set()).add(bool(batch[labels][number, n] != -100))
+                assert all(len(found) == 1 for found in masked.values()), example
+
+    def test_a_window_of_a_long_text(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        row = tokenizer("the fox jumps over the lazy dog and wonders " * 3)["input_ids"]
+        ids = np.array([number for number in range(len(tokenizer)) if number not in tokenizer.all_special_ids])
+        text = [n for n, token in enumerate(row) if token not in tokenizer.all_special_ids]
+        front, behind = row[: text[0]], row[text[-1] + 1 :]
+        row = [*front, *ids[: min(len(ids), 90)].tolist(), *behind]  # each token once, to see where a window is from
+        collator = SMAEDataCollator(tokenizer, max_length=12)
+        torch.manual_seed(0)
+        batch = collator([{"input_ids": row}] * 600)
+        assert batch["input_ids"].shape == (600, 12)
+        windows = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"]).tolist()
+        kept = 12 - len(front) - len(behind)
+        starts = [row.index(window[len(front)]) for window in windows]
+        assert windows == [[*front, *row[start : start + kept], *behind] for start in starts]
+        assert set(starts) == set(range(len(front), len(row) - len(behind) - kept + 1))
+
+
+@pytest.fixture(scope="module")
+def drawn(wordpiece: PreTrainedTokenizerFast) -> tuple[Tensor, dict[str, Tensor]]:
+    known = wordpiece("the fox jumps over the lazy dog and nobody wonders why", add_special_tokens=False)["input_ids"]
+    rows = [[wordpiece.cls_token_id, *(known * 12)[:98], wordpiece.sep_token_id]] * 400
+    return torch.tensor(rows), SMAEDataCollator(wordpiece, seed=1)([{"input_ids": row} for row in rows])
+
+
+class TestShares:
+    """Binomial bounds that chance breaks once in 10^6 runs; the seed is fixed, so they hold or not."""
+
+    @pytest.mark.parametrize(("inputs", "labels", "ratio"), BOTH)
+    def test_the_ratio(self, drawn: tuple[Tensor, dict[str, Tensor]], inputs: str, labels: str, ratio: float) -> None:
+        shares = (drawn[1][labels][:, 1:-1] != -100).float().mean(1)
+        assert ratio - 0.02 < shares.mean() <= ratio + 0.005
+        assert shares.max() <= round(98 * ratio) / 98
+
+    @pytest.mark.parametrize(("inputs", "labels", "ratio"), BOTH)
+    def test_80_10_10(
+        self,
+        drawn: tuple[Tensor, dict[str, Tensor]],
+        wordpiece: PreTrainedTokenizerFast,
+        inputs: str,
+        labels: str,
+        ratio: float,
+    ) -> None:
+        originals, batch = drawn
+        chosen = batch[labels] != -100
+        seen, original = batch[inputs][chosen], originals[chosen]
+        masked, same = seen == wordpiece.mask_token_id, seen == original
+        ordinary = len(wordpiece) - len(wordpiece.all_special_ids)
+        by_chance = 0.1 / ordinary  # a random token that is the right one
+        for found, share in ((masked, 0.8), (same, 0.1 + by_chance), (~masked & ~same, 0.1 - by_chance)):
+            low, high = binom.interval(1 - 1e-6, len(seen), share)
+            assert low <= int(found.sum()) <= high
+        others = seen[~masked & ~same]
+        assert not set(others.tolist()) & set(wordpiece.all_special_ids)
+        assert len(set(others.tolist())) > 0.5 * ordinary
+
+    def test_the_two_maskings_are_independent(self, drawn: tuple[Tensor, dict[str, Tensor]]) -> None:
+        encoder, decoder = (drawn[1][labels][:, 1:-1] != -100 for _, labels, _ in BOTH)
+        expected = float(encoder.float().mean() * decoder.float().mean())
+        low, high = binom.interval(1 - 1e-6, encoder.numel() // 2, expected)  # half: tokens of a word go together
+        assert low <= float((encoder & decoder).float().mean()) * (encoder.numel() // 2) <= high
+
+    def test_every_position_is_drawn_alike(self, drawn: tuple[Tensor, dict[str, Tensor]]) -> None:
+        for _, labels, ratio in BOTH:
+            by_position = (drawn[1][labels][:, 1:-1] != -100).float().mean(0)
+            assert abs(by_position - ratio).max() < 0.15
+
+
+class TestShape:
+    @pytest.mark.parametrize("side", ["left", "right"])
+    @pytest.mark.parametrize("multiple", [None, 1, 8, 64])
+    def test_padding_is_on_the_right_to_a_multiple(self, side: str, multiple: int | None) -> None:
+        tokenizer = tokenizers_support.wordpiece()
+        tokenizer.padding_side = side
+        given = examples(5)
+        longest = max(len(tokenizer(example["text"])["input_ids"]) for example in given)
+        batch = SMAEDataCollator(tokenizer, seed=0, pad_to_multiple_of=multiple)(given)
+        width = batch["input_ids"].shape[1]
+        assert width % (multiple or 1) == 0
+        assert longest <= width < longest + (multiple or 1)
+        assert (batch["input_ids"][:, 0] == tokenizer.cls_token_id).all()
+        assert (batch["attention_mask"].diff(dim=1) <= 0).all()
+
+    @pytest.mark.parametrize("text", ["fox", "the fox", "understanding"])
+    def test_a_short_text_has_a_masked_word(self, wordpiece: PreTrainedTokenizerFast, text: str) -> None:
+        batch = SMAEDataCollator(wordpiece, 0.01, 0.02)([{"text": text}] * 50)
+        for _, labels, _ in BOTH:
+            assert (batch[labels] != -100).any(dim=1).all()
+            assert (batch[labels][:, [0, -1]] == -100).all()
+
+    def test_padding_made_before_is_taken_away(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        given = [dict(wordpiece(text, padding="max_length", max_length=30)) for text in ("the fox", "a lazy dog jumps")]
+        bare = [{"input_ids": wordpiece(text)["input_ids"]} for text in ("the fox", "a lazy dog jumps")]
+        collator = SMAEDataCollator(wordpiece, seed=0)
+        assert equal(collator(given), collator(bare))
+
+    def test_text_ids_arrays_and_tensors_are_alike(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        ids = wordpiece("the lazy fox jumps")["input_ids"]
+        collator = SMAEDataCollator(wordpiece, seed=0)
+        expected = collator([{"text": "the lazy fox jumps"}])
+        for form in (ids, np.array(ids, dtype=np.int32), torch.tensor(ids)):
+            assert equal(collator([{"input_ids": form}]), expected)
+
+    def test_the_model_length_of_the_tokenizer_is_the_longest_row(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        assert SMAEDataCollator(wordpiece)([{"text": "fox " * 1000}])["input_ids"].shape == (1, 512)
+
+    def test_a_window_has_something_to_mask(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        given = {"text": "☃ " * 60 + "fox " + "☃ " * 40}
+        batch = SMAEDataCollator(wordpiece, max_length=12)([given] * 100)
+        assert batch["input_ids"].shape == (100, 12)
+        assert ((batch["labels"] != -100).sum(1) == 1).all()
+        assert len({tuple(row) for row in (batch["labels"] != -100).tolist()}) > 5  # not always in the same place
+
+
+class TestSeed:
+    def test_the_batch_and_the_seed_decide(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        batches = [examples(6, seed=number) for number in range(4)]
+        collator = SMAEDataCollator(wordpiece, seed=5, max_length=20)
+        in_order = [collator(batch) for batch in batches]
+        torch.manual_seed(1)
+        backwards = [SMAEDataCollator(wordpiece, seed=5, max_length=20)(batch) for batch in reversed(batches)][::-1]
+        assert all(map(equal, in_order, backwards))
+        other = SMAEDataCollator(wordpiece, seed=6, max_length=20)
+        assert not any(equal(first, other(batch)) for first, batch in zip(in_order, batches, strict=True))
+        first, second = (collator([*batches[0][:1], *batches[n][1:2]])["labels"][0] for n in (0, 1))
+        assert first.shape != second.shape or not torch.equal(first, second)  # the whole batch counts
+
+    def test_without_one_torch_decides(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        collator, batch = SMAEDataCollator(wordpiece), examples(6)
+        torch.manual_seed(0)
+        first, second = collator(batch), collator(batch)
+        torch.manual_seed(0)
+        assert not equal(first, second)
+        assert equal(first, collator(batch))
+
+    @pytest.mark.parametrize("seed", [0, None])
+    def test_workers(self, wordpiece: PreTrainedTokenizerFast, seed: int | None) -> None:
+        rows = [{"input_ids": wordpiece(example["text"])["input_ids"]} for example in examples(24)]
+        collator = SMAEDataCollator(wordpiece, seed=seed)
+        loaders = [DataLoader(rows, batch_size=4, collate_fn=collator, num_workers=workers) for workers in (0, 2)]
+        torch.manual_seed(0)
+        alone, together = (list(loader) for loader in loaders)
+        if seed is not None:
+            assert all(map(equal, alone, together))
+            return
+        same = DataLoader([rows[0]] * 8, batch_size=2, collate_fn=collator, num_workers=2)
+        labels = {tuple(batch["decoder_labels"].flatten().tolist()) for batch in same}
+        assert len(labels) > 1  # workers do not draw alike
+
+    def test_a_copy_by_pickle_masks_alike(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        collator = SMAEDataCollator(wordpiece, seed=3, pad_to_multiple_of=8, max_length=16)
+        assert equal(pickle.loads(pickle.dumps(collator))(examples(4)), collator(examples(4)))
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "error", "words"),
+        [
+            ({"encoder_mask_ratio": 0.4, "decoder_mask_ratio": 0.2}, ValueError, "got 0.4 and 0.2"),
+            ({"encoder_mask_ratio": 0.3, "decoder_mask_ratio": 0.3}, ValueError, "got 0.3 and 0.3"),
+            ({"encoder_mask_ratio": 0.0}, ValueError, "0 < encoder_mask_ratio"),
+            ({"decoder_mask_ratio": 1.0}, ValueError, "decoder_mask_ratio < 1"),
+            ({"decoder_mask_ratio": float("nan")}, ValueError, "got 0.2 and nan"),
+            ({"encoder_mask_ratio": "0.2"}, TypeError, "must be a number between 0 and 1, got '0.2'"),
+            ({"decoder_mask_ratio": None}, TypeError, "must be a number between 0 and 1, got None"),
+            ({"decoder_mask_ratio": True}, TypeError, "must be a number between 0 and 1, got True"),
+            ({"seed": 1.5}, TypeError, "seed must be an integer"),
+            ({"seed": -1}, ValueError, "seed must be 0 or more"),
+            ({"pad_to_multiple_of": 0}, ValueError, "pad_to_multiple_of must be 1 or more"),
+            ({"pad_to_multiple_of": 8.0}, TypeError, "pad_to_multiple_of must be an integer"),
+            ({"max_length": "12"}, TypeError, "max_length must be an integer"),
+            ({"max_length": 2}, ValueError, "max_length=2 leaves no room for a text beside 2 special tokens"),
+        ],
+    )
+    def test_options(
+        self, wordpiece: PreTrainedTokenizerFast, options: dict[str, Any], error: type[Exception], words: str
+    ) -> None:
+        with pytest.raises(error, match=words):
+            SMAEDataCollator(wordpiece, **options)
+
+    @pytest.mark.parametrize("name", ["mask", "pad"])
+    def test_a_tokenizer_that_lacks_a_token(self, name: str) -> None:
+        tokenizer = tokenizers_support.wordpiece()
+        setattr(tokenizer, f"{name}_token", None)
+        with pytest.raises(ValueError, match=f"has no {name} token"):
+            SMAEDataCollator(tokenizer)
+
+    def test_other_tokenizers(self) -> None:
+        with pytest.raises(ValueError, match="CanineTokenizer is a slow tokenizer"):
+            SMAEDataCollator(CanineTokenizer())
+        with pytest.raises(TypeError, match="got str"):
+            SMAEDataCollator("bert-base-uncased")
+
+    @pytest.mark.parametrize(
+        ("batch", "error", "words"),
+        [
+            ([], ValueError, "no example in the batch"),
+            ([{"text": ""}], ValueError, "Nothing can be masked in ''"),
+            ([{"text": " \n"}], ValueError, "Nothing can be masked"),
+            ([{"text": "the fox"}, {"text": "[SEP] ☃"}], ValueError, r"Nothing can be masked in '\[SEP\] ☃'"),
+            ([{"input_ids": []}], ValueError, r"Nothing can be masked in '\[\]'"),
+            ([{"input_ids": [2, 3]}], ValueError, r"Nothing can be masked in '\[2, 3\]'"),
+            ([{"label": 1, "body": "a"}], ValueError, r"this one: \['body', 'label'\].*remove_unused_columns"),
+            (["the fox"], ValueError, "this one: str"),
+            ([{"text": None}], TypeError, "must be a string, got None"),
+            ([{"text": ["the", "fox"]}], TypeError, r"must be a string, got \['the', 'fox'\]"),
+            ([{"input_ids": None}], TypeError, "must be a list of integers, got None"),
+            ([{"input_ids": [[2, 9, 3]]}], TypeError, "must be a list of integers"),
+            ([{"input_ids": [2.0, 9.5, 3.0]}], TypeError, "must be a list of integers"),
+            ([{"input_ids": [2, 9, -100, 3]}], ValueError, r"The ids \[-100\] are not in the tokenizer's vocabulary"),
+            ([{"input_ids": [2, 9, 99999, 3]}], ValueError, r"The ids \[99999\] are not in the tokenizer's vocabulary"),
+        ],
+    )
+    def test_batches(self, wordpiece: PreTrainedTokenizerFast, batch: list[Any], error: type[Exception], words: str) -> None:
+        with pytest.raises(error, match=words):
+            SMAEDataCollator(wordpiece)(batch)
+
+    def test_a_row_with_more_special_tokens_than_fit(self, wordpiece: PreTrainedTokenizerFast) -> None:
+        with pytest.raises(ValueError, match="leave no room in max_length=4"):
+            SMAEDataCollator(wordpiece, max_length=4)([{"input_ids": [2, 2, 2, 9, 10, 3, 3]}])

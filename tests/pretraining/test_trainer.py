@@ -1,0 +1,192 @@
+"""Pre-training in transformers' Trainer and in ours: it learns, resumes to the last bit, and runs on two processes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import Trainer, TrainingArguments
+
+from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SMAETrainer
+from tests.pretraining.trainer_script import SAVED, SEEDS, STEPS
+from tests.support import families
+from tests.support.launch import finished, finished_in_two
+from tests.support.smae import batch, masked_lm, rows, trainer
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of trainings that run through, are killed, and are resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    finished(sys.executable, "-m", "tests.pretraining.trainer_script", "killed", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes ended with."""
+    folder = tmp_path_factory.mktemp("processes")
+    finished_in_two("tests.pretraining.trainer_script", "processes", folder)
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+
+
+def different(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
+    assert left.keys() == right.keys()
+    return [name for name in left if not torch.equal(left[name], right[name])]
+
+
+def badness(model: SMAEForPreTraining) -> dict[str, float]:
+    """Of each part, on the same masked texts."""
+    collator, examples = trainer(model, Path()).data_collator, list(rows())
+    with torch.no_grad():
+        parts = copy.deepcopy(model).eval()(**collator(examples)).parts
+    return {name: part.item() for name, part in parts.items()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf16": True}, {"gradient_accumulation_steps": 2}], ids=str)
+def test_every_part_learns(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = SMAEForPreTraining(masked_lm(), ["1L-8d", "4L-32d"])
+    before = badness(model)
+    training = trainer(model, tmp_path, max_steps=25, learning_rate=1e-2, **settings)
+    training.train()
+    after = badness(model)
+    assert all(after[name] < 0.9 * value for name, value in before.items()), f"{before} -> {after}"
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    arguments = TrainingArguments(str(tmp_path), report_to="none")
+    with pytest.raises(TypeError, match=r"got BertForMaskedLM.*SMAEForPreTraining\(model\)"):
+        SMAETrainer(masked_lm(), arguments)
+    with pytest.raises(ValueError, match="data_collator is missing"):
+        SMAETrainer(SMAEForPreTraining(masked_lm()), arguments, train_dataset=rows())
+    model = SMAEForPreTraining(masked_lm(), tokenizer=families.tokenizer())
+    other = copy.deepcopy(families.tokenizer())
+    other.add_tokens(["quokka"])
+    with pytest.raises(ValueError, match=r"tokenizer \(.*, \d+ tokens\) is not the model's"):
+        SMAETrainer(model, arguments, train_dataset=rows(), data_collator=SMAEDataCollator(other))
+
+
+def test_both_trainers_train_the_same_weights(tmp_path: Path) -> None:
+    """With dropout, and masks from torch's random numbers."""
+    ends = []
+    for kind in (Trainer, SMAETrainer):
+        model = SMAEForPreTraining(masked_lm(dropout=None))
+        start = {name: value.clone() for name, value in model.state_dict().items()}
+        trainer(model, tmp_path, kind, seed=None, gradient_accumulation_steps=2, max_steps=3).train()
+        assert {"W", "decoder.0.output.dense.weight"} < set(different(start, dict(model.state_dict())))
+        ends.append(dict(model.state_dict()))
+    assert different(*ends) == []
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_the_parts_in_the_log_make_up_the_loss(accumulation: int, tmp_path: Path) -> None:
+    """Over the steps of one log, whatever was evaluated in between; the last step of an epoch has fewer batches."""
+    model = SMAEForPreTraining(masked_lm(dropout=None), ["1L-8d", "4L-32d"])
+    settings = {"gradient_accumulation_steps": accumulation, "eval_strategy": "steps", "eval_steps": 1}
+    training = trainer(
+        model, tmp_path, logging_steps=2, per_device_train_batch_size=4, eval_dataset=rows(), **settings
+    )  # fmt: skip
+    training.train()
+    logs = [entry for entry in training.state.log_history if "loss" in entry]
+    assert len(logs) == 3
+    names = {f"{size}/{side}" for size in ("1L-8d", "4L-32d") for side in ("encoder", "decoder")}
+    for entry in logs:
+        assert {name for name in entry if "/" in name} == names
+        assert sum(entry[name] for name in names) / 2 == pytest.approx(entry["loss"], rel=1e-5)
+    evaluated = [entry for entry in training.state.log_history if "eval_loss" in entry]
+    assert len(evaluated) == 6
+    assert not any("/" in name for entry in evaluated for name in entry)
+
+
+def test_accumulated_batches_make_the_step_of_their_mean(tmp_path: Path) -> None:
+    model = SMAEForPreTraining(masked_lm())
+    alone, seen = copy.deepcopy(model), []
+    training = trainer(
+        model,
+        tmp_path,
+        max_steps=1,
+        gradient_accumulation_steps=3,
+        optim="sgd",
+        learning_rate=1.0,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+    )
+    collator = training.data_collator
+    training.data_collator = lambda examples: seen.append(collator(examples)) or seen[-1]
+    training.train()
+    for inputs in seen[:3]:
+        (alone(**inputs).loss / 3).backward()
+    with torch.no_grad():
+        for parameter in alone.parameters():
+            parameter -= 0 if parameter.grad is None else parameter.grad
+    torch.testing.assert_close(dict(model.state_dict()), dict(alone.state_dict()), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra", "deberta-v2", "modernbert"])
+def test_checkpointed_activations_change_nothing(family: str) -> None:
+    """The encoder forgets its activations; with dropout, what is computed again must be what was forgotten."""
+    gradients = []
+    for checkpointed in (False, True):
+        mlm = masked_lm(family, dropout=None)
+        model = SMAEForPreTraining(mlm).train()
+        if checkpointed:
+            model.activation_checkpointing_enable()
+        torch.manual_seed(0)
+        model(**batch()).loss.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_training_is_resumed_to_the_last_bit(runs: Path, seed: str) -> None:
+    """The decoder and W too, without which the encoder would not end where it does."""
+    signals = json.loads((runs / "signals.json").read_text())
+    assert [signals[f"{seed}, {end}"] for end in ("whole", "killed", "resumed")] == [0, signal.SIGKILL, 0]
+    assert not (runs / f"{seed}, killed.safetensors").exists()
+    whole, resumed = (load_file(runs / f"{seed}, {end}.safetensors") for end in ("whole", "resumed"))
+    assert different(whole, resumed) == []
+    folder = runs / seed / "killed"
+    before, after = (load_file(folder / f"checkpoint-{step}" / "model.safetensors") for step in (SAVED, STEPS))
+    moved = different(before, after)
+    assert {"W", "decoder.0.output.dense.weight", "mlm.bert.encoder.layer.3.output.dense.weight"} < set(moved)
+    assert different(whole, after) == []
+
+
+@pytest.mark.slow
+def test_masks_without_a_seed_are_others(runs: Path) -> None:
+    """Which also shows that the test above can fail."""
+    with_seed, without = (load_file(runs / f"{seed}, whole.safetensors") for seed in SEEDS)
+    assert different(with_seed, without)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [1, 2, "stream"])
+def test_two_processes_stay_alike(ranks: list[dict[str, Any]], case: int | str) -> None:
+    """To the last bit, although each started from weights of its own, and parts of the encoder are not trained."""
+    first, second = (rank["ends"][case] for rank in ranks)
+    assert different(first, second) == []
+    start = SMAEForPreTraining(masked_lm(dropout=None), ["1L-8d", "2L-32d"]).state_dict()
+    moved = different(dict(start), first)
+    assert {"W", "decoder.0.output.dense.weight", "mlm.bert.encoder.layer.1.output.dense.weight"} < set(moved)
+    assert not any(name.startswith("mlm.bert.encoder.layer.2") for name in moved)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [1, 2, "stream"])
+def test_parts_are_logged_over_both_processes(ranks: list[dict[str, Any]], case: int | str) -> None:
+    logs = [[entry for entry in rank["logs"][case] if "loss" in entry] for rank in ranks]
+    for entries in zip(*logs, strict=True):
+        parts = [{name: value for name, value in entry.items() if "/" in name} for entry in entries]
+        assert parts[0] == parts[1]
+        assert len(parts[0]) == 4
+        assert sum(parts[0].values()) / 2 == pytest.approx(entries[0]["loss"], rel=1e-5)

@@ -1,0 +1,134 @@
+"""Whole words, against what the tokenizer itself says of a text: `word_ids`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import CanineTokenizer, PreTrainedTokenizerFast
+
+from st_matryoshka2d.pretraining.words import Words, special_ids, split_special
+from tests.support import tokenizers as tokenizers_support
+from tests.support.tokenizers import KINDS, between_spaces, texts
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[str, PreTrainedTokenizerFast]:
+    return {name: make() for name, make in KINDS.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestWholeWords:
+    def test_no_word_is_torn(self, kind: str, tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+        tokenizer = tokenizers[kind]
+        words = Words(tokenizer)
+        compared = 0
+        for text in texts(150):
+            encoded = tokenizer(text)
+            numbers = words.number(np.array(encoded["input_ids"])).tolist()
+            pieces = between_spaces(text, encoded)
+            of_word: dict[int, set[int]] = {}
+            for word, piece, number in zip(encoded.word_ids(), pieces, numbers, strict=True):
+                if number >= 0 and pieces.count(piece) <= 16:  # longer ones may be torn
+                    of_word.setdefault(word, set()).add(number)
+            assert all(len(found) == 1 for found in of_word.values()), (text, encoded.tokens(), numbers)
+            compared += len(of_word)
+        assert compared > 2000
+
+    def test_no_two_words_with_a_space_between_are_one(
+        self, kind: str, tokenizers: dict[str, PreTrainedTokenizerFast]
+    ) -> None:
+        tokenizer = tokenizers[kind]
+        words = Words(tokenizer)
+        for text in texts(50):
+            encoded = tokenizer(text)
+            numbers = words.number(np.array(encoded["input_ids"])).tolist()
+            pieces: dict[int, set[int]] = {}
+            for number, piece in zip(numbers, between_spaces(text, encoded), strict=True):
+                pieces.setdefault(number, set()).add(piece)
+            assert all(len(found) == 1 for number, found in pieces.items() if number >= 0), text
+
+    def test_numbers_have_no_gaps_and_special_tokens_none(
+        self, kind: str, tokenizers: dict[str, PreTrainedTokenizerFast]
+    ) -> None:
+        tokenizer = tokenizers[kind]
+        words = Words(tokenizer)
+        for text in texts(50):
+            ids = np.array(tokenizer(text)["input_ids"])
+            numbers = words.number(ids)
+            assert ((numbers == -1) == np.isin(ids, tokenizer.all_special_ids)).all()
+            drawn = numbers[numbers >= 0]
+            assert set(drawn.tolist()) == set(range(drawn.max(initial=-1) + 1))
+            assert (np.diff(drawn) >= 0).all()
+
+
+@pytest.mark.parametrize("make", [tokenizers_support.byte_level, tokenizers_support.unigram])
+@pytest.mark.parametrize(
+    "text", ["東京は日本の首都です。私は毎日本を読みます。" * 3, "ภาษาไทยไม่มีช่องว่างระหว่างคำ" * 3, "x" * 200]
+)
+def test_a_script_without_spaces_is_not_one_giant_word(make: Callable[[], PreTrainedTokenizerFast], text: str) -> None:
+    tokenizer = make()
+    numbers = Words(tokenizer).number(np.array(tokenizer("the fox " + text)["input_ids"]))
+    assert np.bincount(numbers[numbers >= 0]).max() <= 16
+    assert numbers.max() > 20
+
+
+def test_words_of_packed_texts_end_at_the_separator() -> None:
+    tokenizer = tokenizers_support.byte_level()
+    first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the fox", "fox"))
+    numbers = Words(tokenizer).number(np.array([*first, tokenizer.sep_token_id, *second]))
+    assert numbers[len(first)] == -1
+    assert numbers[len(first) + 1] == numbers[len(first) - 1] + 1
+
+
+def test_tokens_added_later_are_special_if_they_say_so() -> None:
+    tokenizer = tokenizers_support.wordpiece()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[EN]"]})
+    tokenizer.add_tokens(["[FR]"], special_tokens=True)  # which `all_special_ids` does not list
+    tokenizer.add_tokens(["zyzzyva"])
+    english, french, insect = tokenizer.convert_tokens_to_ids(["[EN]", "[FR]", "zyzzyva"])
+    words = Words(tokenizer)
+    assert {english, french} <= set(words.special.tolist())
+    assert insect in words.ordinary
+    assert words.number(np.array(tokenizer("[EN] the zyzzyva [FR]")["input_ids"])).tolist() == [-1, -1, 0, 1, -1, -1]
+
+
+def test_the_token_for_unknown_text_stands_for_text() -> None:
+    tokenizer = tokenizers_support.wordpiece()
+    ids = tokenizer("☃ the fox ☃")["input_ids"]
+    unknown = tokenizer.unk_token_id
+    assert ids.count(unknown) == 2
+    front, text, behind = split_special(ids, special_ids(tokenizer))
+    assert (front, text, behind) == ([ids[0]], ids[1:-1], [ids[-1]])
+    assert unknown in Words(tokenizer).special
+
+
+def test_a_token_that_is_also_the_unknown_one_stays_special() -> None:
+    tokenizer = tokenizers_support.byte_level()
+    tokenizer.unk_token = tokenizer.sep_token
+    assert tokenizer.sep_token_id in special_ids(tokenizer)
+
+
+@pytest.mark.parametrize("ids", [[-100, 5], [5, -1], [5, 10**6]])
+def test_ids_outside_the_vocabulary_are_refused(ids: list[int]) -> None:
+    with pytest.raises(ValueError, match="not in the tokenizer's vocabulary of 450 tokens"):
+        Words(tokenizers_support.wordpiece()).number(np.array(ids))
+
+
+def test_ids_in_a_gap_of_the_vocabulary_are_refused() -> None:
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, "[MASK]": 2, "fox": 7}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]")),
+        **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "mask")},
+    )
+    with pytest.raises(ValueError, match=r"\[5\] are not in"):
+        Words(tokenizer).number(np.array([7, 5]))
+
+
+def test_what_is_not_a_fast_tokenizer_is_refused() -> None:
+    with pytest.raises(TypeError, match="got str"):
+        Words("bert-base-uncased")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is a slow tokenizer"):
+        Words(CanineTokenizer())

@@ -1,0 +1,76 @@
+"""Grids with random scores at every size, times for them, and funnels with random scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from st_matryoshka2d import FunnelResult, GridResult
+from st_matryoshka2d.evaluation.funnel import stage_costs
+from st_matryoshka2d.evaluation.variants import Variant
+from st_matryoshka2d.sizes import Size
+
+BITS = {"float32": 32, "int8": 8, "binary": 1}
+
+
+def random_grid(
+    seed: int,
+    layers: Sequence[int] = (1, 2, 4),
+    dims: Sequence[int] = (8, 20, 64),
+    precisions: Sequence[str] = ("float32",),
+    tasks: Sequence[str] = ("A", "B"),
+    decimals: int = 3,
+) -> GridResult:
+    """Random scores; few decimals make ties. Each task has two splits, and a metric beside the main one."""
+    generator = np.random.default_rng(seed)
+    columns = ["task", "split", "subset", "num_layers", "dim", "precision", "metric", "score", "is_main"]
+    rows = [
+        (*cell[:2], "default", *cell[2:5], metric, round(float(generator.uniform(0.2, 0.9)), decimals), metric == "spearman")
+        for cell in product(tasks, ("dev", "test"), layers, dims, precisions)
+        for metric in ("pearson", "spearman")
+    ]
+    return GridResult(pd.DataFrame(rows, columns=columns))
+
+
+def random_times(seed: int, layers: Sequence[int] = (1, 2, 4)) -> pd.DataFrame:
+    """What a stopwatch that is not exact might show."""
+    generator = np.random.default_rng(seed)
+    milliseconds = [round(depth * 0.5 + float(generator.uniform(0, 0.8)), 1) for depth in layers]
+    return pd.DataFrame(
+        {
+            "num_layers": list(layers),
+            "milliseconds": [time * 32 for time in milliseconds],
+            "milliseconds_per_text": milliseconds,
+            "parameters": [1000 + 100 * depth for depth in layers],
+        }
+    )
+
+
+def timed(seed: int, decimals: int = 1, **options: Any) -> GridResult:
+    return random_grid(seed, decimals=decimals, **options).with_latency(random_times(seed))
+
+
+def with_scores(grid: GridResult, change: Any) -> GridResult:
+    frame = grid.to_frame()
+    return GridResult(frame.assign(score=change(frame)), latency=grid.latency)
+
+
+PLACES = [("A", "test", "one"), ("A", "test", "two"), ("A", "dev", "one"), ("B", "test", "one")]
+NAMES = ("6L-64d binary", "6L-16d", "6L-64d", "6L-384d")
+VIEWS = {name: Variant(Size.parse(name.split()[0]), *name.split()[1:]) for name in NAMES}
+PAIRS = [("6L-64d binary", "6L-64d"), ("6L-16d", "6L-64d"), ("6L-64d binary", "6L-384d"), ("6L-16d", "6L-384d")]
+
+
+def random_result(**overwrites: Any) -> FunnelResult:
+    rng = np.random.default_rng(0)
+    rows = []
+    for (task, split, subset), (first, second), k1 in product(PLACES, PAIRS, (20, 100)):
+        row = {"task": task, "split": split, "subset": subset, "first": first, "second": second, "k1": k1, "k": 10}
+        row |= {"queries": 5, "documents": 70, **stage_costs(VIEWS[first], VIEWS[second], k1, 70)}
+        row |= {name: rng.uniform(0.1, 0.9) for name in ("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone")}
+        rows.append({**row, **overwrites})
+    return FunnelResult(pd.DataFrame(rows), "some model")

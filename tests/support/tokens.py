@@ -1,0 +1,138 @@
+"""What the tests of token-level losses share: texts longer than a top-k, tiny pipelines, and one forward pass per layer."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import Tensor, nn
+
+from tests.support import families, oracles
+from tests.support.families import WORDS
+
+# Layer -> text column -> (token states, mask).
+Tokens = dict[int, list[tuple[Tensor, Tensor]]]
+
+BLOCKS = {"bert": "encoder.layer", "modernbert": "layers", "qwen3": "layers"}
+# With CLS and SEP 15, 4, 45, 3 and 25 tokens: of 45 and 25, 0.6 is a whole number, but not in single precision.
+LENGTHS = [13, 2, 43, 1, 23]
+
+
+def texts(column: int) -> list[str]:
+    """Lengths differ inside a column and between columns; steps of 5 and 7 visit all 22 words before repeating one."""
+    shifted = LENGTHS[column:] + LENGTHS[:column]
+    return [
+        " ".join(WORDS[(3 * row + column + (5 + 2 * (row % 2)) * j) % 22] for j in range(n)) for row, n in enumerate(shifted)
+    ]
+
+
+def features(model: SentenceTransformer, columns: int) -> list[dict[str, Any]]:
+    return [model.preprocess(texts(column)) for column in range(columns)]
+
+
+def by_hand(rows: list[list[int]]) -> dict[str, Tensor]:
+    """Token ids without the tokenizer's CLS and SEP, padded on the right."""
+    width = max(map(len, rows))
+    return {
+        "input_ids": torch.tensor([row + [0] * (width - len(row)) for row in rows]),
+        "attention_mask": torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows]),
+    }
+
+
+class SumOfSquares(nn.Module):
+    """A wrapped loss for one text column."""
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
+        return embeddings[0].square().sum()
+
+
+@dataclass
+class Case:
+    """One row of a table of tests."""
+
+    columns: int = 2
+    family: str = "bert"
+    pooling: str | tuple[str, ...] = "mean"
+    dense: int | None = None
+    normalize: bool = False
+    padding_side: str = "right"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tolerance(self) -> float:
+        """Of gradients in double precision; the pre-norm families compute norms and rotations in single precision anyway."""
+        return 1e-6 if self.family == "bert" else 1e-4
+
+    def wrapped(self, model: SentenceTransformer) -> tuple[nn.Module, Callable[[list[Tensor]], Tensor]]:
+        """The wrapped loss and its oracle."""
+        if self.columns == 1:
+            return SumOfSquares(), lambda columns: columns[0].square().sum()
+        return MultipleNegativesRankingLoss(model), oracles.mnrl
+
+    def model(self, folder: Path) -> SentenceTransformer:
+        """In training mode without dropout; weights large enough that no two layers resemble each other."""
+        model = families.pipeline(families.CONFIGS[self.family](), folder, self.pooling, self.dense, self.normalize)
+        model.tokenizer.padding_side = self.padding_side
+        generator = torch.Generator().manual_seed(2)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        return model.train()
+
+
+@dataclass(frozen=True)
+class Half:
+    """A way to compute in half precision."""
+
+    weights: torch.dtype
+    computed: torch.dtype | None = None
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast("cpu", dtype=self.computed or torch.bfloat16, enabled=self.computed is not None)
+
+
+HALVES = {
+    "bfloat16 weights": Half(torch.bfloat16),
+    "bfloat16 autocast": Half(torch.float32, torch.bfloat16),
+    "float16 autocast": Half(torch.float32, torch.float16),
+}
+
+
+def physical_tokens(model: SentenceTransformer, batch: list[dict[str, Any]]) -> Tokens:
+    """Token states of every layer, each from a forward pass of its own through a model that has no blocks above it."""
+    family = model[0].model
+    *path, name = BLOCKS[family.config.model_type].split(".")
+    parent = operator.attrgetter(".".join(path))(family) if path else family
+    blocks = getattr(parent, name)
+    found: Tokens = {}
+    try:
+        for num_layers in range(1, len(blocks) + 1):
+            setattr(parent, name, nn.ModuleList(blocks[:num_layers]))
+            outputs = [model[0](dict(column)) for column in batch]
+            found[num_layers] = [(out["token_embeddings"], out["attention_mask"]) for out in outputs]
+    finally:
+        setattr(parent, name, blocks)
+    return found
+
+
+def embeddings(model: SentenceTransformer, tokens: Tokens, normalize: bool) -> dict[int, list[Tensor]]:
+    """The pipeline after the Transformer, with or without its Normalize."""
+    by_layer: dict[int, list[Tensor]] = {}
+    for num_layers, columns in tokens.items():
+        by_layer[num_layers] = []
+        for states, mask in columns:
+            out = {"token_embeddings": states, "attention_mask": mask}
+            for module in list(model.children())[1:]:
+                out = out if isinstance(module, Normalize) and not normalize else module(out)
+            by_layer[num_layers].append(out["sentence_embedding"])
+    return by_layer

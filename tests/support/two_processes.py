@@ -1,0 +1,59 @@
+"""`python -m tests.support.two_processes MODULE ARGUMENT ...`: a script in two processes that know of each other.
+
+Importing takes longer than what is tested, so one process imports the script and forks the two.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import signal
+import socket
+import sys
+import traceback
+
+from tests.support.launch import cards_compiled_once, little_garbage
+
+
+def main(module: str) -> int:
+    """What a process ended with that did not end well; the other one, which may wait for it, is killed then."""
+    importlib.import_module(module)
+    little_garbage()
+    cards_compiled_once()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = {_forked(module, rank, port) for rank in range(2)}
+    while children:
+        child, ended = os.wait()
+        children.remove(child)
+        if status := os.waitstatus_to_exitcode(ended):
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+            return status
+    return 0
+
+
+def _forked(module: str, rank: int, port: int) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in told.items()}, MASTER_ADDR="127.0.0.1")
+        del sys.modules[module]  # or it would be run with a warning
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    del sys.argv[0]
+    sys.exit(main(sys.argv[0]))

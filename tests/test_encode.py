@@ -1,0 +1,35 @@
+"""Embeddings at many sizes from other processes are those of this one."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import encode_sizes
+
+TEXTS = ["a cat", "it rains in the north", "a red house"]
+SIZES = ["1L-16d", "2L-32d"]
+
+
+@pytest.mark.slow
+def test_a_pool_of_the_plain_model_gives_what_one_process_gives(tiny: SentenceTransformer) -> None:
+    alone = encode_sizes(tiny, TEXTS, SIZES)
+    pool = tiny.start_multi_process_pool(["cpu"])
+    try:
+        together = encode_sizes(tiny, TEXTS, SIZES, pool=pool)
+    finally:
+        tiny.stop_multi_process_pool(pool)
+    for size, embeddings in alone.items():
+        np.testing.assert_allclose(together[size], embeddings, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_model_read_from_a_pickle_in_another_process_gives_its_layers(tiny: SentenceTransformer) -> None:
+    """That process has built no model of the class, which is when transformers notes what it can record."""
+    with multiprocessing.get_context("spawn").Pool(1) as workers:
+        elsewhere = workers.apply(encode_sizes, (tiny, TEXTS, SIZES))
+    for size, embeddings in encode_sizes(tiny, TEXTS, SIZES).items():
+        np.testing.assert_allclose(elsewhere[size], embeddings, atol=1e-6)

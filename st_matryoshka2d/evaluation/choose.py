@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, aligned, called, costs, full_row, name_of
+from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, aligned, called, costs, document_size, full_row, name_of
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.sizes import Size
 
@@ -47,6 +47,11 @@ class Recommendation:
         return Size(int(self.frame["num_layers"].iloc[0]), int(self.frame["dim"].iloc[0]))
 
     @property
+    def documents(self) -> Size:
+        """The size chosen for documents; `size` as well, unless `queries_per_document` was given."""
+        return document_size(self.frame.iloc[0])
+
+    @property
     def precision(self) -> str:
         """The precision chosen."""
         return str(self.frame["precision"].iloc[0])
@@ -59,6 +64,8 @@ class Recommendation:
         chosen = self.frame.iloc[0]
         timed = math.isfinite(chosen["milliseconds_per_text"])
         time = ("milliseconds_per_text", ".3g", "ms a text") if timed else ("num_layers", "d", "layers")
+        if "milliseconds_in_all" in self.frame:
+            time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes a vector')}"
         return f"{name_of(chosen)}: {chosen['relative'] * 100:.1f} % of {self.share_of}, {cost}"
 
@@ -98,11 +105,24 @@ class _Limit:
 
 
 def recommend(
-    grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None, task: str | None, reference: object
+    grid: Scores,
+    min_score: float | None,
+    max_ms: float | None,
+    max_bytes: float | None,
+    task: str | None,
+    reference: object,
+    queries_per_document: float | None,
 ) -> Recommendation:
     """Choose as `GridResult.recommend` says."""
     limits = _limits(grid, min_score, max_ms, max_bytes)
-    table = costs(grid.frame, grid.latency, task)
+    if queries_per_document is not None:
+        _positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
+        if grid.latency is None:
+            raise ValueError(f"queries_per_document needs the times of the model, which this grid has not: {HOW_TO_TIME}.")
+    table = costs(grid.frame, grid.latency, task, queries_per_document)
+    if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
+        depth = document_size(untimed.iloc[0]).num_layers
+        raise ValueError(f"The grid has no time for the {depth} layers of its documents: {HOW_TO_TIME}.")
     full = _required_full(table)
     share_of = f"the score of {called(full, grid.full_size)}"
     if reference is not None:
@@ -122,7 +142,7 @@ def recommend(
         wanted = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
         raise ValueError(f"No size of {len(table)} meets every limit: {wanted}. {_what_there_is(table[scored], limits)}")
     missed = ["; ".join(filter(None, (limit.missed(row) for limit in limits))) for _, row in table.iterrows()]
-    cheap = [time_column(grid), "bytes"]
+    cheap = [time_column(grid) if queries_per_document is None else "milliseconds_in_all", "bytes"]
     order = [*cheap, "score"] if min_score is not None else ["score", *cheap]
     ranked = table.assign(refused=pd.Series(missed, table.index).where(scored, "no score"), _fits=fits).sort_values(
         ["_fits", *order, "dim"], ascending=[False, *(name != "score" for name in order), True], ignore_index=True

@@ -120,11 +120,16 @@ class GridResult(Scores):
         max_bytes: float | None = None,
         task: str | None = None,
         reference: GridResult | None = None,
+        queries_per_document: float | None = None,
     ) -> choose.Recommendation:
         """The size to ship: the cheapest that is good enough and within the budget.
 
         Cheapest is least time (without latency, fewest layers), then fewest bytes, then best score. Shares are of the score
         at the largest depth and width of the grid, in the precision of most bytes.
+
+        With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`: one for queries, `size`,
+        and one for documents, `documents`. The time of a pair is that of a document, which is embedded once, and of
+        as many queries.
 
         Args:
             min_score: Share of the largest size's score to keep. None asks for the best within the other limits instead.
@@ -133,13 +138,15 @@ class GridResult(Scores):
             task: Name of one task; None for the mean over tasks.
             reference: Grid whose largest size `min_score` is a share of, such as that of the model before it was trained;
                 None for this one.
+            queries_per_document: Queries over the life of an index, divided by its documents; needs `with_latency`. None
+                compares sizes at which documents have the queries' own size.
 
         Raises:
             TypeError: A limit is not a number, or the reference no grid.
             ValueError: A limit makes no sense, no size meets all of them, the largest size has no score above 0, there is no
                 such task, or the reference has others.
         """
-        return choose.recommend(self, min_score, max_ms, max_bytes, task, reference)
+        return choose.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document)
 
     def pareto(self, cost: str | Sequence[str] | None = None, task: str | None = None) -> pd.DataFrame:
         """The sizes that no other size beats: none is at least as good in score and every cost, and better in one of them.

@@ -167,15 +167,24 @@ def vector_bytes(dim: int, precision: str = "float32") -> int:
     return -(-positive_int(dim, "dim") * bits // 8)
 
 
-def costs(frame: pd.DataFrame, latency: pd.DataFrame | None = None, task: str | None = None) -> pd.DataFrame:
-    """Score and cost of every size and precision, smallest first; NaN where a task, or the largest size, was not scored."""
+def costs(
+    frame: pd.DataFrame,
+    latency: pd.DataFrame | None = None,
+    task: str | None = None,
+    queries_per_document: float | None = None,
+) -> pd.DataFrame:
+    """Score and cost of every size and precision, smallest first; NaN where a task, or the largest size, was not scored.
+
+    With `queries_per_document`, of every pair of a query's and a document's size.
+    """
+    cells = ["num_layers", "dim", "precision", *([] if queries_per_document is None else ["documents"])]
     for axis in AXES:
-        frame = frame if axis == "precision" else frame[frame[axis] == the_one(frame, axis)]
+        frame = frame if axis in cells else frame[frame[axis] == the_one(frame, axis)]
     rows = narrowed(frame, "task", task).query("is_main")
     # As a NaN, a task without a score makes the mean over tasks one: a size must not look better for what it lacks.
-    by_task = rows.groupby(["num_layers", "dim", "precision", "task"])["score"].agg(_mean)
+    by_task = rows.groupby([*cells, "task"])["score"].agg(_mean)
     table = by_task.unstack("task").mean(axis=1, skipna=False).rename("score").reset_index()
-    table["bytes"] = [vector_bytes(dim, precision) for dim, precision in zip(table["dim"], table["precision"], strict=True)]
+    table["bytes"] = [vector_bytes(document_size(row).dim, str(row.precision)) for row in table.itertuples()]
     times = pd.DataFrame({"num_layers": []}) if latency is None else latency
     of_depth = times.set_index("num_layers").reindex(table["num_layers"])
     of_depth = of_depth.reindex(columns=["milliseconds_per_text", "parameters"])
@@ -185,7 +194,12 @@ def costs(frame: pd.DataFrame, latency: pd.DataFrame | None = None, task: str | 
     table["relative"] = table["score"] / (full["score"] if full is not None and full["score"] > 0 else np.nan)
     # A narrow terminal leaves out the middle ones.
     names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text", "parameters", "bytes"]
-    return table.sort_values(["num_layers", "dim", "bytes"], ignore_index=True)[names]
+    if queries_per_document is not None:
+        names += ["documents", "milliseconds_in_all"]
+        own = [document_size(row).num_layers for row in table.itertuples()]
+        once = times.set_index("num_layers")["milliseconds_per_text"].reindex(own).array
+        table["milliseconds_in_all"] = once + queries_per_document * table["milliseconds_per_text"]
+    return table.sort_values(["num_layers", "dim", "bytes"], ignore_index=True, kind="stable")[names]
 
 
 def full_row(table: pd.DataFrame) -> pd.Series[Any] | None:
@@ -201,7 +215,17 @@ def called(row: Any, full_size: str) -> str:
     return f"{name_of(row)} (the largest of the grid{f', which lacks the full {full_size}' if full_size else ''})"
 
 
+def document_size(row: Any) -> Size:
+    """The size of the documents in a row of `costs`, at most as wide as the queries: the first coordinates are compared."""
+    size, documents = Size(row.num_layers, row.dim), getattr(row, "documents", AXES["documents"])
+    if documents == AXES["documents"]:
+        return size
+    own = Size.parse(documents)
+    return Size(own.num_layers, min(own.dim, size.dim))
+
+
 def name_of(row: Any) -> str:
-    """How a row of `costs` is called: `"4L-128d"`, or `"4L-128d int8"`."""
-    size = str(Size(row.num_layers, row.dim))
-    return size if row.precision == AXES["precision"] else f"{size} {row.precision}"
+    """How a row of `costs` is called: `"4L-128d"`, `"4L-128d int8"`, or `"3L-64d for queries, 6L-64d for documents"`."""
+    size, own = Size(row.num_layers, row.dim), document_size(row)
+    named = str(size) if row.precision == AXES["precision"] else f"{size} {row.precision}"
+    return named if own == size else f"{named} for queries, {own} for documents"

@@ -260,3 +260,57 @@ def test_what_the_grid_lacks_is_asked_for() -> None:
         untimed.pareto([])
     with pytest.raises(ValueError, match="nothing to draw"):
         with_scores(untimed, lambda frame: frame["score"] * np.nan).plot_pareto()
+
+
+def across(seed: int) -> GridResult:
+    """A grid with documents of their own sizes, one of them narrower than some queries."""
+    parts = [
+        random_grid(seed + number, decimals=1).to_frame().assign(documents=documents)
+        for number, documents in enumerate(("same size", "4L-64d", "2L-20d"))
+    ]
+    return GridResult(pd.concat(parts)).with_latency(random_times(seed))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("queries_per_document", [0.01, 1, 50])
+def test_a_pair_of_sizes_is_the_cheapest_of_all_pairs(seed: int, queries_per_document: float) -> None:
+    grid = across(seed)
+    assert grid.latency is not None
+    ms = dict(zip(grid.latency["num_layers"], grid.latency["milliseconds_per_text"], strict=True))
+    full, expected = grid.at(documents="4L-64d").score("4L-64d"), []
+    for size, documents in product(grid.sizes, grid.document_sizes):
+        own = size if documents == "same size" else Size.parse(documents)
+        own = Size(own.num_layers, min(own.dim, size.dim))
+        score = grid.at(documents=documents).score(size)
+        time = ms[own.num_layers] + queries_per_document * ms[size.num_layers]
+        if score >= 0.8 * full and 4 * own.dim <= 100:
+            expected.append((time, 4 * own.dim, -score, size.dim, size, own))
+    best = grid.recommend(0.8, max_bytes=100, queries_per_document=queries_per_document)
+    time, size_in_bytes, score, *_ = min(expected, key=lambda pair: pair[:4])
+    row = best.to_frame().iloc[0]
+    assert (row["milliseconds_in_all"], row["bytes"], -row["score"]) == pytest.approx((time, size_in_bytes, score))
+    assert (best.size, best.documents) in [
+        pair[4:] for pair in expected if pair[:3] == pytest.approx((time, size_in_bytes, score))
+    ]
+    assert (f"{best.documents} for documents" in str(best)) is (best.size != best.documents)
+    assert "ms a document and its queries" in str(best)
+
+
+def test_without_pairs_documents_have_the_size_of_the_queries() -> None:
+    grid = across(0)
+    best = grid.recommend(0.5)
+    assert best.documents == best.size
+    assert str(best) == str(grid.at(documents="same size").recommend(0.5))
+
+
+def test_pairs_need_the_times_of_all_depths() -> None:
+    grid = across(0)
+    with pytest.raises(ValueError, match="queries_per_document needs the times"):
+        replace(grid, latency=None).recommend(queries_per_document=10)
+    with pytest.raises(ValueError, match="queries_per_document must be a number above 0"):
+        grid.recommend(queries_per_document=-1)
+    with pytest.raises(TypeError, match="queries_per_document must be a number"):
+        grid.recommend(queries_per_document="many")  # type: ignore[arg-type]
+    shallow = grid.at(documents="4L-64d", num_layers=[1, 2]).with_latency(random_times(0, (1, 2)))
+    with pytest.raises(ValueError, match="no time for the 4 layers of its documents"):
+        shallow.recommend(queries_per_document=10)

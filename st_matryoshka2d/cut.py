@@ -15,15 +15,11 @@ from torch import nn
 
 from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
-from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
-from st_matryoshka2d.identity import name_apart
+from st_matryoshka2d.identity import inherit_card, name_apart
 from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.model_card.inherited import inherit_card
-from st_matryoshka2d.readout import Readout, declare_cut_readout, require_readouts
+from st_matryoshka2d.readout import Readout, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-
-__all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "truncate", "with_modules"]
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
@@ -83,13 +79,14 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     routes_of(model)
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
-    if dim is not None:
-        within(dim, full.dim, "dim")  # before the modules are copied
+    width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
-    cut.truncate_dim = model.truncate_dim
+    cut.truncate_dim = width
     inherit_card(cut, model)
-    return narrow(cut, dim, model.config, _name(model))
+    for route in routes_of(cut).values():
+        declare_cut(route.transformer.model.config, full_size(cut), model.config, full, _name(model))
+    return cut
 
 
 def pipeline_at_depth(
@@ -143,22 +140,6 @@ def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
     made = copy.copy(container)
     made._modules = dict(modules)
     return made
-
-
-def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str | None) -> SentenceTransformer:
-    """Set the width in place, and write into the config which dims the model has and what it was cut from."""
-    depth, width = full_size(model).num_layers, full_size(model).dim
-    kept = width if dim is None else within(dim, width, "dim")
-    if dim is not None:
-        model.truncate_dim = kept
-    full = Size(original.num_hidden_layers, width)
-    for route in routes_of(model).values():
-        config = route.transformer.model.config
-        declare_dims(config, [*(trained for trained in declared_dims(original) if trained < kept), kept])
-        declare_cut(config, Size(depth, kept), original, full, name)
-        if depth < full.num_layers:
-            declare_cut_readout(config, original, depth)
-    return model
 
 
 def _name(model: SentenceTransformer) -> str | None:

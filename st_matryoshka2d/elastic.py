@@ -12,8 +12,6 @@ from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
 from st_matryoshka2d.verify import check_depths
 
-__all__ = ["TruncatedTransformer"]
-
 
 class TruncatedTransformer(Transformer):
     """A `Transformer` module that runs as many layers as it is asked for, and computes no others.

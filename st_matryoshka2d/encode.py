@@ -21,8 +21,6 @@ from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 from st_matryoshka2d.verify import check_depths
 
-__all__ = ["EveryLayer", "encode_sizes"]
-
 
 class EveryLayer(SentenceTransformer):
     """A pipeline that returns its embeddings at several depths side by side, so that `encode` serves them all.

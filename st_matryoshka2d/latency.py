@@ -15,8 +15,6 @@ from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 
-__all__ = ["benchmark_latency"]
-
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
 # From a search query to a paragraph, since padding and attention cost differently at different lengths. The first two are

@@ -15,17 +15,6 @@ from torch import Tensor, nn
 from st_matryoshka2d.backbone import Backbone, hidden_states
 from st_matryoshka2d.readout import AT_DEPTH
 
-__all__ = [
-    "Route",
-    "layer_features",
-    "route_taken",
-    "routes_of",
-    "split_layers",
-    "trailing_normalize",
-    "transformer_of",
-    "unwrap",
-]
-
 
 @dataclass(frozen=True)
 class Route:

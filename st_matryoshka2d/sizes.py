@@ -9,21 +9,6 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Protocol
 
-__all__ = [
-    "Size",
-    "all_within",
-    "as_size",
-    "full_size",
-    "ladder_to",
-    "mrl_dims",
-    "positive_int",
-    "resolve_size",
-    "sizes_ladder",
-    "sizes_product",
-    "validate_sizes",
-    "within",
-]
-
 
 def positive_int(value: object, name: str, least: int = 1) -> int:
     """An integer of `least` or more, as Python's own; NumPy's integers are integers too."""

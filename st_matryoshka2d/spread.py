@@ -122,8 +122,8 @@ that of the others; 1 constant.
 
     @staticmethod
     def _drawn(spreads: dict[str, CoordinateSpread], path: str | os.PathLike[str] | None) -> Figure:
-        from st_matryoshka2d.plots.coordinate_spread import spread_panels
         from st_matryoshka2d.plots.saving import saved
+        from st_matryoshka2d.plots.truncation_curves import spread_panels
 
         return saved(path, lambda: spread_panels({title: spread.values for title, spread in spreads.items()}))
 

@@ -13,7 +13,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from st_matryoshka2d.hub.header import header_of
-from st_matryoshka2d.hub.shapes import check_shapes
+from st_matryoshka2d.hub.weights import check_shapes
 from tests import families
 from tests.loader_support import Loader
 from tests.pieces_support import Hub, pieces_in

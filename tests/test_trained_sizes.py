@@ -17,7 +17,7 @@ from transformers import BertConfig
 from st_matryoshka2d import Size, TruncatedTransformer, load, truncate
 from st_matryoshka2d.config_metadata import declare_training, nearest, trained_sizes
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss, TwoDMSELoss
-from st_matryoshka2d.model_card.sizes import add_sizes_to_model_card
+from st_matryoshka2d.model_card import add_sizes_to_model_card
 from tests import families
 from tests.losses_support import batch
 from tests.training_support import RECIPES, train

@@ -88,7 +88,7 @@ class GridComparison:
             A figure that pyplot does not know of, so that nothing has to be closed.
         """
         # Here, because reading differences must not cost the import of matplotlib.
-        from st_matryoshka2d.plots.delta_map import delta_map
+        from st_matryoshka2d.plots.heat_map import delta_map
         from st_matryoshka2d.plots.saving import saved
 
         title = title if title is not None else self._subject(task)

@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 from st_matryoshka2d.plots.style import add_note, new_figure, plain, shades
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["funnel_curves"]
-
 _ABOVE = "Above 100: what the first stage leaves out, the second size alone would rank too high."
 
 _STYLES = [("-", "o"), ("--", "s"), (":", "D"), ("-.", "^")]

@@ -1,4 +1,4 @@
-"""What is kept of a score as more and more coordinates are removed."""
+"""Curves along the coordinates: what is kept of a score as they are removed, and how much each of them varies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from st_matryoshka2d.plots.style import BLUE, ORANGE, apart, new_figure, plain
-
-__all__ = ["compared_curves", "truncation_curves"]
 
 # Name in the legend, colour (Okabe and Ito's), kind of line.
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -56,6 +55,24 @@ def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title:
             _dims_on_top(axes, dims, widths.pop())
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize="medium")
+    return figure
+
+
+def spread_panels(spreads: Mapping[str, NDArray[np.float64]]) -> Figure:
+    """A panel for the standard deviations of each title's model, one above the other, each in that model's own unit."""
+    figure = new_figure(7.0, 0.4 + 2.4 * len(spreads))
+    panels = figure.subplots(len(spreads), sharex=True, squeeze=False)[:, 0]
+    for axes, (title, values), colour in zip(panels, spreads.items(), (BLUE, ORANGE), strict=False):
+        coordinates = np.arange(1, len(values) + 1)
+        axes.plot(coordinates, values, color=colour, linewidth=0.6, alpha=0.45)
+        neighbours = max(1, len(values) // 24)
+        smooth = np.convolve(values, np.ones(neighbours) / neighbours, mode="valid")
+        start = (neighbours + 1) / 2
+        axes.plot(start + np.arange(len(smooth)), smooth, color=colour, linewidth=2)
+        axes.set(title=title, ylabel="standard deviation", ylim=(0, None))
+        axes.margins(x=0.01)
+        plain(axes)
+        axes.set_xlabel(f"coordinate (thick line: mean of {neighbours} neighbours)")
     return figure
 
 

@@ -33,18 +33,13 @@ def truncate(
 ) -> SentenceTransformer:
     """Cut a model to a size.
 
-    The cut is a plain `SentenceTransformer`: save it with `save_pretrained` or `push_to_hub`, and it loads anywhere without
-    this package. Cutting changes nothing in the full model. The two share their weights' memory, so training one of them
-    trains the other; moving or casting one does not. For a cut that stays as it is, take `copy.deepcopy` of it or `load` it.
-    Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again. mteb knows the cut by a
-    name and a revision of its own, such as `org/name-3L-64d`, so that its cache takes neither for the other.
+    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package. The full model stays as it
+    is, but the two share their weights' memory, so training one trains the other; for an independent cut, take
+    `copy.deepcopy` of it or `load` it. mteb knows the cut by a name of its own, such as `org/name-3L-64d`.
 
-    As everywhere in sentence-transformers, `dim` is a setting of the pipeline, its `truncate_dim`: what `encode` returns,
-    not what the modules compute. `encode(..., truncate_dim=128)` of a cut to 64 returns 128 coordinates. A direct forward
-    returns all, so a loss of sentence-transformers trains all; to train the first 64, take `MultiSizeLoss` with that size.
-
-    A model that was trained at certain sizes (`matryoshka_sizes` in its config) can be cut to any, with a warning that
-    names the nearest trained ones where the size is not among them.
+    `dim` sets the pipeline's `truncate_dim`: what `encode` returns, the first coordinates of the full embeddings, not
+    normalised again. A direct forward returns all, so a loss of sentence-transformers trains all; to train the first 64,
+    take `MultiSizeLoss` with that size. A size that the model was not trained at (`matryoshka_sizes`) is warned of.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.

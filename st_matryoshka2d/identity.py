@@ -66,7 +66,9 @@ def model_revision(model: SentenceTransformer) -> str:
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
     routes = {name: route.transformer for name, route in routes_of(model).items()}
-    modules = {name: [type(module).__name__, _config(module)] for name, module in model.named_children()}
+    children: dict[str, Any] = dict(model.named_children())
+    configs = {name: part.get_config_dict() for name, part in children.items() if hasattr(part, "get_config_dict")}
+    modules = {name: [type(part).__name__, configs.get(name)] for name, part in children.items()}
     return {
         "configs": {name: _settings_of(transformer) for name, transformer in routes.items()},
         "modules": modules,
@@ -94,10 +96,6 @@ def _tokenizer(tokenizer: Any) -> Any:
         return told | {"vocabulary": sorted(tokenizer.get_vocab().items())}
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
     return told | {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
-
-
-def _config(module: Any) -> Any:
-    return module.get_config_dict() if hasattr(module, "get_config_dict") else None
 
 
 def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:

@@ -49,9 +49,9 @@ def load(
 ) -> SentenceTransformer:
     """Load a model cut to a size, without the weights of the layers above: they are neither fetched nor read.
 
-    From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. This requires
-    safetensors weights. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
-    fetched), and nothing is unpickled. A size that the model was not trained at is warned of, as by `truncate`.
+    A piece fetched from the Hub is kept in its cache. This requires safetensors weights; nothing is unpickled, and no code
+    of the repository is run unless `trust_remote_code=True`, with which whole files are fetched. A size that the model was
+    not trained at is warned of.
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a

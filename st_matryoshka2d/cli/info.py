@@ -57,11 +57,7 @@ def info(
         shown += ["", rungs]
     if sizes:
         shown += ["", "Trained sizes (matryoshka_sizes)", "", table_of_sizes(sizes)]
-    return Answer(
-        shown,
-        {**facts, "can_be_cut": refusal is None, "refusal": refusal, "ladder": ladder},
-        as_json,
-    )
+    return Answer(shown, {**facts, "can_be_cut": refusal is None, "refusal": refusal, "ladder": ladder}, as_json)
 
 
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:

@@ -11,10 +11,7 @@ from st_matryoshka2d.sizes import Size
 
 def truncate(
     model: options.Model,
-    size: Annotated[
-        Size,
-        options.size_option("Layers and dimensions to keep, such as 6L-128d.", show_default=False),
-    ],
+    size: Annotated[Size, options.size_option("Layers and dimensions to keep, such as 6L-128d.", show_default=False)],
     out: hub.Out = None,
     push: hub.Push = None,
     private: hub.Private = False,
@@ -31,14 +28,7 @@ def truncate(
     from st_matryoshka2d import load
 
     with hub.fetching(model, revision):
-        cut = load(
-            model,
-            size,
-            device=device,
-            trust_remote_code=trust_remote_code,
-            revision=revision,
-            token=token,
-        )
+        cut = load(model, size, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
     places = hub.saved(cut, out, push, private, token)
     parameters = sum(weight.numel() for weight in cut.parameters())
     return Answer(

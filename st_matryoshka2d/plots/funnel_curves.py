@@ -29,16 +29,8 @@ def funnel_curves(shares: pd.DataFrame, vector_bytes: Mapping[str, int], *, titl
     for name in names:
         size, _, precision = name.partition(" ")
         line, marker = styles[precision]
-        axes.plot(
-            lengths,
-            shares.loc[name].to_numpy(),
-            color=colours[size],
-            linestyle=line,
-            marker=marker,
-            markersize=4.5,
-            linewidth=1.6,
-            label=f"{name} ({vector_bytes[name]} bytes)",
-        )
+        look = {"color": colours[size], "linestyle": line, "marker": marker, "markersize": 4.5, "linewidth": 1.6}
+        axes.plot(lengths, shares.loc[name].to_numpy(), label=f"{name} ({vector_bytes[name]} bytes)", **look)
     axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
     if (shares > 100).any(axis=None):
         add_note(figure, _ABOVE)

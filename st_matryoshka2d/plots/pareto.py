@@ -72,15 +72,11 @@ def plot_pareto(
     if column in ("bytes", "dim", "num_layers"):
         _ticks(axes, sorted(table["x"].unique()), log=column != "num_layers")
     places = line.groupby(["x", "y"], sort=False)
-    names = [_names([name_of(row) for row in rows.itertuples()]) for _, rows in places]
+    others = [f" and {count - 1} more" if count > 1 else "" for count in places.size()]  # that lie at the same place
+    names = [name_of(rows) + more for rows, more in zip(places.head(1).itertuples(), others, strict=True)]
     _label_points(figure, axes, np.array(list(places.groups)), names, avoid=table[["x", "y"]].to_numpy())
     save_figure(figure, path)
     return figure
-
-
-def _names(names: list[str]) -> str:
-    """One label for all sizes that lie at one place."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _ticks(axes: Axes, values: list[float], *, log: bool) -> None:
@@ -105,17 +101,9 @@ def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front
     for (precision, shape), area in zip(shapes.items(), chain(_AREAS, repeat(_AREAS[-1])), strict=False):
         for kept, alpha in ((False, 0.4), (True, 1.0)):
             rows = table[(table["precision"] == precision) & (front == kept)]
-            axes.scatter(
-                rows["x"],
-                rows["y"],
-                c=[palette[value] for value in rows[colours]],
-                marker=shape,
-                alpha=alpha,
-                s=area,
-                edgecolors="white",
-                linewidths=0.6,
-                zorder=3,
-            )
+            inks = [palette[value] for value in rows[colours]]
+            look = {"marker": shape, "alpha": alpha, "s": area, "edgecolors": "white", "linewidths": 0.6, "zorder": 3}
+            axes.scatter("x", "y", data=rows, c=inks, **look)
     dots = [Line2D([], [], linestyle="", marker="o", color=palette[value], label=str(value)) for value in values[::-1]]
     figure.legend(handles=dots, title=_AXES[colours], loc="outside right upper", frameon=False)
     marks = [Line2D([], [], linestyle="", marker=shape, color="0.35", label=name) for name, shape in shapes.items()]

@@ -86,15 +86,11 @@ def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: 
     """A line through the means, and a band of one standard deviation to each side where there is one."""
     ordered = rows.sort_values("dim", ascending=False)
     removed = 100 * (1 - ordered["dim"].to_numpy() / full_dim)
-    mean, spread = 100 * ordered[column].to_numpy(), 100 * _spread(ordered, column)
+    mean = 100 * ordered[column].to_numpy()
+    spread = mean * (ordered["std"] / ordered["relative"]).to_numpy()  # of relative scores, in the unit of the column
     axes.plot(removed, mean, markersize=4, linewidth=1.6, **style)
     if np.isfinite(spread).any():
         axes.fill_between(removed, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0)
-
-
-def _spread(rows: pd.DataFrame, column: str) -> Any:
-    """Standard deviations, which the summary has of relative scores, in the unit of another column."""
-    return (rows["std"] * rows[column] / rows["relative"]).to_numpy()
 
 
 def _dims_on_top(axes: Axes, dims: Collection[int], full_dim: int) -> None:

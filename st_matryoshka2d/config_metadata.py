@@ -66,7 +66,8 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
 def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
     """The trained sizes nearest to a size: one smaller and one larger, where they exist."""
     # Layers make most of the cost, so the nearest in layers comes first, and of those the nearest in dims.
-    others = sorted(trained, key=lambda other: (abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)))
+    others = sorted(trained)
+    others.sort(key=lambda other: (abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)))
     sides = [[each for each in others if each < size], [each for each in others if each > size]]
     return [side[0] for side in sides if side]
 

@@ -11,12 +11,10 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import share_memory
-from st_matryoshka2d.config_metadata import ALIGN, declare_training
+from st_matryoshka2d.config_metadata import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.cut import like, with_modules
-from st_matryoshka2d.dims import declare_dims, declared_dims
-from st_matryoshka2d.identity import name_apart
+from st_matryoshka2d.identity import inherit_card, name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
-from st_matryoshka2d.model_card.inherited import inherit_card
 from st_matryoshka2d.readout import Readout, declare_readouts, expect_readouts
 from st_matryoshka2d.readout_files import linear_of
 from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation

@@ -19,19 +19,6 @@ from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = [
-    "Backbone",
-    "cut_config",
-    "find_backbone",
-    "hidden_states",
-    "probing",
-    "refusal",
-    "same",
-    "shallow_view",
-    "share_memory",
-    "skeleton",
-]
-
 Copied = TypeVar("Copied", bound=nn.Module)
 
 _CAPTURING = "transformers.utils.output_capturing"

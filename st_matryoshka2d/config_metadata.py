@@ -12,8 +12,6 @@ from typing import Any
 
 from st_matryoshka2d.sizes import Size, sizes_product
 
-__all__ = ["ALIGN", "declare_cut", "declare_training", "layers_by_dims", "nearest", "trained_sizes", "warn_if_untrained"]
-
 ALIGN = "align"  # what stands for an alignment where a loss is named
 
 _LISTED = 64  # more sizes than these are written as layers and dims, where most are all pairs of some
@@ -37,13 +35,30 @@ def trained_sizes(config: Any) -> list[Size]:
         return []  # somebody else's entry of that name
 
 
+def declare_dims(config: Any, dims: Iterable[int]) -> None:
+    """Write a model's dims into its config, under the two keys that vLLM and other servers read."""
+    config.is_matryoshka = True
+    config.matryoshka_dimensions = sorted(set(dims))
+
+
+def declared_dims(config: Any) -> list[int]:
+    """The dims that a model's config declares."""
+    return list(getattr(config, "matryoshka_dimensions", None) or [])
+
+
 def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | None) -> None:
-    """Write into a cut's config what it was cut from, and which trained sizes it still has."""
-    # A cut of a cut is one of the model that was cut first.
+    """Write into a cut's config what it was cut from, and which dims, trained sizes and readouts it still has."""
+    declare_dims(config, [*(dim for dim in declared_dims(original) if dim < size.dim), size.dim])
+    if size.num_layers < full.num_layers and hasattr(config, "matryoshka_readouts"):
+        if size.num_layers in (getattr(original, "matryoshka_readouts", None) or []):
+            config.matryoshka_readouts = []  # that of its own depth alone, in its `Dense`
+        else:
+            del config.matryoshka_readouts
     if trained := trained_sizes(original):
         within = [each for each in trained if each.num_layers <= size.num_layers and each.dim <= size.dim]
         config.matryoshka_sizes = _written(within)
     if size != full:
+        # A cut of a cut is one of the model that was cut first.
         origin = getattr(original, "matryoshka_cut", None) or {"of": str(full), "model": name}
         config.matryoshka_cut = {**origin, "size": str(size)}
 
@@ -51,13 +66,10 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
 def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
     """The trained sizes nearest to a size: one smaller and one larger, where they exist."""
     # Layers make most of the cost, so the nearest in layers comes first, and of those the nearest in dims.
-
-    def distance(other: Size) -> tuple[int, int]:
-        return abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)
-
     others = sorted(trained)
+    others.sort(key=lambda other: (abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)))
     sides = [[each for each in others if each < size], [each for each in others if each > size]]
-    return [min(side, key=distance) for side in sides if side]
+    return [side[0] for side in sides if side]
 
 
 def warn_if_untrained(original: Any, size: Size, full: Size) -> None:

@@ -15,15 +15,11 @@ from torch import nn
 
 from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
-from st_matryoshka2d.dims import declare_dims, declared_dims
 from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
-from st_matryoshka2d.identity import name_apart
+from st_matryoshka2d.identity import inherit_card, name_apart
 from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.model_card.inherited import inherit_card
-from st_matryoshka2d.readout import Readout, declare_cut_readout, require_readouts
+from st_matryoshka2d.readout import Readout, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-
-__all__ = ["cut_to", "like", "narrow", "pipeline_at_depth", "truncate", "with_modules"]
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 
@@ -37,18 +33,13 @@ def truncate(
 ) -> SentenceTransformer:
     """Cut a model to a size.
 
-    The cut is a plain `SentenceTransformer`: save it with `save_pretrained` or `push_to_hub`, and it loads anywhere without
-    this package. Cutting changes nothing in the full model. The two share their weights' memory, so training one of them
-    trains the other; moving or casting one does not. For a cut that stays as it is, take `copy.deepcopy` of it or `load` it.
-    Embeddings of a smaller `dim` are the first coordinates of the full ones, not normalised again. mteb knows the cut by a
-    name and a revision of its own, such as `org/name-3L-64d`, so that its cache takes neither for the other.
+    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package. The full model stays as it
+    is, but the two share their weights' memory, so training one trains the other; for an independent cut, take
+    `copy.deepcopy` of it or `load` it. mteb knows the cut by a name of its own, such as `org/name-3L-64d`.
 
-    As everywhere in sentence-transformers, `dim` is a setting of the pipeline, its `truncate_dim`: what `encode` returns,
-    not what the modules compute. `encode(..., truncate_dim=128)` of a cut to 64 returns 128 coordinates. A direct forward
-    returns all, so a loss of sentence-transformers trains all; to train the first 64, take `MultiSizeLoss` with that size.
-
-    A model that was trained at certain sizes (`matryoshka_sizes` in its config) can be cut to any, with a warning that
-    names the nearest trained ones where the size is not among them.
+    `dim` sets the pipeline's `truncate_dim`: what `encode` returns, the first coordinates of the full embeddings, not
+    normalised again. A direct forward returns all, so a loss of sentence-transformers trains all; to train the first 64,
+    take `MultiSizeLoss` with that size. A size that the model was not trained at (`matryoshka_sizes`) is warned of.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
@@ -83,13 +74,14 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     routes_of(model)
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
-    if dim is not None:
-        within(dim, full.dim, "dim")  # before the modules are copied
+    width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
-    cut.truncate_dim = model.truncate_dim
+    cut.truncate_dim = width
     inherit_card(cut, model)
-    return narrow(cut, dim, model.config, _name(model))
+    for route in routes_of(cut).values():
+        declare_cut(route.transformer.model.config, full_size(cut), model.config, full, _name(model))
+    return cut
 
 
 def pipeline_at_depth(
@@ -143,22 +135,6 @@ def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
     made = copy.copy(container)
     made._modules = dict(modules)
     return made
-
-
-def narrow(model: SentenceTransformer, dim: int | None, original: Any, name: str | None) -> SentenceTransformer:
-    """Set the width in place, and write into the config which dims the model has and what it was cut from."""
-    depth, width = full_size(model).num_layers, full_size(model).dim
-    kept = width if dim is None else within(dim, width, "dim")
-    if dim is not None:
-        model.truncate_dim = kept
-    full = Size(original.num_hidden_layers, width)
-    for route in routes_of(model).values():
-        config = route.transformer.model.config
-        declare_dims(config, [*(trained for trained in declared_dims(original) if trained < kept), kept])
-        declare_cut(config, Size(depth, kept), original, full, name)
-        if depth < full.num_layers:
-            declare_cut_readout(config, original, depth)
-    return model
 
 
 def _name(model: SentenceTransformer) -> str | None:

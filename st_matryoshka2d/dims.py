@@ -1,14 +1,11 @@
-"""Width: which coordinates of an embedding are kept, and which dims a model says it has."""
+"""Width: which coordinates of an embedding are kept."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["declare_dims", "declared_dims", "prefix"]
+__all__ = ["prefix"]
 
 
 def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, "*batch dim"]:
@@ -18,14 +15,3 @@ def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, 
     if dim > embeddings.shape[-1]:
         raise ValueError(f"dim={dim} is wider than the embeddings, which have {embeddings.shape[-1]} coordinates.")
     return embeddings[..., :dim]
-
-
-def declare_dims(config: Any, dims: Iterable[int]) -> None:
-    """Write a model's dims into its config, under the two keys that vLLM and other servers read."""
-    config.is_matryoshka = True
-    config.matryoshka_dimensions = sorted(set(dims))
-
-
-def declared_dims(config: Any) -> list[int]:
-    """The dims that a model's config declares."""
-    return list(getattr(config, "matryoshka_dimensions", None) or [])

@@ -12,16 +12,13 @@ from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
 from st_matryoshka2d.verify import check_depths
 
-__all__ = ["TruncatedTransformer"]
-
 
 class TruncatedTransformer(Transformer):
     """A `Transformer` module that runs as many layers as it is asked for, and computes no others.
 
-    A pipeline that starts with it takes the depth per call, next to `truncate_dim`. All weights are saved, and the
-    default depth with them. Loading such a checkpoint needs this package and `trust_remote_code=True`, which
-    sentence-transformers demands for every module class that is not its own; no code is downloaded. To ship a model that
-    needs neither, save a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
+    A pipeline that starts with it takes the depth per call, next to `truncate_dim`. Loading its checkpoint, which has all
+    weights and the default depth, needs this package and `trust_remote_code=True`, though no code is downloaded. To ship a
+    model that needs neither, save a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
 
     Args:
         model_name_or_path: Hub id or folder, as for `Transformer`.
@@ -108,8 +105,8 @@ class TruncatedTransformer(Transformer):
         total = self._backbone.num_layers
         if isinstance(num_layers, (Size, str)):
             raise TypeError(
-                f"num_layers must be an integer here, got {str(num_layers)!r}: a Transformer module has layers to choose, "
-                "and the pipeline cuts dimensions. Give both: model.encode(texts, num_layers=3, truncate_dim=64)."
+                f"TruncatedTransformer cuts layers, not dimensions: it takes a number of layers, got {str(num_layers)!r}. "
+                "Give both to encode: model.encode(texts, num_layers=3, truncate_dim=64)."
             )
         depth = num_layers if num_layers is not None else self.num_layers
         if depth is None:

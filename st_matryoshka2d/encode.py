@@ -21,7 +21,7 @@ from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 from st_matryoshka2d.verify import check_depths
 
-__all__ = ["EveryLayer", "encode_sizes"]
+_REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
 
 
 class EveryLayer(SentenceTransformer):
@@ -93,16 +93,15 @@ def encode_sizes(
         sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
         normalize_embeddings: Unit length, after the dims are cut.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ... With
-            `device=["cuda:0", "cuda:1"]` each device has a process of its own. The processes of a `pool` hold the model
-            without its layers, so as many others are started for this call.
+            `device=["cuda:0", "cuda:1"]` each device has a process of its own; for a `pool`, as many others are started.
 
     Returns:
         For each `Size` an array (texts, dim), of float32 whatever the model computes in.
 
     Raises:
         TypeError: `texts` is one string.
-        ValueError: A size is not within the model, the keyword is one that the sizes replace, a text has half of a surrogate
-            pair, or the tokenizer has no padding token.
+        ValueError: A size is not within the model, a keyword is one that the sizes replace, a text cannot be encoded, or the
+            tokenizer has no padding token.
 
     Example:
         >>> by_size = encode_sizes(model, ["a text", "another"], ["2L-32d", Size(6, 384)])
@@ -110,14 +109,7 @@ def encode_sizes(
         (2, 32)
     """
     check_texts(texts)
-    if replaced := {
-        "truncate_dim",
-        "num_layers",
-        "output_value",
-        "convert_to_tensor",
-        "convert_to_numpy",
-        "precision",
-    } & set(kwargs):
+    if replaced := _REPLACED & set(kwargs):
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
@@ -126,16 +118,11 @@ def encode_sizes(
     if not len(texts):
         return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
-    if pool := kwargs.pop("pool", None):
-        kwargs["device"] = _devices(len(pool["processes"]))
+    if pool := kwargs.pop("pool", None):  # as many other processes, on the devices that sentence-transformers would choose
+        gpus = torch.cuda.device_count()
+        kwargs["device"] = [f"cuda:{place % gpus}" if gpus else "cpu" for place in range(len(pool["processes"]))]
     embeddings = every.encode(list(texts), convert_to_tensor=True, **kwargs)
     by_size: dict[Size, Tensor] = {size: every.split(embeddings, size) for size in wanted}
     if normalize_embeddings:
         by_size = {size: torch.nn.functional.normalize(part, dim=-1) for size, part in by_size.items()}
     return {size: part.float().cpu().numpy() for size, part in by_size.items()}
-
-
-def _devices(processes: int) -> list[str]:
-    """One for each process, as sentence-transformers chooses them."""
-    gpus = torch.cuda.device_count()
-    return [f"cuda:{place % gpus}" if gpus else "cpu" for place in range(processes)]

@@ -1,7 +1,11 @@
-"""What a model is called in a cache of results, ours or mteb's: two that embed differently never have one identity."""
+"""What a model tells of itself: its name in a cache of results, ours or mteb's, and the card of one made from another.
+
+Two models that embed differently never have one identity.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -10,12 +14,18 @@ from typing import Any
 
 import torch
 import xxhash
+from huggingface_hub import RepoCard
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.layers import routes_of
 
-__all__ = ["model_name", "model_revision", "name_apart"]
+# Said by the user, or known from training. Scores are not among them: those of a part are others.
+_INHERITED = (
+    *("language", "license", "task_name", "tags", "citations", "local_files_only"),
+    *("base_model", "base_model_revision", "datasets", "train_datasets", "eval_datasets"),
+    *("all_hyperparameters", "non_default_hyperparameters"),
+)
 
 _TOLD = {"_name_or_path", "transformers_version", "is_matryoshka"}
 
@@ -56,7 +66,9 @@ def model_revision(model: SentenceTransformer) -> str:
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
     routes = {name: route.transformer for name, route in routes_of(model).items()}
-    modules = {name: [type(module).__name__, _config(module)] for name, module in model.named_children()}
+    children: dict[str, Any] = dict(model.named_children())
+    configs = {name: part.get_config_dict() for name, part in children.items() if hasattr(part, "get_config_dict")}
+    modules = {name: [type(part).__name__, configs.get(name)] for name, part in children.items()}
     return {
         "configs": {name: _settings_of(transformer) for name, transformer in routes.items()},
         "modules": modules,
@@ -86,5 +98,39 @@ def _tokenizer(tokenizer: Any) -> Any:
     return told | {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
 
 
-def _config(module: Any) -> Any:
-    return module.get_config_dict() if hasattr(module, "get_config_dict") else None
+def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
+    """Give a model the card of the one it was made of: license, data, training and papers, but not its scores."""
+    for name in _INHERITED:
+        setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
+    _take_origin(made, model._model_card_text)
+
+
+def replace_card(model: SentenceTransformer) -> None:
+    """Let a new card be written for a cut that was loaded with the card of the whole, with what that said of its origin."""
+    _take_origin(model, model._model_card_text)
+    model._model_card_text = None
+
+
+def _take_origin(made: SentenceTransformer, text: str | None) -> None:
+    """Take from a card that was read what is not known otherwise: sentence-transformers keeps it as text alone."""
+    said = _metadata(text)
+    data = made.model_card_data
+    data.language = data.language or _texts(said.get("language"))
+    data.license = data.license or next(iter(_texts(said.get("license"))), None)
+    data.datasets = data.datasets or _texts(said.get("datasets"))
+    data.base_model = data.base_model or next(iter(_texts(said.get("base_model"))), None)
+
+
+def _metadata(text: str | None) -> dict[str, Any]:
+    """What stands at the head of a card; nothing where that cannot be read, since a card is no part of the model."""
+    if not text:
+        return {}
+    try:
+        card: Any = RepoCard(text, ignore_metadata_errors=True)
+    except Exception:
+        return {}
+    return dict(card.data.to_dict())
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]

@@ -15,8 +15,6 @@ from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 
-__all__ = ["benchmark_latency"]
-
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
 # From a search query to a paragraph, since padding and attention cost differently at different lengths. The first two are
@@ -48,31 +46,24 @@ def benchmark_latency(
 ) -> pd.DataFrame:
     """Time `encode` at several depths against the full model.
 
-    Only depths are timed: a narrower embedding is the full one with its end left off, which takes no time that could be
-    measured. Times are of the whole call, tokenisation included, so the gain is smaller than the layers alone would give.
-    Depths take turns, each round in another order: whatever else the machine does then hits all of them alike.
-
-    `milliseconds_per_text` is the time of the call divided by its texts: what a text costs where many are encoded in one go.
-    A single query waits longer than that, because a batch shares work. To time one: `texts=["a typical query"]`, and
-    `milliseconds` is how long it takes.
+    Only depths are timed: a narrower embedding takes no less time. Times are of the whole call, tokenisation included, so
+    the gain is smaller than the layers alone would give. Depths take turns, so that other load hits all of them alike. A
+    single query waits longer than `milliseconds_per_text`, because a batch shares work; to time one, give a list of one.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to be measured; it is left as it is.
             Of a `Router` the default route is timed.
         num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
-        texts: What one call encodes, all of it; None for one batch of mixed length, in English, from queries of a few words
-            to a paragraph of 55. As in any batch, the short ones are padded to the longest.
+        texts: What one call encodes, all of it; None for one batch of English texts of 2 to 55 words.
         sizes: Sizes whose depths are timed, such as those of a grid, instead of `num_layers`.
-        batch_size: Texts in a batch of the model, and in the default batch; 32 unless you say otherwise.
-        rounds: Timed calls for each depth, 30 unless you say otherwise, after a tenth as many, and at least one, that do not
-            count.
+        batch_size: Texts in a batch of the model, and in the default batch.
+        rounds: Timed calls for each depth, after a tenth as many, and at least one, that do not count.
         show_progress_bar: Show one step for each call.
 
     Returns:
-        One row for each depth, ascending. `milliseconds_per_text`: median of one call over the rounds, divided by the number
-        of its texts; `milliseconds`: median of one call, all its texts; `low`, `high`: the quartiles around it, between
-        which half of the calls lie; `parameters`: weights of the model cut to this depth, those that layers share counted
-        once; `theory`: N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
+        One row for each depth, ascending. `milliseconds`: median of one call over the rounds; `milliseconds_per_text`: the
+        same divided by the number of texts; `low`, `high`: the quartiles around `milliseconds`; `parameters`: weights of
+        the cut; `theory`: N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
         TypeError: `texts` is one string, or a number is not an integer.

@@ -15,17 +15,6 @@ from torch import Tensor, nn
 from st_matryoshka2d.backbone import Backbone, hidden_states
 from st_matryoshka2d.readout import AT_DEPTH
 
-__all__ = [
-    "Route",
-    "layer_features",
-    "route_taken",
-    "routes_of",
-    "split_layers",
-    "trailing_normalize",
-    "transformer_of",
-    "unwrap",
-]
-
 
 @dataclass(frozen=True)
 class Route:
@@ -81,7 +70,8 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
         start, *rest = modules.children()
         head = {**{f"{name}.{index}": module for index, module in enumerate(rest, 1)}, **dict(after)}
         routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
-        widths[name] = _width(modules.children())
+        known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
+        widths[name] = int(known[-1].get_embedding_dimension())  # the last module that knows it
     depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
         raise ValueError(f"The routes of the Router differ in depth, {depths}; all must have as many layers.")
@@ -158,12 +148,6 @@ def split_layers(
             given: dict[str, Any] = {**rest, "token_embeddings": state, AT_DEPTH: num_layers}
             by_layer[num_layers] = SentenceTransformer.forward(head, given, **kwargs)
     return by_layer
-
-
-def _width(modules: Iterable[nn.Module]) -> int:
-    """Width of a route's output, as its last module that knows it says."""
-    known: list[Any] = [module for module in modules if hasattr(module, "get_embedding_dimension")]
-    return int(known[-1].get_embedding_dimension())
 
 
 def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from sentence_transformers import SentenceTransformer
+from transformers import AutoConfig, PreTrainedConfig
 
-from st_matryoshka2d.assembly import assembled, check_weights, read_config
 from st_matryoshka2d.backbone import cut_config
-from st_matryoshka2d.config_metadata import warn_if_untrained
-from st_matryoshka2d.cut import cut_to, narrow
-from st_matryoshka2d.hub.checkpoint import PLAIN_TRANSFORMERS, Checkpoint, opened, piece_folder, within_reach
+from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
+from st_matryoshka2d.cut import cut_to
+from st_matryoshka2d.hub.checkpoint import Checkpoint, opened, piece_folder, within_reach
 from st_matryoshka2d.hub.partial_download import NamesUnknownError, fetch_piece
-from st_matryoshka2d.hub.readouts import add_readouts, replace_module
+from st_matryoshka2d.hub.readouts import add_readouts
 from st_matryoshka2d.hub.remote_file import RangesRefusedError
-from st_matryoshka2d.hub.shapes import depth_of
-from st_matryoshka2d.hub.weights import require_safetensors, transformer_folders
-from st_matryoshka2d.identity import name_apart
-from st_matryoshka2d.layers import routes_of, transformer_of
-from st_matryoshka2d.model_card.inherited import replace_card
-from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
+from st_matryoshka2d.hub.weights import (
+    check_broken,
+    check_weights,
+    depth_of,
+    quiet_loading,
+    require_safetensors,
+    transformer_folders,
+    weights_in,
+)
+from st_matryoshka2d.identity import name_apart, replace_card
+from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.verify import check_loaded
-
-__all__ = ["load", "read_readouts"]
+from st_matryoshka2d.verify import check_complete, check_loaded
 
 # Keywords of `from_pretrained` by which the weights come from elsewhere than the checkpoint's own safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
@@ -46,9 +49,9 @@ def load(
 ) -> SentenceTransformer:
     """Load a model cut to a size, without the weights of the layers above: they are neither fetched nor read.
 
-    From the Hub comes a piece of the checkpoint, which is kept in the Hub's cache for the next time. This requires
-    safetensors weights. No code of the repository is run (unless `trust_remote_code=True`, with which whole files are
-    fetched), and nothing is unpickled. A size that the model was not trained at is warned of, as by `truncate`.
+    A piece fetched from the Hub is kept in its cache. This requires safetensors weights; nothing is unpickled, and no code
+    of the repository is run unless `trust_remote_code=True`, with which whole files are fetched. A size that the model was
+    not trained at is warned of.
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
@@ -79,82 +82,78 @@ def load(
     elif not _brings_other_weights(kwargs):
         checkpoint, kwargs = within_reach(checkpoint, kwargs, layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
-    if checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS:
-        small, whole = _cut_whole(checkpoint, layers, dim, kwargs)
-        warn_if_untrained(whole.config, full_size(small), full_size(whole))
-        return small
-    full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
-    depth = depth_of(full_config, checkpoint.name)
-    keep = depth if layers is None else within(layers, depth, "num_layers")
-    if piece and not piece.is_dir():
-        piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
-    cut = cut_config(full_config, keep)
-    overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
-    kwargs["config_kwargs"] = {**(kwargs.get("config_kwargs") or {}), **overrides}
-    if not _brings_other_weights(kwargs):
-        source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
-        check_weights(
-            source, dict.fromkeys(transformer_folders(source), config), keep, bool(kwargs.get("trust_remote_code"))
-        )
-    with _upper_layers_unmentioned():
-        model = _pipeline(checkpoint, piece, kwargs)
-    check_loaded(transformer_of(model).model, full_config)
-    read_readouts(model, checkpoint, full_config, keep)
-    full = Size(depth, full_size(model).dim)
-    narrow(model, dim, full_config, checkpoint.name if checkpoint.commit else None)
+    if not checkpoint.is_plain:
+        model, full_config, full = _cut_whole(checkpoint, layers, dim, kwargs)
+    else:
+        full_config = _read_config(checkpoint, checkpoint.transformer, kwargs)
+        depth = depth_of(full_config, checkpoint.name)
+        keep = depth if layers is None else within(layers, depth, "num_layers")
+        if piece and not piece.is_dir():
+            piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
+        model = _first_layers(checkpoint, piece, full_config, keep, kwargs)
+        full = Size(depth, full_size(model).dim)
+        _declare(model, dim, full_config, full, checkpoint.name if checkpoint.commit else None)
     warn_if_untrained(full_config, full_size(model), full)
-    if full_size(model) != full:
-        replace_card(model)  # what was read tells of the whole model; saving writes a new card
-        name_apart(model, model, full_size(model))
     return model
 
 
 def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
-) -> tuple[SentenceTransformer, SentenceTransformer]:
-    """Load all of a model that does not start with a plain Transformer, and cut it; return both."""
-    configs = {folder: read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
-    if not _brings_other_weights(kwargs):
-        check_weights(checkpoint, configs, None, bool(kwargs.get("trust_remote_code")))
-    whole = assembled(checkpoint, **kwargs)
-    read_readouts(whole, checkpoint, whole.config, full_size(whole).num_layers)
+) -> tuple[SentenceTransformer, Any, Size]:
+    """Load all of a model that does not start with a plain Transformer, and cut it; tell what the whole was."""
+    configs = {folder: _read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
+    _check_weights(checkpoint, configs, None, kwargs)
+    whole = _assembled(checkpoint, kwargs)
+    full = full_size(whole)
+    add_readouts(whole, checkpoint, whole.config, full.num_layers)
     if num_layers is None and dim is None:
-        return whole, whole
+        return whole, whole.config, full
     small = cut_to(whole, num_layers, dim)
-    size = full_size(small)
-    if size != full_size(whole):
-        name_apart(small, whole, size)
-    return small, whole
+    if (kept := full_size(small)) != full:
+        name_apart(small, whole, kept)
+    return small, whole.config, full
 
 
-def read_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
-    """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
-    depths = getattr(full_config, "matryoshka_readouts", None) or []
-    if not depths:
-        require_readouts(model, full_config, [num_layers])
-    elif num_layers == full_config.num_hidden_layers:
-        add_readouts(model, checkpoint, depths)
-        for route in routes_of(model).values():
-            expect_readouts(route.transformer, True)
-    elif num_layers in depths:
-        add_readouts(model, checkpoint, [num_layers])
-        readout = next(module for module in model.modules() if isinstance(module, Readout))
-        replace_module(model, readout, readout.cut(num_layers).plain())
-    else:
-        require_readouts(model, full_config, [num_layers])
+def _first_layers(
+    checkpoint: Checkpoint, piece: Path | None, full_config: PreTrainedConfig, num_layers: int, kwargs: dict[str, Any]
+) -> SentenceTransformer:
+    """Load no more layers than wanted, from the checkpoint or its piece, and prove that they are those of the whole."""
+    cut = cut_config(full_config, num_layers)
+    overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
+    kwargs = {**kwargs, "config_kwargs": {**(kwargs.get("config_kwargs") or {}), **overrides}}
+    source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
+    _check_weights(source, dict.fromkeys(transformer_folders(source), config), num_layers, kwargs)
+    revision = kwargs.pop("revision", None) if piece else None
+    with quiet_loading("MISSING", "MISMATCH"):  # it would name all the weights that are left in the file
+        model = _assembled(source, kwargs)
+    network = transformer_of(model).model
+    if piece:
+        model.model_card_data.set_base_model(checkpoint.name, revision=revision)
+        network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
+    check_loaded(network, full_config)
+    if hasattr(full_config, "matryoshka_readouts"):
+        add_readouts(model, checkpoint, full_config, num_layers)
+    return model
+
+
+def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full: Size, name: str | None) -> None:
+    """Set the width of a loaded cut, and say in its config and card what it was cut from."""
+    if dim is not None:
+        model.truncate_dim = within(dim, full.dim, "dim")
+    size = full_size(model)
+    declare_cut(model.config, size, full_config, full, name)
+    if size != full:
+        replace_card(model)  # what was read tells of the whole model; saving writes a new card
+        name_apart(model, model, size)
 
 
 def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:
     """Whether the model is anything else than the safetensors files of a repository on the Hub."""
-    return (
-        checkpoint.commit is None
-        or checkpoint.modules[0][0] not in PLAIN_TRANSFORMERS
-        or bool(kwargs.get("trust_remote_code"))
-        or _brings_other_weights(kwargs)
-    )
+    is_code = bool(kwargs.get("trust_remote_code"))
+    return checkpoint.commit is None or not checkpoint.is_plain or is_code or _brings_other_weights(kwargs)
 
 
-def _brings_other_weights(kwargs: dict[str, Any]) -> bool:
+def _brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
     return kwargs.get("backend", "torch") != "torch" or bool(_OTHER_WEIGHTS & set(kwargs.get("model_kwargs") or {}))
 
 
@@ -176,29 +175,51 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
         return None
 
 
-def _pipeline(checkpoint: Checkpoint, piece: Path | None, kwargs: dict[str, Any]) -> SentenceTransformer:
-    """Build the pipeline from the checkpoint or its piece, named after the checkpoint either way."""
-    if piece is None:
-        return assembled(checkpoint, **kwargs)
-    revision = kwargs.pop("revision")
-    model = assembled(Checkpoint(str(piece)), **kwargs)
-    model.model_card_data.set_base_model(checkpoint.name, revision=revision)
-    network = transformer_of(model).model
-    network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
+def _read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
+    """Read the config.json of a Transformer."""
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            checkpoint.name,
+            subfolder=folder,
+            trust_remote_code=kwargs.get("trust_remote_code", False),
+            local_files_only=checkpoint.local_files_only,
+            **checkpoint.access,
+            **(kwargs.get("config_kwargs") or {}),
+        )
+    except StrictDataclassError as error:
+        raise ValueError(f"config.json of {checkpoint.name} cannot be used. {' '.join(str(error).split())}") from error
+    return config
+
+
+def _check_weights(
+    checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, kwargs: Mapping[str, Any]
+) -> None:
+    """Check weights against the config of their folder, if it is they that will be read."""
+    if not _brings_other_weights(kwargs):
+        check_weights(checkpoint, configs, num_layers, bool(kwargs.get("trust_remote_code")))
+
+
+def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
+    """Build the pipeline, and refuse one that lacks weights."""
+    with _broken_files_named(checkpoint):
+        model = SentenceTransformer(checkpoint.name, **kwargs)
+    files = [path for folder in transformer_folders(checkpoint) if (path := weights_in(checkpoint, folder))]
+    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {checkpoint.name}")
     return model
 
 
 @contextmanager
-def _upper_layers_unmentioned() -> Iterator[None]:
-    """Silence transformers' report of weights it leaves in the file; missing ones are still reported."""
-
-    def worth_telling(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        return "LOAD REPORT" not in message or "MISSING" in message or "MISMATCH" in message
-
-    logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(worth_telling)
+def _broken_files_named(checkpoint: Checkpoint) -> Iterator[None]:
+    """Name the broken file, which a library's error seldom does."""
     try:
         yield
-    finally:
-        logger.removeFilter(worth_telling)
+    except RuntimeError as error:  # of a device, or of weights
+        if str(error).startswith("Error(s) in loading state_dict"):
+            raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
+        raise
+    except Exception as error:
+        try:
+            check_broken(checkpoint.root)
+        except ValueError as broken:
+            raise broken from error
+        raise

@@ -18,8 +18,6 @@ from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
 
-__all__ = ["PCA", "RandomSubset", "Window"]
-
 
 @dataclass(frozen=True)
 class RandomSubset:

@@ -17,7 +17,6 @@ from st_matryoshka2d.readout_files import StoredReadouts, read_readouts, readout
 __all__ = [
     "AT_DEPTH",
     "Readout",
-    "declare_cut_readout",
     "declare_readouts",
     "expect_readouts",
     "require_readouts",
@@ -133,14 +132,6 @@ def _unmade() -> Readout:
 def declare_readouts(config: Any, depths: Iterable[int]) -> None:
     """Write into a model's config for which depths there are readouts."""
     config.matryoshka_readouts = sorted(depths)
-
-
-def declare_cut_readout(config: Any, original: Any, num_layers: int) -> None:
-    """Write into the config of a cut that it has a readout for its own depth alone, if it has one."""
-    if num_layers in (getattr(original, "matryoshka_readouts", None) or []):
-        config.matryoshka_readouts = []
-    elif hasattr(config, "matryoshka_readouts"):
-        del config.matryoshka_readouts
 
 
 def expect_readouts(transformer: nn.Module, are_there: bool) -> None:

@@ -7,22 +7,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Size",
-    "all_within",
-    "as_size",
-    "full_size",
-    "ladder_to",
-    "mrl_dims",
-    "positive_int",
-    "resolve_size",
-    "sizes_ladder",
-    "sizes_product",
-    "validate_sizes",
-    "within",
-]
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 
 def positive_int(value: object, name: str, least: int = 1) -> int:
@@ -127,18 +115,7 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
     )
 
 
-class SupportsSize(Protocol):
-    """What a `SentenceTransformer` offers that tells its full size."""
-
-    @property
-    def config(self) -> object:
-        """Config of its transformer, which knows `num_hidden_layers`."""
-
-    def get_embedding_dimension(self) -> int | None:
-        """Width of what `encode` returns."""
-
-
-def full_size(model: SupportsSize) -> Size:
+def full_size(model: SentenceTransformer) -> Size:
     """Size of the whole model: `Size(N, D)`."""
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if not isinstance(num_layers, int):
@@ -152,7 +129,7 @@ def full_size(model: SupportsSize) -> Size:
     return Size(num_layers, dim)
 
 
-def sizes_ladder(model: SupportsSize) -> list[Size]:
+def sizes_ladder(model: SentenceTransformer) -> list[Size]:
     r"""Starbucks' ladder of sizes, from the smallest to the full model, for any depth and width.
 
     For N layers and D dimensions there are :math:`m = \min(6, N, \lfloor\log_2(D-1)\rfloor + 2)` rungs; rung j has
@@ -204,10 +181,9 @@ def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes"
     checked: list[Size] = []
     for given in sizes:
         size = as_size(given, f"each of {where}")
-        if size.num_layers > full.num_layers:
-            raise ValueError(f"{where}: {size} asks for {size.num_layers} layers, the model has {full.num_layers}.")
-        if size.dim > full.dim:
-            raise ValueError(f"{where}: {size} asks for {size.dim} dimensions, the model has {full.dim}.")
+        for asked, limit, what in ((size.num_layers, full.num_layers, "layers"), (size.dim, full.dim, "dimensions")):
+            if asked > limit:
+                raise ValueError(f"{where}: {size} asks for {asked} {what}, the model has {limit}.")
         if size in checked:
             raise ValueError(f"{where}: {size} is given more than once.")
         checked.append(size)

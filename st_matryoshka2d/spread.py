@@ -100,8 +100,8 @@ that of the others; 1 constant.
 
 
 def _drawn(values: dict[str, NDArray[np.float64]], path: str | os.PathLike[str] | None) -> Figure:
-    from st_matryoshka2d.plots.coordinate_spread import spread_panels
     from st_matryoshka2d.plots.saving import saved
+    from st_matryoshka2d.plots.truncation_curves import spread_panels
 
     return saved(path, lambda: spread_panels(values))
 

@@ -1,14 +1,15 @@
-"""Proof that a model can be cut: a family that does not pass is refused, never cut approximately."""
+"""Proof that a model can be cut, and has all its weights: what does not pass is refused, never cut approximately."""
 
 from __future__ import annotations
 
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states, probing, refusal, same, shallow_view, skeleton
-
-__all__ = ["check_depths", "check_loaded"]
+from st_matryoshka2d.hub.header import some
 
 
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
@@ -48,6 +49,35 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
             _require_same_settings(model, view, full.blocks)
         except Exception as error:
             raise refusal(model, f"{type(error).__name__}: {error}") from error
+
+
+def check_complete(pipeline: SentenceTransformer, where: str) -> None:
+    """Refuse a loaded model whose token embeddings depend on weights that were absent, and that transformers made up."""
+    for module in pipeline.modules():
+        network = module.model if isinstance(module, Transformer) else None
+        # what packs numbers replaces the parameters, and reads them itself
+        if not isinstance(network, PreTrainedModel) or getattr(network, "hf_quantizer", None) is not None:
+            continue
+        if absent := _absent(network):
+            raise ValueError(
+                f"{where} lacks weights of {type(network).__name__}, or has them in other shapes: {some(absent)}. They are "
+                "not replaced by random values: download the checkpoint again, or ask its author to save it again."
+            )
+
+
+def _absent(network: PreTrainedModel) -> list[str]:
+    """Weights that were not read, in the blocks or wherever token embeddings depend on them, as not in a pooling head."""
+    # Transformers marks what it has read or tied, so as to initialise the rest.
+    made_up = {n: value for n, value in network.named_parameters() if not getattr(value, "_is_hf_initialized", False)}
+    if not made_up:
+        return []
+    blocks = find_backbone(network).blocks
+    with probing(network) as inputs, torch.enable_grad():
+        state = network(**inputs).last_hidden_state
+        used = torch.autograd.grad(state.sum(), list(made_up.values()), allow_unused=True)
+    reached = {name for name, gradient in zip(made_up, used, strict=True) if gradient is not None}
+    # A block may have experts that these few tokens do not reach.
+    return [name for name in made_up if name in reached or (blocks and name.startswith(f"{blocks}."))]
 
 
 def _rebuild(view: PreTrainedModel) -> PreTrainedModel:

@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
-from st_matryoshka2d.cli import options, saving
+from st_matryoshka2d.cli import hub, options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import open_model, require_model
-from st_matryoshka2d.cli.tables import table_of_sizes
-from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
+from st_matryoshka2d.cli.tables import Columns, check_columns, drawn_texts, table_of_sizes, texts_in, texts_option
 from st_matryoshka2d.sizes import Size
-
-__all__ = ["align"]
 
 
 def align(
@@ -27,9 +23,9 @@ def align(
         options.size_option("A size that will be shipped, such as 6L-128d; may be repeated.", show_default="all"),
     ] = None,
     batch_size: options.BatchSize = 32,
-    out: saving.Out = None,
-    push: saving.Push = None,
-    private: saving.Private = False,
+    out: hub.Out = None,
+    push: hub.Push = None,
+    private: hub.Private = False,
     device: options.Device = None,
     trust_remote_code: options.TrustRemoteCode = False,
     revision: options.Revision = None,
@@ -38,19 +34,25 @@ def align(
 ) -> Answer:
     """Give every depth of a model a readout into the space of the whole model; the full size stays as it is."""
     check_columns(texts, columns)
-    saving.check_places(out, push, private, token)
+    hub.check_places(out, push, private, token)
     sample = drawn_texts(texts_in(texts, columns).drop_duplicates(), max_texts)
-    require_model(model, revision, token)
+    hub.require_model(model, revision, token)
 
     import st_matryoshka2d
     from st_matryoshka2d.config_metadata import trained_sizes
 
-    whole = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
+    whole = hub.open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
     aligned = st_matryoshka2d.align(whole, sample, sizes or None, batch_size=batch_size, show_progress_bar=True)
     declared = trained_sizes(aligned.config)
-    places = saving.saved(aligned, out, push, private, token)
+    places = hub.saved(aligned, out, push, private, token)
     return Answer(
-        [f"Aligned, from {len(sample):,} texts, for", "", table_of_sizes(declared), "", *saving.told(places)],
+        [
+            f"Aligned, from {len(sample):,} texts, for",
+            "",
+            table_of_sizes(declared),
+            "",
+            *hub.told(places),
+        ],
         {"texts": len(sample), "sizes": list(map(str, declared)), **places},
         as_json,
     )

@@ -16,8 +16,6 @@ from st_matryoshka2d.cli.latency import latency
 from st_matryoshka2d.cli.recommend import recommend
 from st_matryoshka2d.cli.truncate import truncate
 
-__all__ = ["app"]
-
 # A bug keeps Python's own traceback, which, unlike rich's, can be pasted into a report.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 

@@ -8,14 +8,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand
-
-__all__ = ["Answer", "Command"]
 
 
 @dataclass(frozen=True)
@@ -26,22 +25,26 @@ class Answer:
         shown: For people: lines and tables.
         data: The same for programs; what JSON can hold.
         as_json: Whether programs asked.
+        written: Files that were written, None where none was asked for.
     """
 
     shown: Sequence[RenderableType]
-    data: Any
+    data: dict[str, Any]
     as_json: bool
+    written: Sequence[Path | None] = ()
 
     def show(self) -> None:
         """Print it."""
+        files = [str(path) for path in self.written if path is not None]
         if self.as_json:
-            typer.echo(json.dumps(self.data, indent=2, ensure_ascii=False, allow_nan=False))
+            data = {**self.data, "written": files} if self.written else self.data
+            typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
             return
         # Text from models and files is no markup.
         console = Console(highlight=False, markup=False, emoji=False)
         if not console.is_terminal:
             console.width = 10_000  # nobody's window: nothing to fold lines for
-        for part in self.shown:
+        for part in (*self.shown, *(f"Written: {file}" for file in files)):
             console.print(part, soft_wrap=isinstance(part, str))
 
 

@@ -9,9 +9,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.tables import records, table, written
-
-__all__ = ["compare"]
+from st_matryoshka2d.cli.tables import records, table
 
 
 def compare(
@@ -37,17 +35,16 @@ def compare(
     comparison = GridResult.load(grid).compare(GridResult.load(other), alpha=alpha, test=test)
     if plot is not None:
         comparison.plot(plot)
-    files = written(plot)
     title, cells, note = shown(comparison)
     return Answer(
-        [title, table(*head_and_body(cells)), note, *(f"Written: {file}" for file in files)],
+        [title, table(*head_and_body(cells)), note],
         {
             "grid": comparison.names[0],
             "other": comparison.names[1],
             "alpha": alpha,
             "correction": comparison.correction,
             "differences": records(comparison.to_frame()),
-            "written": files,
         },
         as_json,
+        [plot],
     )

@@ -12,7 +12,7 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model, require_model
-from st_matryoshka2d.cli.tables import read_texts, records, table, written
+from st_matryoshka2d.cli.tables import read_texts, records, table
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from st_matryoshka2d import GridResult
-
-__all__ = ["grid"]
 
 _COLUMNS = "sentence1,sentence2,score"
 _HINT = "Say with --columns A,B,SCORE which of them are the first text, the second and the score."
@@ -129,12 +127,8 @@ def grid(
     if plot is not None:
         result.plot(plot)
     scores = result.to_frame().query("is_main").drop(columns="is_main")
-    files = written(out, plot)
-    return Answer(
-        [*_shown(result), *(f"Written: {file}" for file in files)],
-        {"model": result.model, "scores": records(scores), "written": files},
-        as_json,
-    )
+    data = {"model": result.model, "scores": records(scores)}
+    return Answer(list(_shown(result)), data, as_json, [out, plot])
 
 
 def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: str, score: str) -> AbsTask:

@@ -1,4 +1,4 @@
-"""Commands and the Hub: open models, push cuts, explain the Hub's errors."""
+"""Models from folders and the Hub, and back there: open them, save cuts, explain the Hub's errors."""
 
 from __future__ import annotations
 
@@ -6,14 +6,45 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["fetching", "open_model", "pushing", "require_model", "require_token"]
-
 _LOG_IN = "log in with `hf auth login`, or give --token"
+
+
+def _empty_or_new(folder: Path | None) -> Path | None:
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        raise typer.BadParameter(f"{folder} is not empty; name a new folder.")
+    return folder
+
+
+def _name_of_repository(name: str | None) -> str | None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+    try:
+        validate_repo_id(name)  # which lets None pass
+    except HFValidationError as error:
+        raise typer.BadParameter(f"A repository name is ORG/NAME, or NAME alone for your own. {error}") from error
+    return name
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder to save the model in, new or empty.", file_okay=False, callback=_empty_or_new),
+]
+Push = Annotated[
+    str | None,
+    typer.Option(
+        "--push", help="Hub id of a new repository to upload it to, such as me/small.", callback=_name_of_repository
+    ),
+]
+Private = Annotated[bool, typer.Option("--private", help="Make that repository private.")]
 
 
 def require_model(name: str, revision: str | None, token: str | None) -> None:
@@ -40,12 +71,12 @@ def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
     from st_matryoshka2d.hub.checkpoint import opened, within_reach
-    from st_matryoshka2d.loading import read_readouts
+    from st_matryoshka2d.hub.readouts import add_readouts
 
     with fetching(name, kwargs.get("revision")):
         checkpoint, kwargs = within_reach(*opened(name, kwargs), None)
         model = SentenceTransformer(checkpoint.name, **kwargs)
-        read_readouts(model, checkpoint, model.config, getattr(model.config, "num_hidden_layers", 0))
+        add_readouts(model, checkpoint, model.config, getattr(model.config, "num_hidden_layers", 0))
         return model
 
 
@@ -70,16 +101,48 @@ def fetching(name: str, revision: str | None) -> Iterator[None]:
         raise ValueError(f"{name} is neither a folder nor in the cache, and {_not_in_reach(error)}") from error
 
 
-def require_token(repository: str, token: str | None) -> None:
-    """Refuse an upload without a token now; the Hub would refuse it after the work."""
-    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+def check_places(out: Path | None, push: str | None, private: bool, token: str | None) -> None:
+    """Refuse a model that could not be saved before the work that makes it."""
+    if out is None and push is None:
+        raise typer.BadParameter("Say where the model goes: --out FOLDER, --push ORG/NAME or both.")
+    if private and push is None:
+        raise typer.BadParameter("--private needs --push.")
+    if push is not None:
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
-    if "authorization" not in build_hf_headers(token=token):
-        raise ValueError(f"An upload to {repository} needs a token: {_LOG_IN}.")
+        if "authorization" not in build_hf_headers(token=token):
+            raise ValueError(f"An upload to {push} needs a token: {_LOG_IN}.")
+
+
+def saved(
+    model: SentenceTransformer, out: Path | None, push: str | None, private: bool, token: str | None
+) -> dict[str, str]:
+    """Save a model with a card that lists its sizes and the model it was cut from; return the places."""
+    from st_matryoshka2d import add_sizes_to_model_card
+
+    places: dict[str, str] = {}
+    with TemporaryDirectory() as temporary:
+        folder = str(out or temporary)
+        if push is not None:
+            model.model_card_data.set_model_id(push)
+        model.save_pretrained(folder)
+        if getattr(model.config, "matryoshka_cut", None) or getattr(model.config, "matryoshka_sizes", None):
+            add_sizes_to_model_card(folder)
+        if out is not None:
+            places["saved"] = str(out)
+        if push is not None:
+            with _pushing(push):
+                places["pushed"] = model.push_to_hub(push, token=token, private=private, local_model_path=folder)
+    return places
+
+
+def told(places: dict[str, str]) -> list[str]:
+    """Lines that say where the model was saved."""
+    return [f"{what.capitalize()}: {where}" for what, where in places.items()]
 
 
 @contextmanager
-def pushing(repository: str) -> Iterator[None]:
+def _pushing(repository: str) -> Iterator[None]:
     """Turn errors of an upload into messages for the command line."""
     from huggingface_hub import errors
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["info"]
-
 
 def info(
     model: options.Model,
@@ -27,8 +25,7 @@ def info(
     """Tell how deep and wide a model is, whether it can be cut, and which sizes make a good ladder."""
     require_model(model, revision, token)
 
-    from st_matryoshka2d.config_metadata import trained_sizes
-    from st_matryoshka2d.dims import declared_dims
+    from st_matryoshka2d.config_metadata import declared_dims, trained_sizes
     from st_matryoshka2d.sizes import full_size
 
     loaded = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
@@ -60,11 +57,7 @@ def info(
         shown += ["", rungs]
     if sizes:
         shown += ["", "Trained sizes (matryoshka_sizes)", "", table_of_sizes(sizes)]
-    return Answer(
-        shown,
-        {**facts, "can_be_cut": refusal is None, "refusal": refusal, "ladder": ladder},
-        as_json,
-    )
+    return Answer(shown, {**facts, "can_be_cut": refusal is None, "refusal": refusal, "ladder": ladder}, as_json)
 
 
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:

@@ -10,13 +10,10 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import open_model, require_model
-from st_matryoshka2d.cli.tables import records, table, written
-from st_matryoshka2d.cli.texts import Columns, check_columns, drawn_texts, texts_in, texts_option
+from st_matryoshka2d.cli.tables import Columns, check_columns, drawn_texts, records, table, texts_in, texts_option
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["latency"]
 
 _MAX_TEXTS = 128
 
@@ -84,19 +81,8 @@ def latency(
         ]
         for row in times.itertuples()
     ]
-    files = written(out, plot)
-    return Answer(
-        [told, "", table(head, body), *(f"Written: {file}" for file in files)],
-        {
-            "model": model,
-            "texts": timed,
-            "batch_size": batch_size,
-            "rounds": rounds,
-            "times": records(times),
-            "written": files,
-        },
-        as_json,
-    )
+    data = {"model": model, "texts": timed, "batch_size": batch_size, "rounds": rounds, "times": records(times)}
+    return Answer([told, "", table(head, body)], data, as_json, [out, plot])
 
 
 def _write(times: pd.DataFrame, path: Path) -> None:

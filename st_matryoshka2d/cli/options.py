@@ -10,23 +10,6 @@ import typer
 
 from st_matryoshka2d.sizes import Size
 
-__all__ = [
-    "FIGURES",
-    "AsJson",
-    "BatchSize",
-    "Device",
-    "Grid",
-    "Model",
-    "NumLayers",
-    "Revision",
-    "Token",
-    "TrustRemoteCode",
-    "figure_option",
-    "file_option",
-    "make_folders",
-    "size_option",
-]
-
 FIGURES = (".png", ".svg", ".pdf")
 
 

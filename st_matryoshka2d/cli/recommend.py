@@ -14,8 +14,6 @@ from st_matryoshka2d.cli.tables import read_table, records, table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["recommend"]
-
 _MIN_SCORE = 0.97
 _SHOWN = 10
 _HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from st_matryoshka2d.cli import options, saving
+from st_matryoshka2d.cli import hub, options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import fetching, require_model
 from st_matryoshka2d.sizes import Size
-
-__all__ = ["truncate"]
 
 
 def truncate(
     model: options.Model,
-    size: Annotated[
-        Size,
-        options.size_option("Layers and dimensions to keep, such as 6L-128d.", show_default=False),
-    ],
-    out: saving.Out = None,
-    push: saving.Push = None,
-    private: saving.Private = False,
+    size: Annotated[Size, options.size_option("Layers and dimensions to keep, such as 6L-128d.", show_default=False)],
+    out: hub.Out = None,
+    push: hub.Push = None,
+    private: hub.Private = False,
     device: options.Device = None,
     trust_remote_code: options.TrustRemoteCode = False,
     revision: options.Revision = None,
@@ -28,24 +22,17 @@ def truncate(
     as_json: options.AsJson = False,
 ) -> Answer:
     """Cut a model to a size; the cut is a plain checkpoint that loads without this package."""
-    saving.check_places(out, push, private, token)
-    require_model(model, revision, token)
+    hub.check_places(out, push, private, token)
+    hub.require_model(model, revision, token)
 
     from st_matryoshka2d import load
 
-    with fetching(model, revision):
-        cut = load(
-            model,
-            size,
-            device=device,
-            trust_remote_code=trust_remote_code,
-            revision=revision,
-            token=token,
-        )
-    places = saving.saved(cut, out, push, private, token)
+    with hub.fetching(model, revision):
+        cut = load(model, size, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
+    places = hub.saved(cut, out, push, private, token)
     parameters = sum(weight.numel() for weight in cut.parameters())
     return Answer(
-        [f"{size}: {parameters:,} parameters", *saving.told(places)],
+        [f"{size}: {parameters:,} parameters", *hub.told(places)],
         {"size": str(size), "num_layers": size.num_layers, "dim": size.dim, "parameters": parameters, **places},
         as_json,
     )

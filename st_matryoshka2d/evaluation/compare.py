@@ -74,7 +74,7 @@ class GridComparison:
             task: As for `pivot`.
         """
         # Here, because reading differences must not cost the import of matplotlib.
-        from st_matryoshka2d.plots.delta_map import delta_map
+        from st_matryoshka2d.plots.heat_map import delta_map
         from st_matryoshka2d.plots.saving import saved
 
         title = title if title is not None else self._subject(task)

@@ -16,10 +16,7 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
 
-from st_matryoshka2d.hub.header import parse_index
-from st_matryoshka2d.hub.safety import require_inside
-
-__all__ = ["INDEX", "PLAIN_TRANSFORMERS", "SUFFIXES", "WEIGHTS", "Checkpoint", "opened", "piece_folder", "within_reach"]
+from st_matryoshka2d.hub.header import parse_index, require_inside
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -27,7 +24,7 @@ INDEX = "model.safetensors.index.json"
 SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5"} | {".msgpack", ".ot", ".onnx", ".gguf", ".pkl", ".npz"}
 
 # How `modules.json` calls sentence-transformers' own Transformer, today and before version 6.
-PLAIN_TRANSFORMERS = (
+_PLAIN = (
     "sentence_transformers.base.modules.transformer.Transformer",
     "sentence_transformers.models.Transformer",
 )
@@ -46,16 +43,14 @@ class Checkpoint:
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
         """Type and folder of each module; a plain Hugging Face checkpoint is a Transformer in the root."""
-        path = load_file_path(
-            self.name,
-            "modules.json",
-            token=self.token,
-            cache_folder=self.cache_folder,
-            revision=self.commit,
-            local_files_only=self.local_files_only,
-        )
+        settings: dict[str, Any] = {
+            "token": self.token,
+            "cache_folder": self.cache_folder,
+            "local_files_only": self.local_files_only,
+        }
+        path = load_file_path(self.name, "modules.json", revision=self.commit, **settings)
         if path is None:
-            return [(PLAIN_TRANSFORMERS[0], "")]
+            return [(_PLAIN[0], "")]
         text = Path(path).read_text(encoding="utf-8", errors="replace")
         try:
             found = [(str(module["type"]), str(module["path"])) for module in json.loads(text)]
@@ -68,6 +63,11 @@ class Checkpoint:
         return [(kind, path and require_inside(path, "modules.json")) for kind, path in found]
 
     @property
+    def access(self) -> dict[str, Any]:
+        """Keywords by which the Hub's libraries find its files."""
+        return {"revision": self.commit, "cache_dir": self.cache_folder, "token": self.token}
+
+    @property
     def transformer(self) -> str:
         """Folder of the first module, the Transformer; empty for the root."""
         return self.modules[0][1]
@@ -75,7 +75,7 @@ class Checkpoint:
     @property
     def is_plain(self) -> bool:
         """Whether the first module is sentence-transformers' own Transformer, and no Router or other module."""
-        return self.modules[0][0] in PLAIN_TRANSFORMERS
+        return self.modules[0][0] in _PLAIN
 
     @property
     def cache(self) -> Path:
@@ -140,16 +140,7 @@ class Checkpoint:
         """Where a file is; it is fetched into the Hub client's cache, if it is not there yet."""
         if self.commit is None:
             return self.root / path
-        return Path(
-            hf_hub_download(
-                self.name,
-                path,
-                revision=self.commit,
-                cache_dir=self.cache_folder,
-                token=self.token,
-                local_files_only=self.is_offline,
-            )
-        )
+        return Path(hf_hub_download(self.name, path, local_files_only=self.is_offline, **self.access))
 
 
 def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
@@ -170,13 +161,8 @@ def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tupl
     )
     if is_here:
         return checkpoint, kwargs
-    revision = resolve_revision(
-        name,
-        revision=kwargs.get("revision"),
-        cache_dir=checkpoint.cache_folder,
-        token=checkpoint.token,
-        local_files_only=checkpoint.local_files_only,
-    )
+    asked = {**checkpoint.access, "revision": kwargs.get("revision")}
+    revision = resolve_revision(name, local_files_only=checkpoint.local_files_only, **asked)
     return replace(checkpoint, commit=revision.resolved), {**kwargs, "revision": revision}
 
 

@@ -1,20 +1,21 @@
-"""Which tensor lies where: headers of safetensors files and indices of shards.
+"""What files of unknown origin say, strictly read: JSON, paths, headers of safetensors files, indices of shards.
 
-A file is 8 bytes (the header's length, little-endian), the header (a JSON object), and the tensors' bytes, without gaps up
-to the end of the file. `huggingface_hub` reads headers too, but checks little of this and always fetches 100 KB.
+A safetensors file is 8 bytes (the header's length, little-endian), the header (a JSON object), and the tensors' bytes,
+without gaps up to the end of the file. `huggingface_hub` reads headers too, but checks little of this and always fetches
+100 KB.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from st_matryoshka2d.hub.safety import LONGEST, parse_object, require_inside, short
-
-__all__ = ["BITS", "Header", "Stored", "header_of", "parse_index", "read_header", "written_header"]
+LONGEST = 100_000_000  # bytes of JSON; the limit of the safetensors library itself
 
 # Bits of one number of each dtype that the format knows.
 BITS = {
@@ -28,6 +29,7 @@ BITS = {
 
 _PREFIX = 8
 _METADATA = "__metadata__"
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -150,3 +152,47 @@ def _bits(dtype: str, shape: list[int], most: int) -> int | None:
 
 def _are_counts(value: Any) -> bool:
     return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
+
+
+def parse_object(text: bytes, what: str) -> dict[str, Any]:
+    """Read a JSON object that no other reader could read in another way."""
+    try:
+        parsed = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
+        json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # escapes can spell half characters, which no file can hold
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what} is not usable JSON. {type(error).__name__}: {str(error)[:300]}") from error
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{what} must be a JSON object, found a {type(parsed).__name__}.")
+    return parsed
+
+
+def short(value: Any) -> str:
+    """Any value of the file, for an error that stays readable."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def some(names: Collection[str]) -> str:
+    """The first of many names."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(short, islice(names, _NAMED))) + more
+
+
+def require_inside(path: str, what: str) -> str:
+    """The path, if it stays inside the folder that it is relative to, on this system and on others."""
+    other = PureWindowsPath(path)  # knows backslashes, drives, and everything that a POSIX path knows
+    if not path or path.startswith("/") or other.anchor or ".." in other.parts or not path.isprintable():
+        raise ValueError(f"{what} names the path {path[:100]!r}, which is not inside the repository.")
+    return PurePosixPath(path).as_posix()
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{name[:100]!r} is there more than once.")
+    return found
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number.")

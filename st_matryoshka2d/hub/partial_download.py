@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.utils import WeakFileLock, tqdm  # type: ignore[attr-defined]  # exported on first use, not seen by mypy
@@ -18,13 +18,23 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, piece_folder
-from st_matryoshka2d.hub.header import BITS, Header, Stored, header_of, parse_index, read_header, written_header
+from st_matryoshka2d.hub.header import (
+    BITS,
+    LONGEST,
+    Header,
+    Stored,
+    parse_index,
+    read_header,
+    require_inside,
+    short,
+    written_header,
+)
 from st_matryoshka2d.hub.remote_file import RemoteFile, remote_file
-from st_matryoshka2d.hub.safety import LONGEST, pickled_shapes, short
-from st_matryoshka2d.hub.shapes import blank_model, block_lists, check_depth, check_shapes
-from st_matryoshka2d.hub.weights import small_files
+from st_matryoshka2d.hub.weights import blank_model, block_lists, check_depth, check_shapes, is_pickle, shapes_in
+from st_matryoshka2d.readout_files import readout_file
 
-__all__ = ["NamesUnknownError", "Plan", "fetch_piece", "made_once", "names_above", "plan_of"]
+# What configurations, tokenizers and model cards are made of.
+_SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}
 
 # Picks the names of the tensors to leave out; raises NamesUnknownError if it cannot.
 Above = Callable[[Iterable[str]], set[str]]
@@ -186,21 +196,30 @@ def _config_of_piece(path: Path, config: PreTrainedConfig, num_layers: int) -> s
 
 
 def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> None:
-    names = small_files(checkpoint, allow_bin)
-    snapshot = snapshot_download(
-        checkpoint.name,
-        revision=checkpoint.commit,
-        cache_dir=checkpoint.cache_folder,
-        token=checkpoint.token,
-        allow_patterns=[glob.escape(name) for name in names],
-    )
+    names = _small_files(checkpoint, allow_bin)
+    snapshot = snapshot_download(checkpoint.name, allow_patterns=list(map(glob.escape, names)), **checkpoint.access)
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(snapshot) / name, target / name)
-        if name.endswith(".safetensors"):
-            header_of(target / name, name)
-        elif name.endswith(".bin"):
-            pickled_shapes(target / name)
+        if name.endswith((".safetensors", ".bin")):
+            shapes_in(target / name)  # refuses a broken one
+
+
+def _small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
+    """Paths of everything that the pipeline needs but the Transformer's weights."""
+    heads = [folder for _, folder in checkpoint.modules[1:] if folder]
+    safe = {str(PurePosixPath(path).parent) for path in checkpoint.files if path.endswith(".safetensors")}
+
+    def is_needed(path: str) -> bool:
+        suffix, parents = PurePosixPath(path).suffix, list(map(str, PurePosixPath(path).parents))
+        if head := next((head for head in heads if head in parents), None):
+            if suffix == ".safetensors":
+                return not PurePosixPath(path).match(readout_file("*"))  # only one is needed, and fetched later
+            return suffix in _SMALL or (allow_bin and head not in safe and is_pickle(path))
+        beside = parents == ["."] or checkpoint.transformer in parents or path.startswith("additional_chat_templates/")
+        return beside and suffix in _SMALL and path != checkpoint.within_transformer(INDEX)
+
+    return [require_inside(path, f"The list of files of {checkpoint.name}") for path in checkpoint.files if is_needed(path)]
 
 
 def _to_disk(path: Path) -> None:

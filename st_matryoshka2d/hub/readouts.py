@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import load_file
@@ -14,19 +15,35 @@ from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.readout import Readout
+from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
 
-__all__ = ["add_readouts", "replace_module"]
+
+def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
+    """Give a loaded aligned model the readout of its depth, or those of all depths if it has all layers."""
+    depths = getattr(full_config, "matryoshka_readouts", None) or []
+    if depths and num_layers == full_config.num_hidden_layers:
+        for place, readout in _readouts(model, checkpoint, depths).items():
+            _replace(model, place, readout)
+        for route in routes_of(model).values():
+            expect_readouts(route.transformer, True)
+    elif num_layers in depths:
+        for place, readout in _readouts(model, checkpoint, [num_layers]).items():
+            _replace(model, place, readout.cut(num_layers).plain())
+    else:
+        require_readouts(model, full_config, [num_layers])
 
 
-def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Iterable[int]) -> None:
-    """Give a pipeline that sentence-transformers loaded the readouts of these depths: its `Dense` becomes a `Readout`."""
+def _readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Iterable[int]) -> dict[Dense, Readout]:
+    """The readout for each `Dense` that sentence-transformers made of one."""
+    found: dict[Dense, Readout] = {}
     for folder, dense in _places(model, checkpoint).items():
         weights = load_file(_fetched(checkpoint, folder, WEIGHTS))
         files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in depths]
         stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
-        replace_module(model, dense, Readout.around(dense, stored))
+        found[dense] = Readout.around(dense, stored)
+    return found
 
 
 def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Dense]:
@@ -62,7 +79,7 @@ def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
     )
 
 
-def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Put a module into the place of another, wherever in the pipeline that is."""
     for container in model.modules():
         for name, module in container._modules.items():

@@ -20,8 +20,6 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported on
 
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 
-__all__ = ["RangesRefusedError", "RemoteFile", "remote_file"]
-
 _REFUSED = (200, 405, 416, 501)  # the whole file, no such method, no such range, not implemented
 _ATTEMPTS = 3
 

@@ -1,38 +1,37 @@
-"""Which files have the weights of a checkpoint, and which may be read: no pickles unless asked for, no code."""
+"""Which files have the weights of a checkpoint, which of them may be read (no pickles unless asked for), and do they fit."""
 
 from __future__ import annotations
 
 import json
+import logging
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from posixpath import join
+from typing import Any
 
+import torch
+from torch import nn
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+
+from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.hub.checkpoint import INDEX, SUFFIXES, WEIGHTS, Checkpoint
-from st_matryoshka2d.hub.header import header_of, parse_index
-from st_matryoshka2d.hub.safety import pickled_shapes, require_inside
-from st_matryoshka2d.readout_files import readout_file
-
-__all__ = [
-    "check_broken",
-    "check_pickles",
-    "require_safetensors",
-    "small_files",
-    "stored_shapes",
-    "transformer_folders",
-    "weights_in",
-]
+from st_matryoshka2d.hub.header import header_of, parse_index, short, some
 
 _BIN, _BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-# What configurations, tokenizers and model cards are made of.
-_SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}
+# How often a model may run the same block, as ALBERT does, whose 25 tensors serve 12 or 24 layers.
+_REPEATS = 100
+_LARGEST_BUFFERS = 2**30
 
 
 def require_safetensors(checkpoint: Checkpoint, allow_bin: bool) -> None:
     """Refuse weights that would have to be unpickled, unless `allow_bin`."""
     for position, (_, folder) in enumerate(checkpoint.modules):
-        files = [path for path in checkpoint.files if _is_in(path, folder)]
+        files = [path for path in checkpoint.files if PurePosixPath(path).parent == PurePosixPath(folder)]
         if any(path.endswith(".safetensors") for path in files):
             continue
-        pickles = [path for path in files if _is_pickle(path)]
+        pickles = [path for path in files if is_pickle(path)]
         needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # it may not be here yet
         if (pickles and allow_bin) or not (pickles or needed):
             continue
@@ -48,21 +47,10 @@ def require_safetensors(checkpoint: Checkpoint, allow_bin: bool) -> None:
         )
 
 
-def small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
-    """Paths of everything that the pipeline needs but the Transformer's weights."""
-    heads = [folder for _, folder in checkpoint.modules[1:] if folder]
-    safe = {str(PurePosixPath(path).parent) for path in checkpoint.files if path.endswith(".safetensors")}
-
-    def is_needed(path: str) -> bool:
-        suffix, parents = PurePosixPath(path).suffix, list(map(str, PurePosixPath(path).parents))
-        if head := next((head for head in heads if head in parents), None):
-            is_readout = PurePosixPath(path).match(readout_file("*"))  # of which only one is needed, and fetched later
-            is_bin = allow_bin and head not in safe and _is_pickle(path)
-            return suffix in _SMALL or (suffix == ".safetensors" and not is_readout) or is_bin
-        beside = _is_in(path, "") or checkpoint.transformer in parents or path.startswith("additional_chat_templates/")
-        return beside and suffix in _SMALL and path != checkpoint.within_transformer(INDEX)
-
-    return [require_inside(path, f"The list of files of {checkpoint.name}") for path in checkpoint.files if is_needed(path)]
+def is_pickle(path: str) -> bool:
+    """Whether a file is weights as older versions of transformers save them."""
+    name = PurePosixPath(path).name
+    return name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json"))
 
 
 def transformer_folders(checkpoint: Checkpoint) -> list[str]:
@@ -75,60 +63,6 @@ def transformer_folders(checkpoint: Checkpoint) -> list[str]:
     return [folder for folder in folders if join(folder, "adapter_config.json") not in checkpoint.files]
 
 
-def weights_in(checkpoint: Checkpoint, folder: str) -> str | None:
-    """The file of weights that is read, or the index of several; None where there is none under a usual name."""
-    paths = [join(folder, file) for file in (WEIGHTS, INDEX, _BIN, _BIN_INDEX)]
-    return next((path for path in paths if path in checkpoint.files), None)
-
-
-def stored_shapes(checkpoint: Checkpoint, folder: str) -> dict[str, tuple[int, ...]] | None:
-    """The shape of each tensor in a folder, whose files are fetched; None where there are no weights under a usual name."""
-    first = weights_in(checkpoint, folder)
-    if first is None:
-        return None
-    paths = {first}
-    if first.endswith(".json"):
-        ending = ".safetensors" if first.endswith(INDEX) else ".bin"
-        shards = parse_index(checkpoint.fetch(first).read_bytes(), first, checkpoint.files_below(folder), ending)
-        paths = {join(folder, shard) for shard in shards.values()}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in sorted(paths):
-        file = checkpoint.fetch(path)
-        if path.endswith(".bin"):
-            shapes |= pickled_shapes(file)
-        else:
-            shapes |= {tensor.name: tensor.shape for tensor in header_of(file, str(file)).tensors}
-    return shapes
-
-
-def check_pickles(checkpoint: Checkpoint) -> None:
-    """Refuse a `pytorch_model.bin` of a module after the Transformer that is broken or more than tensors."""
-    for _, folder in checkpoint.modules[1:]:
-        if weights_in(checkpoint, folder) == join(folder, _BIN):
-            pickled_shapes(checkpoint.fetch(join(folder, _BIN)))
-
-
-def check_broken(root: Path) -> None:
-    """Raise a ValueError that names the first file that is not what its ending says, if there is one."""
-    for path in sorted([*root.glob("*"), *root.glob("*/*")]):
-        if path.suffix == ".safetensors":
-            header_of(path, str(path))
-        elif path.suffix == ".json":
-            try:
-                json.loads(path.read_text(encoding="utf-8"))
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return PurePosixPath(path).parent == PurePosixPath(folder)
-
-
-def _is_pickle(path: str) -> bool:
-    name = PurePosixPath(path).name
-    return name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json"))
-
-
 def _is_transformer(checkpoint: Checkpoint, folder: str) -> bool:
     if weights_in(checkpoint, folder) is None:
         return False
@@ -137,3 +71,158 @@ def _is_transformer(checkpoint: Checkpoint, folder: str) -> bool:
     except (ValueError, RecursionError):
         return False  # reported when it is read as a config
     return isinstance(config, dict) and "model_type" in config
+
+
+def weights_in(checkpoint: Checkpoint, folder: str) -> str | None:
+    """The file of weights that is read, or the index of several; None where there is none under a usual name."""
+    paths = [join(folder, file) for file in (WEIGHTS, INDEX, _BIN, _BIN_INDEX)]
+    return next((path for path in paths if path in checkpoint.files), None)
+
+
+def check_weights(
+    checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, is_code: bool
+) -> None:
+    """Check names and shapes of weights, by the config of each folder, before a model is built from them."""
+    for folder, config in configs.items():
+        if (first := weights_in(checkpoint, folder)) is None:
+            continue
+        shapes = _stored_shapes(checkpoint, folder, first)
+        check_depth(config, len(shapes), checkpoint.name)
+        if not is_code:
+            check_shapes(shapes, cut_config(config, num_layers or config.num_hidden_layers), f"{first} of {checkpoint.name}")
+    for _, folder in checkpoint.modules[1:]:
+        if weights_in(checkpoint, folder) == (path := join(folder, _BIN)):
+            shapes_in(checkpoint.fetch(path))
+
+
+def _stored_shapes(checkpoint: Checkpoint, folder: str, first: str) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in a folder, whose files are fetched."""
+    paths = {first}
+    if first.endswith(".json"):
+        ending = ".safetensors" if first.endswith(INDEX) else ".bin"
+        shards = parse_index(checkpoint.fetch(first).read_bytes(), first, checkpoint.files_below(folder), ending)
+        paths = {join(folder, shard) for shard in shards.values()}
+    return {name: shape for path in sorted(paths) for name, shape in shapes_in(checkpoint.fetch(path)).items()}
+
+
+def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in a file of weights, whose header is sound, or which holds tensors and nothing else."""
+    if path.suffix == ".safetensors":
+        return {tensor.name: tensor.shape for tensor in header_of(path, str(path)).tensors}
+    try:
+        found = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
+        return {name: tuple(tensor.shape) for name, tensor in found.items()}
+    except Exception as error:
+        raise ValueError(  # in our own words, because those of torch suggest to run the code
+            f"{path} is broken, or holds more than tensors, which could run code when it is opened "
+            f"({type(error).__name__}). Ask whoever made it for a safetensors file; do not open this one in another way."
+        ) from None
+
+
+def check_broken(root: Path) -> None:
+    """Raise a ValueError that names the first file that is not what its ending says, if there is one."""
+    for path in sorted([*root.glob("*"), *root.glob("*/*")]):
+        if path.suffix == ".safetensors":
+            shapes_in(path)
+        elif path.suffix == ".json":
+            try:
+                json.loads(path.read_text(encoding="utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
+
+
+def depth_of(config: PreTrainedConfig, what: str) -> int:
+    """How many layers a model has; refuse a config that does not say so."""
+    depth = getattr(config, "num_hidden_layers", None)
+    if depth is None:
+        raise ValueError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it has no depth to choose.")
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ValueError(
+            f"config.json of {what} must have a whole number of 1 or more as `num_hidden_layers`, found {short(depth)}."
+        )
+    return depth
+
+
+def check_depth(config: PreTrainedConfig, num_tensors: int, what: str) -> None:
+    """Refuse a depth that no checkpoint of so many tensors can have, before time and memory are spent on a model of it."""
+    depth = depth_of(config, what)
+    if depth > max(num_tensors, _REPEATS):
+        raise ValueError(
+            f"config.json of {what} says that the model has {depth} layers, but its weights are {num_tensors} tensors. "
+            "Write the number of layers that the weights have into config.json, or download the checkpoint again."
+        )
+
+
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig, what: str) -> None:
+    """Refuse shapes that are not the model's, or lack one of a block's; transformers says how weights may be named."""
+    if getattr(config, "quantization_config", None) is not None:
+        return  # packed numbers have other shapes, which only the library that packed them knows
+    contradiction = f"The weights of {what} contradict its config.json"
+    end = "Whoever made the checkpoint must save it again."
+    try:
+        model = blank_model(config)
+        size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+        if size > _LARGEST_BUFFERS:  # such as a table of positions, which no memory would hold
+            raise ValueError(
+                f"by it the model has tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed."
+            )
+        if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}.items() <= shapes.items():
+            return  # nothing to ask
+        found = _loading_info(model, shapes)
+    except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
+        raise ValueError(f"{contradiction}: {short(str(error))}") from error
+    if wrong := sorted(found["mismatched_keys"]):
+        name, stored, expected = wrong[0]
+        more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
+        raise ValueError(
+            f"{contradiction}: {short(name)} is {list(stored)}, and by the config {list(expected)}{more}. {end}"
+        )
+    absent: list[str] = []
+    for path in block_lists(model):  # those that are not missing as a whole, as decoders of encoders are
+        names = {name for name in model.state_dict() if name.startswith(f"{path}.")}
+        absent += names & found["missing_keys"] if names - found["missing_keys"] else []
+    if absent:
+        raise ValueError(f"The weights of {what} lack {some(sorted(absent))}. {end}")
+
+
+def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """A model without numbers, which takes no memory however large the config says it is."""
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModel.from_config(config)
+    return model
+
+
+def block_lists(model: PreTrainedModel) -> list[str]:
+    """Dotted paths of the lists in a model that are as long as it is deep."""
+    depth = model.config.num_hidden_layers
+    return [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
+
+
+def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """What transformers misses or finds in another shape when it loads tensors of these shapes, without numbers."""
+    with quiet_loading():  # what it would report is said in an error here
+        loaded: Any = type(model).from_pretrained(
+            None,
+            config=model.config,
+            state_dict={name: torch.empty(shape, device="meta") for name, shape in shapes.items()},
+            device_map="meta",
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    return dict(loaded[1])
+
+
+@contextmanager
+def quiet_loading(*but: str) -> Iterator[None]:
+    """Silence transformers' report of how weights fit, unless it has one of these words."""
+
+    def worth_telling(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        return "LOAD REPORT" not in message or any(word in message for word in but)
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(worth_telling)
+    try:
+        yield
+    finally:
+        logger.removeFilter(worth_telling)

@@ -6,8 +6,7 @@ from collections.abc import Collection
 
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.config_metadata import declare_training
-from st_matryoshka2d.dims import declare_dims, declared_dims
+from st_matryoshka2d.config_metadata import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size
 

@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 from st_matryoshka2d.plots.style import add_note, new_figure, plain, shades
 from st_matryoshka2d.sizes import Size
 
-__all__ = ["funnel_curves"]
-
 _ABOVE = "Above 100: what the first stage leaves out, the second size alone would rank too high."
 
 _STYLES = [("-", "o"), ("--", "s"), (":", "D"), ("-.", "^")]
@@ -31,16 +29,8 @@ def funnel_curves(shares: pd.DataFrame, vector_bytes: Mapping[str, int], *, titl
     for name in names:
         size, _, precision = name.partition(" ")
         line, marker = styles[precision]
-        axes.plot(
-            lengths,
-            shares.loc[name].to_numpy(),
-            color=colours[size],
-            linestyle=line,
-            marker=marker,
-            markersize=4.5,
-            linewidth=1.6,
-            label=f"{name} ({vector_bytes[name]} bytes)",
-        )
+        look = {"color": colours[size], "linestyle": line, "marker": marker, "markersize": 4.5, "linewidth": 1.6}
+        axes.plot(lengths, shares.loc[name].to_numpy(), label=f"{name} ({vector_bytes[name]} bytes)", **look)
     axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
     if (shares > 100).any(axis=None):
         add_note(figure, _ABOVE)

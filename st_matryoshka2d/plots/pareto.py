@@ -1,29 +1,30 @@
-"""What sizes score against what they cost."""
+"""What sizes score against what they cost: points, and names beside the best, none over another."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
-from itertools import chain, cycle, repeat
+from itertools import chain, cycle, pairwise, product, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
 from st_matryoshka2d.evaluation import pivots
 from st_matryoshka2d.evaluation.choose import checked_costs, on_front, time_column
 from st_matryoshka2d.evaluation.pivots import costs, name_of, vector_bytes
-from st_matryoshka2d.plots.labels import label_points
 from st_matryoshka2d.plots.saving import check_ending, save_figure
 from st_matryoshka2d.plots.style import add_note, apart, new_figure, plain, shades
 
 if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.scores import Scores
-
-__all__ = ["plot_pareto"]
 
 _AXES = {
     "milliseconds_per_text": "milliseconds a text",
@@ -36,6 +37,12 @@ _MARKERS = "osD^vPX*"
 _AREAS = (52, 28, 18, 12)  # each smaller than the one before, so that what lies on top hides nothing
 _MARGIN = 0.13  # on both sides of the points, of the width that they take
 _TICKS_APART = 0.07  # of the width of the axes; four digits have room
+
+# Where a label may lie: the sides of its point, in the order preferred for a line that rises, and how many of its own
+# heights away.
+_SIDES = [(-1, 1), (0, 1), (1, -1), (-1, 0), (1, 0), (0, -1), (1, 1), (-0.5, 1), (-1, -1)]
+_HEIGHTS_AWAY = range(9)
+_GAP = 5.0  # typographic points between the middle of a point and a label that lies close to it
 
 
 def plot_pareto(
@@ -65,15 +72,11 @@ def plot_pareto(
     if column in ("bytes", "dim", "num_layers"):
         _ticks(axes, sorted(table["x"].unique()), log=column != "num_layers")
     places = line.groupby(["x", "y"], sort=False)
-    names = [_names([name_of(row) for row in rows.itertuples()]) for _, rows in places]
-    label_points(figure, axes, np.array(list(places.groups)), names, avoid=table[["x", "y"]].to_numpy())
+    others = [f" and {count - 1} more" if count > 1 else "" for count in places.size()]  # that lie at the same place
+    names = [name_of(rows) + more for rows, more in zip(places.head(1).itertuples(), others, strict=True)]
+    _label_points(figure, axes, np.array(list(places.groups)), names, avoid=table[["x", "y"]].to_numpy())
     save_figure(figure, path)
     return figure
-
-
-def _names(names: list[str]) -> str:
-    """One label for all sizes that lie at one place."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _ticks(axes: Axes, values: list[float], *, log: bool) -> None:
@@ -98,20 +101,61 @@ def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front
     for (precision, shape), area in zip(shapes.items(), chain(_AREAS, repeat(_AREAS[-1])), strict=False):
         for kept, alpha in ((False, 0.4), (True, 1.0)):
             rows = table[(table["precision"] == precision) & (front == kept)]
-            axes.scatter(
-                rows["x"],
-                rows["y"],
-                c=[palette[value] for value in rows[colours]],
-                marker=shape,
-                alpha=alpha,
-                s=area,
-                edgecolors="white",
-                linewidths=0.6,
-                zorder=3,
-            )
+            inks = [palette[value] for value in rows[colours]]
+            look = {"marker": shape, "alpha": alpha, "s": area, "edgecolors": "white", "linewidths": 0.6, "zorder": 3}
+            axes.scatter("x", "y", data=rows, c=inks, **look)
     dots = [Line2D([], [], linestyle="", marker="o", color=palette[value], label=str(value)) for value in values[::-1]]
     figure.legend(handles=dots, title=_AXES[colours], loc="outside right upper", frameon=False)
     marks = [Line2D([], [], linestyle="", marker=shape, color="0.35", label=name) for name, shape in shapes.items()]
     pale = Line2D([], [], linestyle="", marker="o", color="0.35", alpha=0.4, label="dominated")
     if told := [*(marks if len(marks) > 1 else []), *([] if front.all() else [pale])]:
         figure.legend(handles=told, loc="outside right lower", frameon=False)
+
+
+def _label_points(
+    figure: Figure, axes: Axes, points: NDArray[np.floating], texts: Sequence[str], avoid: NDArray[np.floating]
+) -> None:
+    """Write a name beside each point of a line, over no other name, with a stroke to it where it lies further away."""
+    # The figure must be complete but for names: what moves points or resizes the axes afterwards makes them overlap.
+    FigureCanvasAgg(figure)  # knows how large letters are
+    figure.draw_without_rendering()
+    pixels = figure.dpi / 72
+    places, points_of_others = axes.transData.transform(points), axes.transData.transform(avoid)
+    lines = np.vstack([places, *(_along(start, end) for start, end in pairwise(places))])
+    strokes = np.empty((0, 2))
+    taken: list[Bbox] = []
+    for point, place, text in zip(points, places, texts, strict=True):
+        label = axes.annotate(text, tuple(point), (0, 0), textcoords="offset points", ha="center", va="center", fontsize=8)
+        label.set_in_layout(False)  # or the axes would make room for it, and move
+        size = np.array(label.get_window_extent().size)
+        sides = product(_HEIGHTS_AWAY, _SIDES)
+        offsets = [np.array(side) * (size / 2 + _GAP * pixels + away * size[1]) for away, side in sides]
+        boxes = [Bbox(np.stack([place + offset - size / 2, place + offset + size / 2])) for offset in offsets]
+        inside = axes.get_window_extent()
+        flaws = [
+            # labels over each other are far worse than one over the edge, and that than one over a point or a line
+            10_000 * box.count_overlaps(taken)
+            + 1_000 * (_count(_along(place, place + offset), taken) + _count(strokes, [box]) > 0)
+            + 1_000 * (_count(box.corners(), [inside]) < 4)
+            + 5 * _count(points_of_others, [box.padded(2 * pixels)])
+            + 0.8 * _count(lines, [box])
+            + 0.4 * rank
+            for rank, (box, offset) in enumerate(zip(boxes, offsets, strict=True))
+        ]
+        best = int(np.argmin(flaws))
+        x, y = offsets[best] / pixels
+        label.set_position((x, y))
+        if best >= len(_SIDES):
+            arrow = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": size[1] / pixels / 2, "shrinkB": 4}
+            axes.annotate("", tuple(point), (x, y), textcoords="offset points", arrowprops=arrow).set_in_layout(False)
+            strokes = np.vstack([strokes, _along(place, place + offsets[best])])
+        taken.append(boxes[best].padded(pixels))
+
+
+def _along(start: NDArray[np.floating], end: NDArray[np.floating]) -> NDArray[np.floating]:
+    return np.linspace(start, end, 40)
+
+
+def _count(points: NDArray[np.floating], boxes: Sequence[Bbox]) -> int:
+    """How many points lie in boxes."""
+    return sum(int(((points >= box.min) & (points <= box.max)).all(axis=1).sum()) for box in boxes)

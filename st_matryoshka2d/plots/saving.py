@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 
 from st_matryoshka2d.files import replace_file
 
-__all__ = ["check_ending", "save_figure", "saved"]
-
 
 def check_ending(path: str | os.PathLike[str] | None) -> None:
     """Refuse a file of unknown format before anything is drawn."""

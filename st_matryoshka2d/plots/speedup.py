@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 from st_matryoshka2d.plots.saving import check_ending, save_figure
 from st_matryoshka2d.plots.style import BLUE, new_figure, plain
 
-__all__ = ["plot_speedup"]
-
 _COLUMNS = ["num_layers", "milliseconds_per_text", "speedup", "theory"]
 
 

@@ -10,8 +10,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["BLUE", "ORANGE", "add_note", "apart", "new_figure", "plain", "shades"]
-
 # Of Okabe and Ito's, which most colour-blind readers can tell apart.
 BLUE, ORANGE = "#0072B2", "#D55E00"
 

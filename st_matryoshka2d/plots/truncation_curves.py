@@ -1,4 +1,4 @@
-"""What is kept of a score as more and more coordinates are removed."""
+"""Curves along the coordinates: what is kept of a score as they are removed, and how much each of them varies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from st_matryoshka2d.plots.style import BLUE, ORANGE, apart, new_figure, plain
-
-__all__ = ["compared_curves", "truncation_curves"]
 
 # Name in the legend, colour (Okabe and Ito's), kind of line.
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -59,6 +58,24 @@ def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title:
     return figure
 
 
+def spread_panels(spreads: Mapping[str, NDArray[np.float64]]) -> Figure:
+    """A panel for the standard deviations of each title's model, one above the other, each in that model's own unit."""
+    figure = new_figure(7.0, 0.4 + 2.4 * len(spreads))
+    panels = figure.subplots(len(spreads), sharex=True, squeeze=False)[:, 0]
+    for axes, (title, values), colour in zip(panels, spreads.items(), (BLUE, ORANGE), strict=False):
+        coordinates = np.arange(1, len(values) + 1)
+        axes.plot(coordinates, values, color=colour, linewidth=0.6, alpha=0.45)
+        neighbours = max(1, len(values) // 24)
+        smooth = np.convolve(values, np.ones(neighbours) / neighbours, mode="valid")
+        start = (neighbours + 1) / 2
+        axes.plot(start + np.arange(len(smooth)), smooth, color=colour, linewidth=2)
+        axes.set(title=title, ylabel="standard deviation", ylim=(0, None))
+        axes.margins(x=0.01)
+        plain(axes)
+        axes.set_xlabel(f"coordinate (thick line: mean of {neighbours} neighbours)")
+    return figure
+
+
 def _axes(figure: Figure, place: int, label: str) -> Axes:
     axes = plain(figure.add_subplot(place))
     axes.set(xlabel="coordinates removed (%)", ylabel=label)
@@ -69,15 +86,11 @@ def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: 
     """A line through the means, and a band of one standard deviation to each side where there is one."""
     ordered = rows.sort_values("dim", ascending=False)
     removed = 100 * (1 - ordered["dim"].to_numpy() / full_dim)
-    mean, spread = 100 * ordered[column].to_numpy(), 100 * _spread(ordered, column)
+    mean = 100 * ordered[column].to_numpy()
+    spread = mean * (ordered["std"] / ordered["relative"]).to_numpy()  # of relative scores, in the unit of the column
     axes.plot(removed, mean, markersize=4, linewidth=1.6, **style)
     if np.isfinite(spread).any():
         axes.fill_between(removed, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0)
-
-
-def _spread(rows: pd.DataFrame, column: str) -> Any:
-    """Standard deviations, which the summary has of relative scores, in the unit of another column."""
-    return (rows["std"] * rows[column] / rows["relative"]).to_numpy()
 
 
 def _dims_on_top(axes: Axes, dims: Collection[int], full_dim: int) -> None:

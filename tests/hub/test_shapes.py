@@ -13,7 +13,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from st_matryoshka2d.hub.header import header_of
-from st_matryoshka2d.hub.shapes import check_shapes
+from st_matryoshka2d.hub.weights import check_shapes
 from tests.support import families
 from tests.support.hub import Hub, pieces_in
 from tests.support.loader import Loader

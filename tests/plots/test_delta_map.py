@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from st_matryoshka2d.plots.delta_map import delta_map
+from st_matryoshka2d.plots.heat_map import delta_map
 
 NAMES = ("all-MiniLM-L6-v2-two-dimensional", "all-MiniLM-L6-v2")
 

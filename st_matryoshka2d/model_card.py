@@ -1,18 +1,19 @@
-"""What a saved model says of itself in its model card: the sizes that were trained, and what it is a cut of."""
+"""Sections of our own in the card that sentence-transformers writes: what was trained, and what each size scores."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from st_matryoshka2d.config_metadata import ALIGN, layers_by_dims, trained_sizes
+from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.evaluation.grid import GridResult
+from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.hub.checkpoint import Checkpoint
-from st_matryoshka2d.model_card.section import called, card_of, usage, write_section
 from st_matryoshka2d.sizes import Size
-
-__all__ = ["add_sizes_to_model_card"]
 
 _PAPERS = {
     "StarbucksLoss": "https://arxiv.org/abs/2410.13230",
@@ -34,16 +35,34 @@ _WITH_THE_WHOLE = (
     "narrower."
 )
 
+_USAGE = """```python
+from st_matryoshka2d import load  # pip install st_matryoshka2d
+
+small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads those layers only
+small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
+```"""
+
+# The headings above which readers look for it.
+_BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
+_BEGIN = "<!-- {}: begin -->"
+_LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
+
+_SCORES = """## Sizes
+
+This model can be cut: its first layers, with the first dimensions of what they give, are models too. \
+Scores in percent ({metric}, {subject}):
+
+{table}
+
+![Scores by layers and dimensions](grid.png)"""
+
 
 def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
     """Add a section to the card of a saved model: the sizes that were trained, how each is loaded, what it is a cut of.
 
-    The section "Layers and dimensions", of what `config.json` declares, goes into `README.md`, above the "Training Details"
-    that sentence-transformers writes. A second call replaces it. Saving a newly trained or newly cut model writes a new
-    card, so this comes after; a model that is loaded from the folder keeps the card, in `save_pretrained` and `push_to_hub`.
-
-    The section calls the model what the card calls it. A new model is "sentence_transformers_model_id" there until it is
-    given its name on the Hub, before it is saved: `model.model_card_data.set_model_id("you/name")`.
+    The section "Layers and dimensions" goes into `README.md`; a second call replaces it. Saving a newly trained or cut model
+    writes a new card, so call this afterwards; a model that is loaded from the folder keeps the card. To have the section
+    name the model, give it its name on the Hub before you save it: `model.model_card_data.set_model_id("you/name")`.
 
     Args:
         folder: Where the model was saved with `save_pretrained`.
@@ -60,8 +79,48 @@ def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
         >>> "the first 3 of 6 layers and the first 64 of 384" in Path("3L-64d/README.md").read_text(encoding="utf-8")
         True
     """
-    readme = card_of(folder)
-    write_section(readme, "trained sizes", _section(_config(Path(folder)), called(readme)))
+    readme = _card_of(folder)
+    _write_section(readme, "trained sizes", _section(_config(Path(folder)), _called(readme)))
+
+
+def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> None:
+    """Add a section to the card of a saved model: scores by layers and dims, their heat map, and how to load a size.
+
+    The section "Sizes" goes into `README.md`, and the heat map beside it, as `grid.png`; a second call replaces them. Saving
+    the model again writes a new card, so call this last and upload the folder: `HfApi().upload_folder(folder_path=folder,
+    repo_id=...)`. To have the section name the model, call `model.model_card_data.set_model_id("you/name")` before you save.
+
+    Args:
+        folder: Where the model was saved with `save_pretrained`.
+        grid: Scores of that model.
+
+    Raises:
+        FileNotFoundError: There is no `README.md` in the folder.
+        ValueError: The grid has more layers than the model in the folder, so it is that of another one.
+
+    Example:
+        >>> from st_matryoshka2d import evaluate
+        >>> model.save_pretrained("saved")
+        >>> add_grid_to_model_card("saved", evaluate(model, task, sizes=["1L-16d"], show_progress_bar=False))
+        >>> from pathlib import Path
+        >>> "## Sizes" in Path("saved/README.md").read_text(encoding="utf-8")
+        True
+    """
+    readme = _card_of(folder)
+    config = readme.with_name("config.json")
+    there = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
+    scored = max(size.num_layers for size in grid.sizes)
+    if isinstance(there, int) and scored > there:
+        raise ValueError(
+            f"The grid has sizes of {scored} layers, the model in {folder} has {there}: give the grid of that model."
+        )
+    grid.plot(readme.with_name("grid.png"))
+    subject = grid.tasks[0] if len(grid.tasks) == 1 else f"mean of {', '.join(grid.tasks[:-1])} and {grid.tasks[-1]}"
+    metric = ", ".join([pivots.metric_name(grid.frame), *pivots.to_be_told(grid.frame)])
+    section = _SCORES.format(subject=subject, metric=metric, table=grid.to_markdown())
+    if _BEGIN.format("trained sizes") not in readme.read_text(encoding="utf-8"):  # which says it already
+        section += f"\n\n{_USAGE.format(name=_called(readme), size=grid.sizes[len(grid.sizes) // 2])}"
+    _write_section(readme, "sizes", section)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -90,7 +149,7 @@ def _section(config: dict[str, Any], name: str) -> str:
         parts.append(_WITH_THE_WHOLE if cut else _ONE_SPACE)
     if len(sizes) > 1:
         whole = Size.parse(cut["size"]) if cut else sizes[-1]
-        parts += [usage(name, _middle(sizes, whole)), _WIDTH.format(_width(sizes, whole, name))]
+        parts += [_USAGE.format(name=name, size=_middle(sizes, whole)), _WIDTH.format(_width(sizes, whole, name))]
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
 
@@ -135,3 +194,32 @@ def _width(sizes: list[Size], whole: Size, name: str) -> str:
     if narrower:
         return f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'
     return f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers, so expect less"
+
+
+def _card_of(folder: str | os.PathLike[str]) -> Path:
+    """The card of a saved model; refuse a folder that has none."""
+    readme = Path(folder) / "README.md"
+    if not readme.is_file():
+        raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
+    return readme
+
+
+def _called(readme: Path) -> str:
+    """What the card itself calls the model where it says how to load it."""
+    told = _LOADED.search(readme.read_text(encoding="utf-8"))
+    return told[1] if told else readme.resolve().parent.name
+
+
+def _write_section(readme: Path, name: str, section: str) -> None:
+    """Put a section above the evaluation, or in place of the one that hidden comments mark with that name."""
+    card = readme.read_text(encoding="utf-8")
+    begin, end = _BEGIN.format(name), f"<!-- {name}: end -->"
+    section = f"{begin}\n{section}\n{end}"
+    earlier = re.compile(f"{begin}.*?{end}", flags=re.DOTALL)
+    if earlier.search(card):
+        changed = earlier.sub(lambda _: section, card)
+    elif heading := _BEFORE.search(card):
+        changed = f"{card[: heading.start()]}{section}\n\n{card[heading.start() :]}"
+    else:
+        changed = f"{card.rstrip()}\n\n{section}\n"
+    replace_file(readme, lambda part: part.write_text(changed, encoding="utf-8"))

@@ -1,13 +1,13 @@
-"""How many texts does `align` need, and which? STS at every size, and search with queries and documents at other depths.
+"""How many texts does `align` need, and which? STS at every size, and search with queries and documents at different depths.
 
     python benchmarks/alignment.py --data DATA
     python benchmarks/alignment.py --data DATA --fitted "1,000 NLI" --suites sts
-    python benchmarks/alignment.py --data DATA --fitted        # nothing but the report, from the scores
+    python benchmarks/alignment.py --data DATA --fitted        # only the report, from existing scores
 
 DATA holds `nli/triplets_train.parquet` (anchor, positive), `pairs/captions_train.parquet` (anchor, positive);
 `sts/<name>/test.parquet` (sentence1, sentence2, score) and `retrieval/<name>/` with corpus, queries and qrels.
 
-Nothing is trained. What is scored is not scored again: a run that was killed goes on from the files in `--out`.
+Nothing is trained. Finished work is kept: an interrupted run continues from the files in `--out`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ UNREFINED = f"{DOCUMENTS}, steps=0"
 
 
 def nli(data: Path, count: int) -> list[str]:
-    """Half of them premises, half what follows from these."""
+    """NLI sentences, half of them premises and half entailed hypotheses."""
     frame = pd.read_parquet(data / "nli" / "triplets_train.parquet").sample(frac=1, random_state=0)
     return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
 
 
 def captions(data: Path, count: int) -> list[str]:
-    """Of photos."""
+    """Captions of photos."""
     frame = pd.read_parquet(data / "pairs" / "captions_train.parquet").sample(frac=1, random_state=0)
     return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
 
 
 def documents(data: Path) -> list[str]:
-    """What is searched, and the sentences."""
+    """The documents of all search tasks, and 10,000 NLI sentences."""
     tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in SEARCH]
     found = [
         " ".join(pair).strip() for table in tables for pair in zip(table["title"].fillna(""), table["text"], strict=True)
@@ -64,7 +64,7 @@ FITTED: dict[str, Callable[[Path], list[str]] | None] = {
 
 
 def sts(model: SentenceTransformer, data: Path) -> pd.DataFrame:
-    """The ladder and all dims, both texts at one size and the second at the full one."""
+    """Score the ladder and all dims twice: both texts at one size, and the second text at the full size."""
     full = full_size(model)
     tasks = [sts_task(pd.read_parquet(data / "sts" / name / "test.parquet"), name=name) for name in STS]
     sizes = [*sizes_ladder(model), *(Size(layers, full.dim) for layers in range(1, full.num_layers))]
@@ -74,7 +74,7 @@ def sts(model: SentenceTransformer, data: Path) -> pd.DataFrame:
 
 
 def search(model: SentenceTransformer, data: Path) -> pd.DataFrame:
-    """Queries at every depth, documents at the full one."""
+    """Score queries at every depth on documents at the full depth."""
     full = full_size(model)
 
     def table(name: str, part: str) -> pd.DataFrame:
@@ -88,12 +88,12 @@ SUITES = {"sts": sts, "search": search}
 
 
 def file_of(folder: Path, suite: str, fitted: str) -> Path:
-    """Where scores are."""
+    """The file with the scores of one run."""
     return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_').replace('=', '_')}.csv"
 
 
 def run(fitted: str, options: argparse.Namespace) -> None:
-    """Align, unless it is scored already, and score."""
+    """Align and run the missing suites; skip what is already there."""
     wanted = [suite for suite in options.suites if not file_of(options.out, suite, fitted).exists()]
     if not wanted:
         return
@@ -128,7 +128,7 @@ def by_depth(frame: pd.DataFrame) -> list[str]:
 
 def report(folder: Path, about: str, ladder: list[str]) -> str:
     """Tables and the curve."""
-    text = [f"# Alignment, by the texts that it was fitted on\n\n{about}"]
+    text = [f"# Alignment, by the texts it was fitted on\n\n{about}"]
     if any((folder / "scores").glob("sts-*")):
         scores = read(folder, "sts")
         full = scores["dim"].max()
@@ -137,26 +137,26 @@ def report(folder: Path, about: str, ladder: list[str]) -> str:
         parts = {
             f"STS, the ladder {' '.join(ladder)}": scores[same & name.isin(ladder)],
             f"STS, all {full} dims": scores[same & (scores["dim"] == full)],
-            f"STS, one text at n layers, the other at all, {full} dims": scores[~same & (scores["dim"] == full)],
-            "STS, one text at n layers, the other at all, 64 dims": scores[~same & (scores["dim"] == 64)],
+            f"STS, one text at n layers, the other at all layers, {full} dims": scores[~same & (scores["dim"] == full)],
+            "STS, one text at n layers, the other at all layers, 64 dims": scores[~same & (scores["dim"] == 64)],
         }
         for title, part in parts.items():
-            text += [f"## {title}", "Mean Spearman of the seven sets, percent.", "\n".join(by_depth(part))]
+            text += [f"## {title}", "Mean Spearman (%) of the seven sets.", "\n".join(by_depth(part))]
         draw(parts, folder / "texts.png")
         text.append("![Scores by number of texts](texts.png)")
     if any((folder / "scores").glob("search-*")):
         scores = read(folder, "search")
         for dim in sorted(scores["dim"].unique(), reverse=True):
-            title = f"## Search, queries at n layers, documents at all, {dim} dims"
-            text += [title, f"nDCG@10, mean of {', '.join(SEARCH)}.", "\n".join(by_depth(scores[scores["dim"] == dim]))]
+            title = f"## Search, queries at n layers, documents at all layers, {dim} dims"
+            text += [title, f"Mean nDCG@10 of {', '.join(SEARCH)}.", "\n".join(by_depth(scores[scores["dim"] == dim]))]
         wikiqa = scores[(scores["task"] == "wikiqa_test") & (scores["dim"] == scores["dim"].max())]
-        text += ["WikiQA alone, all dims:", "\n".join(by_depth(wikiqa))]
+        text += ["nDCG@10 of WikiQA alone, all dims:", "\n".join(by_depth(wikiqa))]
     (folder / "README.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
     return "\n\n".join(text)
 
 
 def draw(parts: dict[str, pd.DataFrame], path: Path) -> None:
-    """Means over the depths by the number of NLI texts."""
+    """Draw means over the depths, by the number of NLI texts."""
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for number, (title, part) in enumerate(parts.items()):
         means = part.groupby("fitted")["score"].mean()
@@ -165,7 +165,7 @@ def draw(parts: dict[str, pd.DataFrame], path: Path) -> None:
         if CUT in means:
             axes.axhline(means[CUT], color=f"C{number}", linestyle=":")
     axes.set(xscale="log", xlabel="texts", ylabel="mean Spearman over the depths, percent")
-    axes.set_title("Aligned with so many NLI texts; dotted: not aligned")
+    axes.set_title("Aligned with NLI texts, by their number; dotted: not aligned")
     axes.legend(fontsize="small", loc="lower right")
     figure.savefig(path, dpi=150)
     plt.close(figure)
@@ -176,7 +176,7 @@ def main() -> None:
     here = Path(__file__).parent / "results" / "alignment"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--model", default=str(get_model_path()), help="all-MiniLM-L6-v2")
+    parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--fitted", nargs="*", choices=FITTED, default=list(FITTED))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--device")
@@ -187,7 +187,7 @@ def main() -> None:
         run(fitted, options)
     model = SentenceTransformer(options.model, device="cpu")
     name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else options.model
-    about = f"{name}, nothing trained. Written by `benchmarks/alignment.py`."
+    about = f"{name}, aligned but not trained. Written by `benchmarks/alignment.py`."
     print(report(options.out, about, [str(size) for size in sizes_ladder(model)]))
 
 

@@ -1,13 +1,12 @@
-"""What other backends of sentence-transformers do for a cut: how fast they encode, what they score, how large they are.
+"""Compare a cut in the backends of sentence-transformers: encoding speed, STS-B score and file size.
 
     st-matryoshka2d truncate sentence-transformers/all-MiniLM-L6-v2 --size 3L-64d --out cuts/3L-64d
     python benchmarks/backends.py --data DATA --cuts cuts/3L-64d cuts/6L-384d
 
-Runs in the environment of `make test-backends`. A cut may be any folder that `save_pretrained` or the command line wrote;
-it is copied, and the copy exported. DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score), and
-`sts/stsb/train.parquet` or `sts/sickr/test.parquet`, whose sentences calibrate the static int8. Every round encodes the same
-sentences with each backend, in turns and in another order; times are only comparable within a run. Tables are written to
-`--out` as Markdown and as JSON.
+Needs the environment of `make test-backends`. A cut is any folder written by `save_pretrained` or the command line; the
+script exports a copy of it. DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score), and `sts/stsb/train.parquet`
+or `sts/sickr/test.parquet`, whose sentences calibrate the static int8 model. Each round encodes the same sentences with all
+backends in turns, in alternating order. Compare times only within a run. Tables go to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from tqdm import trange
 
 Backend = Literal["torch", "onnx", "openvino"]
 F32 = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}
-WAYS: dict[str, tuple[Backend, str, dict[str, Any]]] = {  # backend, file with the weights, keywords
+WAYS: dict[str, tuple[Backend, str, dict[str, Any]]] = {  # backend, file of the weights, keywords
     "torch fp32": ("torch", "model.safetensors", {}),
     "ONNX fp32": ("onnx", "onnx/model.onnx", {"file_name": "model.onnx"}),
     "ONNX int8, dynamic": ("onnx", "onnx/model_int8.onnx", {"file_name": "model_int8.onnx"}),
     "OpenVINO fp32": ("openvino", "openvino/openvino_model.bin", {"file_name": "openvino_model.xml", **F32}),
-    "OpenVINO as it chooses": ("openvino", "openvino/openvino_model.bin", {"file_name": "openvino_model.xml"}),
+    "OpenVINO default": ("openvino", "openvino/openvino_model.bin", {"file_name": "openvino_model.xml"}),
     "OpenVINO int8, static": ("openvino", "openvino/openvino_model_int8.bin", {"file_name": "openvino_model_int8.xml"}),
 }
 
 
 def export(folder: Path, calibration: Path, samples: int) -> None:
-    """Write all exports into the folder of a cut."""
+    """Write all exports of a cut into its folder."""
     from optimum.intel import OVQuantizationConfig
 
-    modules = folder / "modules.json"  # names of modules that sentence-transformers 5 knows as well
+    modules = folder / "modules.json"  # module names that sentence-transformers 5 also knows
     older = re.sub(r'sentence_transformers\.[\w.]+\.(\w+)"', r'sentence_transformers.models.\1"', modules.read_text())
     modules.write_text(older)
     onnx = SentenceTransformer(str(folder), backend="onnx", device="cpu")
@@ -67,13 +66,13 @@ def export(folder: Path, calibration: Path, samples: int) -> None:
 
 
 def spearman(model: SentenceTransformer, pairs: pd.DataFrame) -> float:
-    """Correlation of cosines with what people said, in percent."""
+    """Spearman correlation of cosines with human scores, in percent."""
     one, two = (model.encode(pairs[name].tolist(), convert_to_tensor=True) for name in ("sentence1", "sentence2"))
     return 100 * float(stats.spearmanr(pairwise_cos_sim(one, two).numpy(), pairs["score"]).statistic)
 
 
 def measure(cut: Path, pairs: pd.DataFrame, calibration: Path, options: argparse.Namespace) -> pd.DataFrame:
-    """One row for each backend: milliseconds a text, how many times as fast as torch, score, megabytes."""
+    """One row for each backend: milliseconds per text, speed relative to torch, score, megabytes."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(shutil.copytree(cut, Path(made) / cut.name))
         export(folder, calibration, options.samples)
@@ -102,7 +101,7 @@ def measure(cut: Path, pairs: pd.DataFrame, calibration: Path, options: argparse
 
 
 def main() -> None:
-    """Go through the cuts, write the table."""
+    """Measure all cuts and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cuts", type=Path, nargs="+", required=True)
@@ -122,9 +121,10 @@ def main() -> None:
         "# Cuts in other backends",
         "",
         f"The first {options.texts} sentences of STS-B test in batches of {options.batch_size}, {options.rounds} rounds in "
-        f"turns, {torch.get_num_threads()} thread, beside other loads: read the ratios, not the milliseconds. `speed-up` is "
-        "over torch in the same round: median, and quartiles. STS-B test: Spearman of the cosines, percent. The static int8 "
-        f"is calibrated on {options.samples} other sentences. {', '.join(f'{name} {version(name)}' for name in packages)}. "
+        f"turns, CPU threads: {torch.get_num_threads()}. Other programs were running: read the ratios, not the "
+        "milliseconds. `speed-up` is relative to torch in the same round: median, and quartiles as `low` and `high`. "
+        "`STS-B` is Spearman (%) on the test set. The static int8 model is calibrated on "
+        f"{options.samples} other sentences. {', '.join(f'{name} {version(name)}' for name in packages)}. "
         "Written by `benchmarks/backends.py`.",
         "",
         *(

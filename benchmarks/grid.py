@@ -1,17 +1,17 @@
-"""What a grid costs: every size of all-MiniLM-L6-v2 on STS-B test, and the memory that a corpus takes.
+"""What a grid costs: time for every size of all-MiniLM-L6-v2 on STS-B test, and memory by the size of a corpus.
 
     python benchmarks/grid.py --data DATA
 
-DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet` (text). Three ways to fill
-the same grid are timed, one after the other in each round:
+DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet` (text). Each round
+times three ways to fill the same grid, one after the other:
 
-- pairs: the papers' way. The model is loaded for each layer, and for each dim both sentences of every pair are encoded,
-  in batches of 16, by sentence-transformers' own evaluator.
-- layers: the model is loaded for each layer, and each different sentence encoded once for all dims.
-- ours: `evaluate`. The model is loaded once, and each different sentence encoded once for all layers and dims.
+- pairs: the papers' way. Load the model for each layer, and for each dim encode both sentences of every pair in batches of
+  16 with sentence-transformers' own evaluator.
+- layers: load the model for each layer, and encode each distinct sentence once for all dims.
+- ours: `evaluate`. Load the model once, and encode each distinct sentence once for all layers and dims.
 
-Peak memory is that of a whole process that scores every size on a retrieval task over a corpus on disk, on Linux.
-Tables are written to `--out` as Markdown and as JSON.
+Peak memory, on Linux, is that of a whole process that scores every size on a retrieval task with the corpus on disk.
+Tables go to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations
@@ -47,10 +47,16 @@ LAYERS = range(1, 7)
 DIMS = [16, 32, 64, 128, 256, 384]
 PAPERS_BATCH_SIZE = 16
 Scores = dict[tuple[int, int], float]
+ABOUT = {
+    "time": "`pairs` is the papers' way: it loads the model for each layer and encodes every pair for each dim, in batches "
+    f"of {PAPERS_BATCH_SIZE}. `layers` loads the model for each layer and encodes each distinct sentence once. `ours` is "
+    "`evaluate`, which does both once for all sizes.",
+    "memory": "Peak memory of a process that scores all sizes on a retrieval task.",
+}
 
 
 def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
-    """A load for each layer, an encoding of every pair for each dim; in the batches of the papers, not in ours."""
+    """Load the model for each layer and encode every pair for each dim, in the papers' batches instead of ours."""
     scores: Scores = {}
     for layer in LAYERS:
         model = cut(layer)
@@ -68,7 +74,7 @@ def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
 
 
 def by_layers(pairs: pd.DataFrame, batch_size: int) -> Scores:
-    """A load and an encoding of each different sentence for each layer."""
+    """Load the model and encode each distinct sentence, for each layer."""
     texts = list(dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]]))
     rows = {text: row for row, text in enumerate(texts)}
     one, two = ([rows[text] for text in pairs[name]] for name in ("sentence1", "sentence2"))
@@ -82,7 +88,7 @@ def by_layers(pairs: pd.DataFrame, batch_size: int) -> Scores:
 
 
 def by_us(pairs: pd.DataFrame, batch_size: int) -> Scores:
-    """One load, one encoding of each different sentence."""
+    """Load the model once and encode each distinct sentence once."""
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     grid = evaluate(model, sts_task(pairs, name="STS-B test"), LAYERS, DIMS, batch_size=batch_size, show_progress_bar=False)
     table: dict[Any, dict[Any, float]] = grid.pivot().to_dict()
@@ -93,17 +99,17 @@ WAYS: dict[str, Callable[[pd.DataFrame, int], Scores]] = {"ours": by_us, "layers
 
 
 def cut(num_layers: int) -> SentenceTransformer:
-    """The first layers, loaded from disk."""
+    """The model's first layers, loaded from disk."""
     return SentenceTransformer(str(get_model_path()), device="cpu", config_kwargs={"num_hidden_layers": num_layers})
 
 
 @contextmanager
 def texts_counted() -> Iterator[list[int]]:
-    """How many texts go through a model, batch by batch."""
+    """Count the texts that go through a model, batch by batch."""
     batches: list[int] = []
 
     def count(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > 10_000:  # of words, once for each text
+        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > 10_000:  # of words, run once for each text
             batches.append(len(args[0]))
 
     handle = register_module_forward_pre_hook(count)
@@ -114,7 +120,7 @@ def texts_counted() -> Iterator[list[int]]:
 
 
 def time_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Seconds, texts through the model and scores of each way."""
+    """Seconds, encoded texts and scores of each way."""
     pairs = pd.read_parquet(options.data / "sts" / "stsb" / "test.parquet")
     rows = []
     for turn in tqdm(range(options.rounds), desc="Rounds"):
@@ -145,7 +151,7 @@ def time_table(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def peak_memory(documents: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Score every size over a corpus of so many documents, in a process of its own."""
+    """Score every size over a corpus of this many documents, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         corpus, queries, qrels = searched(documents, options)
         corpus.save_to_disk(folder)
@@ -154,11 +160,11 @@ def peak_memory(documents: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def searched(documents: int, options: argparse.Namespace) -> tuple[Dataset, dict[str, str], dict[str, dict[str, int]]]:
-    """Beginnings of paragraphs to be found by what comes next in them."""
+    """A search task: the start of a paragraph is the document, the words that follow are its query."""
     words = [text.split() for text in pd.read_parquet(options.data / "text" / "books_train.parquet")["text"]]
     long = [text for text in words if len(text) >= 2 * options.words]
     chosen = random.Random(0).sample(long, min(documents, len(long)))
-    # More documents than there are paragraphs: the same paragraphs from a later word on.
+    # If there are fewer paragraphs than documents, the same paragraphs again, from a later word on.
     starts = [text[shift:] for shift in range(20) for text in chosen][:documents]
     corpus = Dataset.from_dict(
         {"id": [str(row) for row in range(documents)], "text": [" ".join(text[: options.words]) for text in starts]}
@@ -183,20 +189,20 @@ def _search(folder: str, queries: dict[str, str], qrels: dict[str, dict[str, int
 
 
 def memory_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Peak memory of a whole process by the size of the corpus."""
+    """Peak memory of a whole process, by the size of the corpus."""
     table = pd.DataFrame([peak_memory(documents, options) for documents in options.documents])
     return table.assign(**{"times the first": table["peak MB"] / table["peak MB"].iloc[0]})
 
 
 def write(name: str, table: pd.DataFrame, options: argparse.Namespace) -> None:
-    """One table as Markdown and as JSON."""
+    """Write one table as Markdown and JSON, and print it."""
     cells = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else f"{value}")
     rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells.to_numpy().tolist()]
     lines = [
         f"# A grid of 36 sizes: {name}",
         "",
-        f"all-MiniLM-L6-v2, {torch.get_num_threads()} threads of {platform.machine()}, torch {torch.__version__}, batches "
-        f"of {options.batch_size} ({PAPERS_BATCH_SIZE} where every pair is encoded). Written by `benchmarks/grid.py`.",
+        f"all-MiniLM-L6-v2, CPU threads: {torch.get_num_threads()} ({platform.machine()}), torch {torch.__version__}, "
+        f"batches of {options.batch_size}. {ABOUT[name]} Written by `benchmarks/grid.py`.",
         "",
         *(f"| {' | '.join(row)} |" for row in rows),
     ]
@@ -211,14 +217,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grid")
-    parser.add_argument("--batch-size", type=int, default=32, help="of ours and layers")
-    parser.add_argument("--rounds", type=int, default=5, help="of ours and layers; 0 leaves the times out")
-    parser.add_argument("--rounds-of-pairs", type=int, default=1, help="of the papers' way, which takes long")
+    parser.add_argument("--batch-size", type=int, default=32, help="for `ours` and `layers`")
+    parser.add_argument("--rounds", type=int, default=5, help="of `ours` and `layers`; 0 for no time table")
+    parser.add_argument("--rounds-of-pairs", type=int, default=1, help="of `pairs`, which takes long")
     parser.add_argument("--documents", type=int, nargs="*", default=[10_000, 30_000, 100_000], help="none: no memory table")
     parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("--words", type=int, default=16, help="of each document")
+    parser.add_argument("--words", type=int, default=16, help="in each document")
     options = parser.parse_args()
-    logging.set_verbosity_error()  # each load would list the layers that it leaves out
+    logging.set_verbosity_error()  # each load would list the layers that it skips
     logging.disable_progress_bar()
     if options.rounds:
         write("time", time_table(options), options)

@@ -1,15 +1,15 @@
-"""How much faster a cut encodes than the full model, at every depth, and what keeps it from N / n.
+"""How much faster does a cut encode than the full model, at every depth, and what keeps it below N / n?
 
     python benchmarks/inference.py --data DATA
     python benchmarks/inference.py --data DATA --models BERT-base --batch-sizes 64 --lengths long --rounds 5
 
 DATA holds `sts/stsb/test.parquet` (sentence1) and `text/books_val.parquet` (text): short texts are sentences of about 10
-words, long ones paragraphs of about 60 and up to 270. Models: all-MiniLM-L6-v2, and a BERT-base of random weights with its
-tokenizer. Batches of 1, 32 and 64 texts; times are of whole calls of `encode`, tokenisation included, the depths in turns.
-`beside the layers` is the share of the full model's time that does not shrink with depth: what a line through (depth, time)
-leaves at depth 0.
+words, long texts paragraphs of about 60 and at most 270. The models are all-MiniLM-L6-v2, and a BERT-base with the same
+tokenizer and random weights. Batches have 1, 32 and 64 texts. Each time is a whole call of `encode`, tokenisation included;
+depths run in turns. `outside the layers` is the share of the full model's time that does not shrink with depth: a line
+fitted through (depth, time), read at depth 0.
 
-Runs on the GPU where there is one. Results are added to those in `--out`; a setting measured again replaces what was there.
+Uses a GPU if there is one. Results are added to those in `--out`; measuring a setting again replaces its results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def minilm() -> SentenceTransformer:
-    """Real weights: 6 layers x 384."""
+    """Trained weights: 6 layers x 384."""
     return SentenceTransformer(str(get_model_path()), device=DEVICE)
 
 
@@ -63,7 +63,7 @@ def texts_of(data: Path, length: str, batch_size: int, seed: int) -> list[str]:
 
 
 def measure(name: str, options: argparse.Namespace) -> pd.DataFrame:
-    """All depths of one model at each batch size and length."""
+    """Time all depths of one model at each batch size and length."""
     model = MODELS[name]()
     found = []
     for batch_size in options.batch_sizes:
@@ -72,14 +72,14 @@ def measure(name: str, options: argparse.Namespace) -> pd.DataFrame:
             times = benchmark_latency(model, texts=texts, batch_size=batch_size, rounds=options.rounds)
             slope, rest = np.polyfit(times["num_layers"], times["milliseconds"], 1)
             beside = rest / (rest + slope * times["num_layers"].max())
-            print(f"{name}, {batch_size} {length}\n{times.to_string()}\nbeside the layers: {beside:.1%}", flush=True)
+            print(f"{name}, {batch_size} {length}\n{times.to_string()}\noutside the layers: {beside:.1%}", flush=True)
             setting = {"model": name, "batch_size": batch_size, "texts": length, "rounds": options.rounds}
             found.append(times.assign(**setting, beside=beside))
     return pd.concat(found)
 
 
 def tables(found: pd.DataFrame) -> list[str]:
-    """Speedup by depth, in Markdown: a table for each model."""
+    """Speed-up by depth, in Markdown: a table for each model."""
     lines: list[str] = []
     for name, of_model in found.groupby("model", sort=False):
         keys = ["batch_size", "texts", "rounds"]
@@ -88,7 +88,7 @@ def tables(found: pd.DataFrame) -> list[str]:
         at_full = of_model[of_model["num_layers"] == depths[-1]].set_index(keys)
         wide["ms"] = at_full["milliseconds"].map("{:.1f}".format)
         wide["beside"] = at_full["beside"].map("{:.1%}".format)
-        head = ["batch", "texts", "rounds", *(f"{depth}L" for depth in depths), "full, ms", "beside the layers"]
+        head = ["batch", "texts", "rounds", *(f"{depth}L" for depth in depths), "full, ms", "outside the layers"]
         theory = ["", "N / n", "", *(f"{max(depths) / depth:.2f}" for depth in depths), "", ""]
         body = wide.reset_index().astype(str).to_numpy().tolist()
         rows = [head, ["---:", "---", *["---:"] * (len(head) - 2)], theory, *body]
@@ -112,13 +112,13 @@ def main() -> None:
     if file.exists():
         found = pd.concat([found, pd.DataFrame(json.loads(file.read_text(encoding="utf-8")))])
     found = found.drop_duplicates([*SETTING, "num_layers"]).sort_values([*SETTING, "num_layers"])
-    device = (
-        torch.cuda.get_device_name() if DEVICE == "cuda" else f"{torch.get_num_threads()} threads of {platform.machine()}"
-    )
+    on_cpu = f"CPU threads: {torch.get_num_threads()} ({platform.machine()})"
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else on_cpu
     text = [
         "# Speed of a cut",
         "",
-        "Times as fast as the full model: median over the rounds, the depths in turns, whole calls of `encode` on "
+        "Speed relative to the full model: median over the rounds, for whole calls of `encode`, depths in turns. "
+        "`outside the layers` is the share of the full model's time that does not shrink with depth. "
         f"{device}, torch {torch.__version__}. Written by `benchmarks/inference.py`.",
         *tables(found),
     ]

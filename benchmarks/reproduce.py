@@ -1,17 +1,17 @@
-"""The papers' comparisons on real data, under one budget: no training, separate models, MRL, 2DMSE, Espresso, Starbucks, ...
+"""Compare the papers' methods on real data, all with one training budget.
 
     python benchmarks/reproduce.py --data DATA                                  # all-MiniLM-L6-v2, 100 steps of 64
-    python benchmarks/reproduce.py --data DATA --bf16                           # 3 times as fast where there is AVX-512 BF16
+    python benchmarks/reproduce.py --data DATA --bf16                           # 3 times as fast with AVX-512 BF16
     python benchmarks/reproduce.py --data DATA --steps 1000 --seeds 0 1 2
     python benchmarks/reproduce.py --data DATA --methods Starbucks 2DMSE --suites sts retrieval truncation
-    python benchmarks/reproduce.py --data DATA --methods                        # nothing but the report, from the scores
+    python benchmarks/reproduce.py --data DATA --methods                        # only the report, from existing scores
 
 DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); `sts/<name>/test.parquet` (sentence1, sentence2,
 score); `retrieval/<name>/` with corpus, queries and qrels; `classification/<name>/` with train and test (text, label).
 
-Each method is trained on the same triplets for the same number of steps and scored at every size. What is done is not done
-again: a run that was killed, or asked for more methods, seeds or suites, goes on from the scores in `--report`. Trained
-models are kept in `--out`, so that another suite needs no training. Several runs may share the work of one report.
+Each method is trained on the same triplets for the same number of steps and scored at every size. Finished work is kept:
+an interrupted run, or one with more methods, seeds or suites, continues from the scores in `--report`. Trained models stay
+in `--out`, so that another suite needs no training. Several runs can work on one report at the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SETTINGS = ["model", "steps", "batch_size", "learning_rate"]
 
 
 def run(method: str, seed: int, options: argparse.Namespace) -> None:
-    """Train one method with one seed, unless it is there, and score what is not scored."""
+    """Train one method with one seed and run the missing suites; skip what is already there."""
     folder = options.report / "scores"
     wanted = [suite for suite in options.suites if not file_of(folder, suite, method, seed).exists()]
     if not wanted:
@@ -51,7 +51,7 @@ def run(method: str, seed: int, options: argparse.Namespace) -> None:
 
 
 def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, SentenceTransformer]:
-    """What a method trained, from `--out` where it is there."""
+    """A method's trained models by size, read from `--out` if they are there."""
     folder = options.out / f"{method.replace(' ', '_')}.{seed}"
     if not (folder / "seconds.json").exists():
         if method in ALIGNED:
@@ -66,14 +66,14 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
 
 
 def check_settings(options: argparse.Namespace) -> None:
-    """One report is of one budget."""
+    """Refuse to mix two budgets in one report."""
     settings = {name: getattr(options, name) for name in SETTINGS} | {"model": NAMES.get(options.model, options.model)}
     file = options.report / "settings.json"
     if not file.exists():
         file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     earlier = json.loads(file.read_text(encoding="utf-8"))
     if settings != earlier:
-        sys.exit(f"{options.report} has scores of {earlier}, these would be of {settings}: give another --report.")
+        sys.exit(f"{options.report} holds scores of {earlier}, but this run would be {settings}. Choose another --report.")
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
     here = Path(__file__).parent / "results" / "reproduce"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--model", default=str(get_model_path()), help="what to start from; all-MiniLM-L6-v2")
+    parser.add_argument("--model", default=str(get_model_path()), help="the starting model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--methods", nargs="*", choices=[*METHODS, *ABLATIONS], default=list(METHODS))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=["sts"])
     parser.add_argument("--steps", type=int, default=100)
@@ -89,9 +89,11 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16, as transformers does")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--out", type=Path, help="for models; reproduce/<name of the report>")
+    parser.add_argument("--out", type=Path, help="folder for trained models (default: reproduce/<name of the report>)")
     parser.add_argument(
-        "--report", type=Path, help="for scores and tables; benchmarks/results/reproduce/<steps>x<batch size>"
+        "--report",
+        type=Path,
+        help="folder for scores and tables (default: benchmarks/results/reproduce/<steps>x<batch size>)",
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -105,9 +107,9 @@ def main() -> None:
                 run(method, seed, options)
     about = (
         f"{NAMES.get(options.model, options.model)}, {options.steps} steps of {options.batch_size} NLI triplets, "
-        f"learning rate {options.learning_rate:g}; percent, mean and standard deviation over seeds. "
-        "A star: p < 0.05 in a paired t-test over the tasks. The papers' rows are of BERT-base with all of NLI, over its "
-        "own ladder. Written by `benchmarks/reproduce.py`."
+        f"learning rate {options.learning_rate:g}. Scores in percent, mean ± standard deviation over seeds. "
+        "A star marks p < 0.05 in a paired t-test over the tasks. The papers' rows are BERT-base trained on all of NLI, "
+        "over its own ladder. Written by `benchmarks/reproduce.py`."
     )
     ladder = [str(size) for size in sizes_ladder(SentenceTransformer(options.model, device="cpu"))]
     print(write(options.report, [*METHODS, *ABLATIONS], ladder, about))

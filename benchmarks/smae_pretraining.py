@@ -1,4 +1,4 @@
-"""Does masked auto-encoding over sizes make a better backbone than plain masked language modelling?
+"""Does SMAE make a better backbone than plain masked language modelling?
 
     python benchmarks/smae_pretraining.py --data DATA
 
@@ -6,11 +6,10 @@ DATA holds `text/books_train.parquet` (text), `pairs/captions_train.parquet` and
 (anchor), `nli/pairs_train.parquet` (hypothesis), `nli/triplets_train.parquet` (anchor, positive, negative) and
 `sts/<name>/test.parquet` (sentence1, sentence2, score).
 
-A small encoder is pre-trained from scratch by plain masked language modelling, once, to stand where BERT stands in
-Starbucks. From there each seed trains on for the same number of steps, in three ways: SMAE, SMAE without its decoder, and
-plain masked language modelling as before. Each encoder is fine-tuned with `StarbucksLoss` over the same ladder, once with
-CLS and once with mean pooling, and scored on the seven STS sets. What is finished is not done again: delete `--out` to
-start over.
+A small encoder is pre-trained once from scratch with plain masked language modelling; it takes the place of BERT in
+Starbucks. Each seed continues from it for the same number of steps, in three ways: SMAE, SMAE without its decoder, and plain
+masked language modelling. Each resulting encoder is fine-tuned with `StarbucksLoss` over the same ladder, once with CLS and
+once with mean pooling, and scored on the seven STS sets. Finished work is kept: delete `--out` to start over.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ LAYERS, WIDTH = 4, 128
 
 
 def sentences(data: Path) -> list[str]:
-    """Each once: prose, captions, sentences of Wikipedia and of NLI."""
+    """Distinct texts: prose, captions, and sentences from Wikipedia and NLI."""
     columns = {
         "text/books_train": "text",
         "pairs/captions_train": "anchor",
@@ -59,7 +58,7 @@ def sentences(data: Path) -> list[str]:
 
 
 def tokenizer_of(texts: list[str], folder: Path, vocabulary: int) -> PreTrainedTokenizerFast:
-    """WordPiece, of the texts to be trained on."""
+    """A WordPiece tokenizer, trained on these texts."""
     file = folder / "tokenizer.json"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +71,7 @@ def tokenizer_of(texts: list[str], folder: Path, vocabulary: int) -> PreTrainedT
 
 
 def from_scratch(tokenizer: PreTrainedTokenizerFast) -> ModernBertForMaskedLM:
-    """A small encoder. Pre-norm and rotary positions, which learn from less text than BERT's."""
+    """A small ModernBERT: pre-norm and rotary positions need less text than BERT's design."""
     config = ModernBertConfig(
         vocab_size=len(tokenizer),
         hidden_size=WIDTH,
@@ -93,7 +92,7 @@ def from_scratch(tokenizer: PreTrainedTokenizerFast) -> ModernBertForMaskedLM:
 def pretrain(
     way: str, start: Path | None, steps: int, seed: int, rows: Dataset, tokenizer: Any, options: argparse.Namespace
 ) -> Path:
-    """Train an encoder in one way, from a folder or from scratch; returns its folder."""
+    """Train an encoder in one way, from a folder or from scratch; return its folder."""
     folder: Path = options.out / (f"{way.replace(' ', '-')}-{seed}" if start else "start")
     if (folder / "seconds.json").exists():
         return folder
@@ -132,7 +131,7 @@ def pretrain(
 
 
 def score(encoder: Path, pooling: str, seed: int, options: argparse.Namespace) -> dict[str, float]:
-    """Fine-tune for the ladder, and score it: the mean of the STS sets for each rung."""
+    """Fine-tune for the ladder and score it: the mean of the STS sets for each size."""
     file = encoder / f"{pooling}.json"
     if file.exists():
         known: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
@@ -167,7 +166,7 @@ def score(encoder: Path, pooling: str, seed: int, options: argparse.Namespace) -
 
 
 def report(scores: pd.DataFrame, seconds: dict[str, float], options: argparse.Namespace) -> str:
-    """Mean and standard deviation over seeds, for each way and rung."""
+    """Mean and standard deviation over seeds, for each way and size."""
     rungs = [name for name in scores.columns if name not in ("way", "pooling", "seed")]
     scores["mean"] = scores[rungs].mean(axis=1)
     by_way = scores.groupby(["pooling", "way"], sort=False)[[*rungs, "mean"]]
@@ -177,13 +176,14 @@ def report(scores: pd.DataFrame, seconds: dict[str, float], options: argparse.Na
     rows = [list(table.columns), ["---", "---", *["---:"] * (len(table.columns) - 2)], *table.to_numpy().tolist()]
     return "\n".join(
         [
-            "# SMAE against plain masked language modelling",
+            "# SMAE compared with plain masked language modelling",
             "",
-            f"A ModernBERT of {LAYERS} layers x {WIDTH}, pre-trained for {options.first_steps} steps by masked language "
-            f"modelling, then for {options.steps} steps in the way named, {options.batch_size} texts of at most "
-            f"{options.tokens} tokens each, then for {options.fine_tuning_steps} steps of 64 NLI triplets with "
-            f"`StarbucksLoss`. Spearman (%), mean of seven STS sets; mean ± standard deviation of seeds {options.seeds}. "
-            f"Minutes are those of the {options.steps} steps. Written by `benchmarks/smae_pretraining.py`.",
+            f"A ModernBERT of {LAYERS} layers x {WIDTH} is pre-trained for {options.first_steps} steps with masked language "
+            f"modelling, then for {options.steps} steps with the method in column `way`, on batches of {options.batch_size} "
+            f"texts of at most {options.tokens} tokens. It is then fine-tuned with `StarbucksLoss` for "
+            f"{options.fine_tuning_steps} steps of 64 NLI triplets. Scores are the mean Spearman (%) of seven STS sets, "
+            f"mean ± standard deviation over seeds {', '.join(map(str, options.seeds))}. `minutes` is the time of the "
+            f"{options.steps} steps. Written by `benchmarks/smae_pretraining.py`.",
             "",
             *(f"| {' | '.join(row)} |" for row in rows),
         ]
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--first-steps", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=48, help="of a text; of a longer one, a part at random")
+    parser.add_argument("--tokens", type=int, default=48, help="per text; a longer text is cropped at random")
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--fine-tuning-steps", type=int, default=100)

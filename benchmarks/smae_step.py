@@ -1,19 +1,17 @@
-"""What a step of SMAE costs: time and memory against the straightforward way, and against plain masked language modelling.
+"""Time and memory of an SMAE step, compared with a straightforward version and with plain masked language modelling.
 
     python benchmarks/smae_step.py
 
-A BERT of random weights, on random tokens; a step clears the gradients, computes the loss, goes back through it and steps
-AdamW.
+The model is a BERT with random weights, on random tokens. A step clears the gradients, runs the forward and backward pass,
+and steps AdamW.
 
-- ours: `SMAEForPreTraining`. Only masked tokens are scored, and the decoder of each size is run again in the backward pass
-  instead of being kept for it.
-- straightforward: the same model and loss. Every position is scored, the decoder runs once for each size, and cross
-  entropies are torch's own.
+- ours: `SMAEForPreTraining`. It scores only masked tokens and recomputes the decoder of each size in the backward pass.
+- straightforward: the same model and loss. It scores every position, keeps the decoder of each size, and uses torch's own
+  cross entropy.
 - mlm: the same backbone with transformers' own masked-LM loss, which has neither sizes nor a decoder.
 
-Times are taken in turns. Memory is that of two steps in a process of its own, on Linux, where freed memory goes back to the
-system at once, so that what is measured is tensors and libraries and not holes between them; growth is what the steps add to
-the model.
+Times are taken in turns. Memory, on Linux, is the peak of two steps in a process of their own. Freed memory goes back to the
+system at once there, so that fragmentation does not count. Growth is what the steps add to the model's own memory.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ def straightforward(model: SMAEForPreTraining, batch: Batch) -> Tensor:
     total = torch.zeros(())
     for size in model.sizes:
         if model.W is None:
-            raise ValueError("A linear projection is meant.")
+            raise ValueError("This comparison needs projection='linear'.")
         projected = states[size.num_layers][..., : size.dim] @ model.W[: size.dim]
         total = total + cross_entropy(mlm.cls(projected).flatten(0, 1), batch["labels"].flatten())
         decoded = block(torch.cat([projected[:, :1], embedded[:, 1:]], dim=1))
@@ -70,7 +68,7 @@ def straightforward(model: SMAEForPreTraining, batch: Batch) -> Tensor:
 
 
 def plain(model: SMAEForPreTraining, batch: Batch) -> Tensor:
-    """No sizes, no decoder."""
+    """Plain masked language modelling: no sizes, no decoder."""
     loss: Tensor = model.mlm(**{name: batch[name] for name in ("input_ids", "attention_mask", "labels")}).loss
     return loss
 
@@ -83,7 +81,7 @@ WAYS: dict[str, Callable[[SMAEForPreTraining, Batch], Tensor]] = {
 
 
 class Training:
-    """A model, an optimizer and a batch of full length, so that no mask for padding is needed."""
+    """A model, an optimizer and a batch without padding, which needs no attention mask."""
 
     def __init__(self, way: str, options: argparse.Namespace) -> None:
         set_seed(options.seed)
@@ -100,7 +98,7 @@ class Training:
             self.batch[f"{prefix}labels"] = tokens.masked_fill(~masked, -100)
 
     def step(self) -> float:
-        """Train; returns the seconds it took."""
+        """Train one step; return the seconds it took."""
         start = time.perf_counter()
         self.optimizer.zero_grad()
         self.way(self.model, self.batch).backward()
@@ -109,7 +107,7 @@ class Training:
 
 
 def time_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Median seconds, and the median ratio to ours with its 95 % interval from order statistics, one ratio a round."""
+    """Median seconds, and the median ratio to `ours`, one ratio per round, with its 95 % interval from order statistics."""
     trainings = {way: Training(way, options) for way in WAYS}
     with torch.no_grad():
         losses = {way: float(WAYS[way](trainings["ours"].model.eval(), trainings["ours"].batch)) for way in WAYS}
@@ -128,7 +126,7 @@ def time_table(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def measure_memory(way: str, options: argparse.Namespace) -> tuple[float, float]:
-    """Peak of two steps, and how far that is above what is in use before them; for a process of its own."""
+    """Peak memory of two steps, and its growth since before them; run in a process of its own."""
     training = Training(way, options)
     before = megabytes("VmRSS")
     for _ in range(2):
@@ -137,12 +135,12 @@ def measure_memory(way: str, options: argparse.Namespace) -> tuple[float, float]
 
 
 def megabytes(field: str) -> float:
-    """What the kernel counts for this process."""
+    """The kernel's count for this process."""
     return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{field}:")[1].split()[0]) / 2**10
 
 
 def memory_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Peak of two steps in megabytes, and by how many times ours."""
+    """Peak of two steps in megabytes, and its ratio to `ours`."""
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**17)
     with ProcessPoolExecutor(1, torch.multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         found = list(pool.map(partial(measure_memory, options=options), WAYS))
@@ -161,10 +159,12 @@ def main() -> None:
     options = parser.parse_args()
     tables = {"Time": time_table(options), "Memory": memory_table(options)}
     lines = [
-        f"# A step of SMAE: {options.model}",
+        f"# An SMAE step: {options.model}",
         "",
-        f"Batches of {options.batch_size} x {options.tokens} tokens, {options.pairs} rounds, {torch.get_num_threads()} "
-        f"threads of {platform.machine()}, torch {torch.__version__}. Written by `benchmarks/smae_step.py`.",
+        f"Batches of {options.batch_size} x {options.tokens} tokens, {options.pairs} rounds, CPU threads: "
+        f"{torch.get_num_threads()} ({platform.machine()}), torch {torch.__version__}. `straightforward` scores every "
+        "position and keeps the decoder of each size; `mlm` is plain masked language modelling. "
+        "Written by `benchmarks/smae_step.py`.",
     ]
     for name, table in tables.items():
         cells = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)).to_numpy().tolist()

@@ -1,10 +1,10 @@
-"""What a training step costs: time and memory of each loss as a ratio to its peers', from one run.
+"""Time and memory of a training step with each loss, as ratios to other losses in the same run.
 
     python benchmarks/train_step.py --data DATA
 
-DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); without it sentences are generated. A step clears the
-gradients, computes the loss, goes back through it and steps AdamW, on the same batches for all losses. Two tables for each
-model are written to `--out`, as Markdown and as JSON. Memory is measured on Linux only.
+DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); without it, sentences are generated. A step clears the
+gradients, runs the forward and backward pass, and steps AdamW, on the same batches for all losses. Two tables for each model
+go to `--out`, as Markdown and JSON. Memory is measured on Linux only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tqdm import tqdm
 
 from st_matryoshka2d import losses as ours
 
-PAIRS = [  # timed in one round: a loss, its peer, and the ratio that is aimed at on a CPU and on CUDA
+PAIRS = [  # timed in one round: a loss, its peer, and the target ratio on a CPU and on CUDA
     ("starbucks", "mnrl", 1.05, nan),
     ("2dmse", "mnrl", 1.05, nan),
     ("starbucks", "st-2d", 1.00, nan),
@@ -50,16 +50,16 @@ PAIRS = [  # timed in one round: a loss, its peer, and the ratio that is aimed a
     ("distill", "mnrl", nan, nan),
     ("starbucks-cached", "mnrl", nan, nan),
 ]
-LARGE, LARGE_TARGET = 32, 1.3  # so many batches as one, with gradient caching: peak memory against one without
-WARM_UP, ROTATION = 3, 5  # pairs; batches, so that padding varies, an odd number so that each comes up in both orders
+LARGE, LARGE_TARGET = 32, 1.3  # batches in one with gradient caching; target ratio of peak memory to that of one batch
+WARM_UP, ROTATION = 3, 5  # pairs; batches of different padding, an odd number so that each runs in both orders
 
 
 def dims(recipe: ours.MultiSizeLoss) -> list[int]:
-    """The dims that it trains."""
+    """The dims that a recipe trains."""
     return [size.dim for size in recipe.sampler.candidates]
 
 
-LOSSES: dict[str, Callable[[SentenceTransformer, torch.nn.Module], torch.nn.Module]] = {  # -1: all of them in every step
+LOSSES: dict[str, Callable[[SentenceTransformer, torch.nn.Module], torch.nn.Module]] = {  # -1: all in every step
     "mnrl": lambda model, task: task,
     "st-mrl": lambda model, task: st.MatryoshkaLoss(model, task, dims(ours.MIPICLoss(model, task))),
     "our-mrl": lambda model, task: ours.MultiSizeLoss(model, task, ours.MIPICLoss(model, task).sampler.candidates),
@@ -77,7 +77,7 @@ RANDOM = {"bert-base": hf.BertConfig(), "tiny": hf.BertConfig(hidden_size=32, nu
 
 
 def checkpoint(model: str, folder: str) -> str:
-    """Where the model is: all-MiniLM-L6-v2, or a random one, which takes as long, with its tokenizer and mean pooling."""
+    """Folder of all-MiniLM-L6-v2, or of a random model with its tokenizer and mean pooling, which takes as long."""
     if model == "minilm":
         return str(get_model_path())
     hf.AutoModel.from_config(RANDOM[model]).save_pretrained(folder)
@@ -97,7 +97,7 @@ def read_triplets(data: Path | None, count: int, seed: int) -> pd.DataFrame:
 
 
 class Training:
-    """A model, a loss and an optimizer; `wait` is for a GPU, which is told what to do before it does it."""
+    """A model, a loss and an optimizer; `wait` waits for a GPU to finish its queue."""
 
     def __init__(self, loss: str, folder: str, options: argparse.Namespace) -> None:
         hf.utils.logging.disable_progress_bar()
@@ -114,7 +114,7 @@ class Training:
         return [batch_to_device(self.model.preprocess(list(triplets[column])), self.model.device) for column in triplets]
 
     def step(self, batch: list[Any]) -> float:
-        """Train; returns the seconds it took."""
+        """Train one step; return the seconds it took."""
         self.wait()
         start = time.perf_counter()
         self.optimizer.zero_grad()
@@ -128,19 +128,19 @@ class Training:
 
 
 def time_in_turns(names: list[str], folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Seconds of steps of several losses, each round in another order: whatever else the machine does hits all alike."""
+    """Seconds per step of several losses, in alternating order, so that other load on the machine affects all alike."""
     trainings = {name: Training(name, folder, options) for name in names}
     batches = [trainings[names[0]].tokenise(triplets[start::ROTATION][: options.batch_size]) for start in range(ROTATION)]
     rounds = []
     for turn in tqdm(range(WARM_UP + options.pairs), "rounds"):
-        gc.collect()  # here, since it is not to happen within a step
+        gc.collect()  # here, so that it does not happen within a step
         order = names[:: 1 if turn % 2 else -1]
         rounds.append({name: trainings[name].step(batches[turn % ROTATION]) for name in order})
     return pd.DataFrame(rounds[WARM_UP:])
 
 
 def time_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Time: median ratio of the pairs, one a round, with its 95 % interval from order statistics."""
+    """Time: median ratio of the pairs, one pair per round, with its 95 % interval from order statistics."""
     pairs = [pair for pair in PAIRS if pair[0] in options.losses]
     names = list(dict.fromkeys(name for pair in pairs for name in pair[:2]))
     seconds = time_in_turns(names, folder, triplets, options)
@@ -154,14 +154,14 @@ def time_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace)
 
 
 def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> tuple[int, float, float]:
-    """Batch size, peak of two steps, and how far that is above what is in use before them; for a process of its own."""
+    """Batch size, peak memory of two steps, and its growth since before them; run in a process of its own."""
     training = Training(loss, folder, options)
     size = options.batch_size * (LARGE if loss == "starbucks-cached" else 1)
     by_length = triplets.sort_values("anchor", key=lambda texts: texts.str.len(), ascending=False)  # the longest decide
-    # The first step makes AdamW's moments; the second has them from its start, as all that follow in training.
+    # The first step creates AdamW's moments; the second has them from its start, like all later steps.
     batches = [training.tokenise(by_length[:rows]) for rows in (options.batch_size, size)]
     with torch.no_grad():
-        training.model(training.tokenise(triplets[:1])[0])  # some losses have done so already, to check the model
+        training.model(training.tokenise(triplets[:1])[0])  # some losses have run the model already, to check it
     before = megabytes(options.device, "VmRSS")
     for batch in batches:
         training.step(batch)
@@ -169,16 +169,16 @@ def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argp
 
 
 def megabytes(device: str, field: Literal["VmRSS", "VmHWM"]) -> float:
-    """In use now, or at most so far. The kernel's count, since that of getrusage begins with the peak of the parent."""
+    """Memory in use now, or its peak. From the kernel, since getrusage starts with the peak of the parent process."""
     if device == "cuda":
         return (torch.cuda.memory_allocated() if field == "VmRSS" else torch.cuda.max_memory_allocated()) / 2**20
     return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{field}:")[1].split()[0]) / 2**10
 
 
 def memory_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Memory: ratio of the peaks of two steps with the longest texts; growth is what they add to model and batches.
+    """Memory: ratio of the peaks of two steps with the longest texts. Growth is what the steps add to model and batches.
 
-    On CUDA what is allocated; on a CPU the resident set, with MALLOC_MMAP_THRESHOLD_=65536, so that freed blocks are gone.
+    CUDA: allocated memory. CPU: resident memory, with MALLOC_MMAP_THRESHOLD_=65536, so that freed blocks do not count.
     """
     peers = ["starbucks" if loss == "starbucks-cached" else "mnrl" for loss in options.losses]
     losses = list(dict.fromkeys([*options.losses, *peers]))
@@ -194,7 +194,7 @@ def memory_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespac
 
 
 def conditions(options: argparse.Namespace) -> dict[str, Any]:
-    """What the numbers depend on besides the code."""
+    """Settings and versions that the numbers depend on."""
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text("utf-8")) if sys.platform == "linux" else None
     device = torch.cuda.get_device_name() if options.device == "cuda" else cpu[1] if cpu else "CPU"
     known = {"texts": "NLI" if options.data else "generated", "device": device, "threads": torch.get_num_threads()}
@@ -228,7 +228,7 @@ def report(model: str, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Go through the models."""
+    """Measure each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/train_step"))
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
-    gc.freeze()  # the libraries' own objects would make every collection slow
+    gc.freeze()  # otherwise the libraries' objects slow down every collection
     gc.disable()
     hf.set_seed(options.seed)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""Align every depth of a model with the whole, without training: small sizes get better, and one index serves all depths.
+"""Align every depth of a model with the whole model, without training: better small sizes, one index for all depths.
 
     python examples/align.py                                        # all-MiniLM-L6-v2, texts of all-nli, STS-B
-    python examples/align.py --model mine --texts texts.csv         # your own; the file has a column `text`
+    python examples/align.py --model mine --texts texts.csv         # your own texts, in column `text`
     python examples/align.py --smoke                                # generated sentences, offline
 
-Prints the gain of every size, and what half of the layers find in an index of the whole model. The aligned model, its cut
-and a heat map of the gains go to `runs/aligned`.
+Prints the gain of every size, and how many texts a model with half of the layers finds in the whole model's index. Writes
+the aligned model, a cut of it and a heat map of the gains to `runs/aligned`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from st_matryoshka2d import align, evaluate, truncate
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
-parser.add_argument("--texts", type=Path, help="a CSV file, some thousand lines of what will be embedded")
+parser.add_argument("--texts", type=Path, help="a CSV file with a few thousand texts like those you will embed")
 parser.add_argument("--task", default="STSBenchmark")
 parser.add_argument("--smoke", action="store_true", help="generated sentences, offline")
 options = parser.parse_args()
@@ -44,16 +44,16 @@ else:
         triplets = load_dataset("sentence-transformers/all-nli", "triplet", split="train[:5000]")
         texts = [*triplets["anchor"], *triplets["positive"]]
 
-# For all sizes, by default. No text of the task is among these.
+# By default this aligns all sizes. None of the texts come from the task.
 aligned = align(model, texts, steps=5 if smoke else 300, show_progress_bar=True)
 aligned.save_pretrained(str(out / "model"))  # plain sentence-transformers loads the full size, `load` all sizes
 
 before, after = (evaluate(each, task, show_progress_bar=True) for each in (model, aligned))
 comparison = after.named("aligned").compare(before.named("as it was"))
 print(comparison)
-comparison.plot(out / "gain.png", title="Aligned less as it was, points")
+comparison.plot(out / "gain.png", title="Gain of alignment, points")
 
-# One index, made by all layers. Half of the layers embed the queries: here each text looks for itself among a thousand.
+# All layers make one index; half of the layers embed the queries. Here each text searches for itself among a thousand.
 half = max(1, after.sizes[-1].num_layers // 2)
 truncate(aligned, num_layers=half).save_pretrained(str(out / "half"))  # a plain checkpoint
 queries = SentenceTransformer(str(out / "half"))

@@ -1,12 +1,12 @@
-"""Make a decoder elastic: Qwen3-Embedding, whose last token is the embedding, trained from raw text.
+"""Train a decoder for every size from raw text: Qwen3-Embedding, which embeds a text as its last token.
 
     python examples/decoder.py                       # Qwen3-Embedding-0.6B, 28 layers x 1024, on a GPU of 24 GB
     python examples/decoder.py --steps 2000          # longer than the default 500
     python examples/decoder.py --smoke               # a tiny random Qwen3, offline
 
-A decoder has a final norm after its last layer. Here that norm is applied at every depth: in training, in the scores and in
-what is saved. Prints what each size of the ladder scores before and after. The whole model goes to `runs/decoder/model`, a
-cut of half its layers to `runs/decoder/cut`; both load with sentence-transformers alone.
+A decoder has a final norm after its last layer. Training, scores and saved cuts apply that norm at every depth. Prints the
+score of each size of the ladder before and after. Writes the whole model to `runs/decoder/model` and a cut with half of its
+layers to `runs/decoder/cut`; both load with plain sentence-transformers.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ else:
     pairs = load_dataset("sentence-transformers/natural-questions", split="train")
     task = mteb.get_task("NanoMSMARCORetrieval")
 
-sizes = sizes_ladder(model)  # of 28 x 1024: 5L-32d, 10L-64d, 14L-128d, 19L-256d, 24L-512d, 28L-1024d
+sizes = sizes_ladder(model)  # for 28 x 1024: 5L-32d, 10L-64d, 14L-128d, 19L-256d, 24L-512d, 28L-1024d
 before = evaluate(model, task, sizes=sizes)
 
-# Gradient caching: the gradients of 128 texts, in the memory of 16.
+# Gradient caching: the gradients of 128 texts in the memory of 16.
 SentenceTransformerTrainer(
     model=model,
     args=SentenceTransformerTrainingArguments(

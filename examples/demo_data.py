@@ -1,8 +1,8 @@
-"""A small data set of our own, so that every example runs without a download.
+"""A small generated data set, so that every example runs without a download.
 
 A scene has six parts (who, did, many, what, where, when). Every part has several meanings and every meaning several
-wordings, so two sentences can mean the same in other words, or share most words and differ in meaning. Some meanings
-and sentence patterns are kept from training, and every test sentence uses a held-out pattern.
+wordings. Two sentences can therefore mean the same in different words, or share most words and differ in meaning. Some
+meanings and sentence patterns are held out from training, and every test sentence uses a held-out pattern.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def triplets(n: int = 6000, seed: int = 0) -> Dataset:
     """Training triplets: a sentence, the same scene in other words, and a near copy that means something else.
 
     Args:
-        n: Number of triplets; no anchor comes twice.
+        n: Number of triplets, with distinct anchors.
         seed: The same seed gives the same triplets.
 
     Returns:
@@ -49,11 +49,11 @@ def triplets(n: int = 6000, seed: int = 0) -> Dataset:
 
 
 def hard_negatives(n: int = 1000, negatives: int = 7, seed: int = 2) -> Dataset:
-    """Training rows for a search: a scene, the same in other words, and several near copies that mean something else.
+    """Training rows for search: a scene, the same in other words, and several near copies that mean something else.
 
     Args:
-        n: Number of rows; no query comes twice.
-        negatives: Near copies in a row.
+        n: Number of rows, with distinct queries.
+        negatives: Number of near copies in a row.
         seed: The same seed gives the same rows.
 
     Returns:
@@ -72,14 +72,14 @@ def hard_negatives(n: int = 1000, negatives: int = 7, seed: int = 2) -> Dataset:
 
 
 def scored_pairs(n: int = 1000, seed: int = 1) -> Dataset:
-    """Test pairs, with a score that says how many of the six parts mean the same.
+    """Test pairs, scored by how many of the six parts mean the same.
 
     Args:
         n: Number of pairs.
         seed: The same seed gives the same pairs.
 
     Returns:
-        Columns sentence1, sentence2, score (0 to 5, five sixths for each part in common) and shared (the parts in common).
+        Columns sentence1, sentence2, score (0 to 5, five sixths for each shared part) and shared (the shared parts).
     """
     rng = random.Random(seed)
     rows = []
@@ -99,7 +99,7 @@ def scored_pairs(n: int = 1000, seed: int = 1) -> Dataset:
 
 
 class DemoSTS(AbsTaskSTS):
-    """The scored pairs as an mteb task: how well do similarities rank pairs by what they have in common?"""
+    """The scored pairs as an mteb task: do similarities rank pairs by the meanings they share?"""
 
     metadata = TaskMetadata(
         name="DemoSTS",
@@ -113,13 +113,13 @@ class DemoSTS(AbsTaskSTS):
     )
 
     def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
-        """Make the pairs; mteb asks for them through this method."""
+        """Make the pairs; mteb calls this method to get them."""
         self.dataset = DatasetDict({"test": scored_pairs()})
         self.data_loaded = True
 
 
 def demo_task(n: int = 1000) -> AbsTask:
-    """The first n test pairs as a task, loaded."""
+    """The first n test pairs as a loaded task."""
     task = DemoSTS()
     task.load_data()
     task.dataset = DatasetDict({"test": scored_pairs(n)})
@@ -127,7 +127,7 @@ def demo_task(n: int = 1000) -> AbsTask:
 
 
 def demo_search(n: int = 300) -> AbsTask:
-    """A search task of n queries: each has one document that means the same and one that nearly does."""
+    """A search task with n queries; each has one document that means the same and one near copy that does not."""
     rows = triplets(n, seed=3)
     corpus = list(dict.fromkeys([*rows["positive"], *rows["negative"]]))
     relevant = {query: [str(corpus.index(text))] for query, text in enumerate(rows["positive"])}
@@ -139,7 +139,7 @@ def _scene(rng: random.Random, meanings: dict[str, int]) -> Scene:
 
 
 def _change(rng: random.Random, scene: Scene, parts: Sequence[str], meanings: dict[str, int]) -> Scene:
-    """The scene with other meanings in these parts; a verb turns into its own negation half of the time."""
+    """The scene with other meanings in these parts; half of the time, a verb becomes its own negation."""
     changed = {part: (scene[part] + rng.randrange(1, meanings[part])) % meanings[part] for part in parts}
     if "did" in changed and rng.random() < 0.5:
         changed["did"] = scene["did"] ^ 1

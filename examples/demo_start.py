@@ -1,4 +1,4 @@
-"""What the quick start works with: from the Hugging Face Hub, or the same weights from a package and our own sentences."""
+"""Model and data of the quick start: from the Hugging Face Hub, or packaged weights and generated sentences."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def hub_in_reach(wanted: bool = True) -> bool:
-    """Whether the Hub is to be asked, and answers. To be called before the libraries are imported.
+    """Whether to use the Hub, and it answers. Call this before importing the libraries.
 
-    Without the Hub they would try again and again for half a minute, and what tells them not to is read on import.
+    Without the Hub they would retry for half a minute. The variable that prevents this is read on import.
 
     Args:
-        wanted: False where it is not to be asked.
+        wanted: False to stay offline in any case.
     """
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
@@ -31,7 +31,7 @@ def hub_in_reach(wanted: bool = True) -> bool:
                 return True
     except OSError:
         pass
-    print("Without the Hub: packaged weights, and generated sentences instead of all-nli and STSBenchmark.")
+    print("Working offline: packaged weights, and generated sentences instead of all-nli and STSBenchmark.")
     os.environ["HF_HUB_OFFLINE"] = "1"
     return False
 
@@ -40,8 +40,8 @@ def start(online: bool, pairs: int = 1000) -> tuple[SentenceTransformer, Dataset
     """A model, triplets (anchor, positive, negative) to train on, and an mteb task to score with.
 
     Args:
-        online: From the Hub.
-        pairs: How many the task has; that of the Hub has its own.
+        online: Whether to load them from the Hub.
+        pairs: Number of pairs in the generated task; the Hub's task has a fixed number.
     """
     from sentence_transformers import SentenceTransformer
 

@@ -1,4 +1,4 @@
-"""Words of our own small data set: six parts of a scene, each with several meanings, each meaning in several wordings."""
+"""Words for the generated data set: six parts of a scene, each with several meanings, each meaning in several wordings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["ALL_MEANINGS", "PARTS", "TRAIN_MEANINGS", "Meanings"]
 
 Meanings = list[tuple[str, ...]]
 
-# One line is one meaning, a bar separates its wordings. The last third of every list is held out from training.
+# Each line is one meaning; bars separate its wordings. The last third of every list is held out from training.
 _WHO = """
     the doctor|the physician|the medic
     the child|the kid|the youngster
@@ -92,7 +92,7 @@ def _read(text: str) -> Meanings:
 
 
 def _with_negations(text: str) -> Meanings:
-    """Verb i becomes meaning 2i, its negation 2i + 1."""
+    """Verb i becomes meaning 2i, and its negation meaning 2i + 1."""
     meanings: Meanings = []
     for line in text.strip().splitlines():
         past, base = (tuple(half.strip().split("|")) for half in line.split(";"))

@@ -1,12 +1,11 @@
-"""How small may the first stage of a search be? Shortlists of small vectors, put in order by large ones.
+"""How small may the first stage of a search be? Small vectors make a shortlist, large ones rank it.
 
     python examples/funnel.py                                    # NanoNQ, with all-MiniLM-L6-v2
     python examples/funnel.py --folder mine                      # corpus.parquet, queries.parquet, qrels.parquet
     python examples/funnel.py --smoke                            # generated sentences, offline
 
-All pairs of sizes are scored from one pass over the corpus, as floats and as bits. Prints what each funnel keeps of the
-nDCG@10 of a search with the full size, and the smallest first stage that keeps 99 %. The table and the curves go to
-`runs/funnel`.
+One pass over the corpus scores all pairs of sizes, as floats and as bits. Prints how much of the full size's nDCG@10 each
+funnel keeps, and the smallest first stages that keep 99 %. Writes the table and the curves to `runs/funnel`.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from st_matryoshka2d.sizes import full_size, mrl_dims
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
-parser.add_argument("--task", default="NanoNQRetrieval", help="any retrieval task of mteb")
-parser.add_argument("--folder", help="corpus (id, text, and title if you have it), queries (id, text), qrels (..., score)")
+parser.add_argument("--task", default="NanoNQRetrieval", help="any mteb retrieval task")
+parser.add_argument("--folder", help="folder of corpus (id, text, optionally title), queries (id, text), qrels (..., score)")
 parser.add_argument("--shortlists", nargs="+", type=int, default=[20, 50, 100])
 parser.add_argument("--smoke", action="store_true", help="generated sentences, offline")
 options = parser.parse_args()
@@ -44,7 +43,7 @@ else:
     else:
         task = mteb.get_task(options.task)
 
-# Fewer layers would save nothing here: the second stage runs them all anyway. Fewer dims and bits make the index small.
+# Fewer layers would save nothing, since the second stage runs all of them anyway. Fewer dims and bits shrink the index.
 full = full_size(model)
 sizes = [Size(full.num_layers, dim) for dim in [*mrl_dims(full.dim), full.dim] if dim >= 16]
 funnel = evaluate_funnel(model, task, sizes, shortlists=options.shortlists, precisions=["float32", "binary"])

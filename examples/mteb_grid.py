@@ -4,9 +4,9 @@
     python examples/mteb_grid.py --tasks STSBenchmark NanoNQRetrieval --keep 0.95 --max-bytes 512
     python examples/mteb_grid.py --smoke          # generated tasks, offline
 
-Each text goes through a model once, for all sizes. A run that was killed goes on where it stopped. Prints the grid, the
-differences with marks where they are more than chance, and the cheapest size that keeps the share of the score you ask for.
-Grids and figures go to `runs/grid`.
+Each model encodes each text once for all sizes. An interrupted run continues where it stopped. Prints the grid, the
+differences with marks where they are significant, and the cheapest size that keeps the share of the score you ask for.
+Writes grids and figures to `runs/grid`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from st_matryoshka2d import benchmark_latency, evaluate, truncate
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
-parser.add_argument("--against", default="sentence-transformers/all-MiniLM-L12-v2", help="compared where sizes are the same")
+parser.add_argument("--against", default="sentence-transformers/all-MiniLM-L12-v2", help="model to compare with")
 parser.add_argument("--tasks", nargs="+", default=["STSBenchmark", "Banking77Classification", "NanoSciFactRetrieval"])
-parser.add_argument("--num-layers", nargs="+", type=int, help="depths to score; the default is all")
-parser.add_argument("--dims", nargs="+", type=int, help="widths to score; the default is 8, 16, 32, ... and all")
-parser.add_argument("--keep", type=float, default=0.97, help="share of the full size's score that is to be kept")
-parser.add_argument("--max-bytes", type=int, help="of one vector")
+parser.add_argument("--num-layers", nargs="+", type=int, help="depths to score (default: all)")
+parser.add_argument("--dims", nargs="+", type=int, help="widths to score (default: 8, 16, 32, ... and all)")
+parser.add_argument("--keep", type=float, default=0.97, help="share of the full size's score to keep")
+parser.add_argument("--max-bytes", type=int, help="limit for one vector")
 parser.add_argument("--smoke", action="store_true", help="generated tasks, offline")
 options = parser.parse_args()
 out, smoke = Path("runs/grid"), options.smoke
@@ -52,12 +52,12 @@ grid.plot(out / "grid.png")
 for task in grid.tasks:
     grid.plot(out / f"{task}.png", task=task)
 
-# Is a difference more than chance? Every size of every task is a test, and p is adjusted for their number.
+# Is a difference more than chance? Every size of every task is a test, and p is adjusted for the number of tests.
 comparison = grid.compare(reference)
 comparison.plot(out / "difference.png")
 print(f"\n{comparison}")
 
-# What does a size cost? Times are of this machine and device.
+# What does a size cost? Times are measured on this machine and device.
 times = benchmark_latency(model, num_layers=options.num_layers, batch_size=2 if smoke else 32, rounds=2 if smoke else 30)
 grid = grid.with_latency(times)
 grid.plot_pareto(out / "front.png")

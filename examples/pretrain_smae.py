@@ -1,10 +1,10 @@
-"""Pre-train a backbone for being cut (SMAE), then fine-tune it for a ladder of sizes (Starbucks).
+"""Pre-train a backbone for every size (SMAE), then fine-tune it for a ladder of sizes (Starbucks).
 
     torchrun --nproc-per-node 8 examples/pretrain_smae.py                # BERT-base on FineWeb, with the paper's settings
-    python examples/pretrain_smae.py --texts "books/*.txt" --steps 2000  # one text a line
+    python examples/pretrain_smae.py --texts "books/*.txt" --steps 2000  # one text per line
     python examples/pretrain_smae.py --smoke                             # a few steps on generated sentences, offline
 
-A run that was killed goes on from its last checkpoint when it is started again. What is written goes to `runs/smae`.
+Start an interrupted run again, and it resumes from its last checkpoint. Results go to `runs/smae`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SM
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="google-bert/bert-base-uncased", help="any encoder with a masked-LM head")
 parser.add_argument("--texts", help="text files instead of FineWeb's sample of ten billion tokens")
-parser.add_argument("--steps", type=int, default=29_000, help="of 512 texts; the default is one epoch of that sample")
-parser.add_argument("--batch-size", type=int, default=32, help="of one process at a time")
+parser.add_argument("--steps", type=int, default=29_000, help="steps of 512 texts (default: one epoch of that sample)")
+parser.add_argument("--batch-size", type=int, default=32, help="texts per process and forward pass")
 parser.add_argument("--smoke", action="store_true", help="a few steps, offline")
 options = parser.parse_args()
 out, smoke, processes = Path("runs/smae"), options.smoke, int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,10 +1,10 @@
-"""Align and train one sentence-embedding model for every size, see what each size scores, and ship a small one.
+"""Align and train one sentence-embedding model for every size, score each size, and ship a small one.
 
     python examples/quickstart.py
 
-The model is all-MiniLM-L6-v2: 6 layers x 384 dimensions, good as a whole and poor when cut, since it was not trained to
-be cut. Without the Hugging Face Hub the same weights come from a package, and the data from demo_data.py. What is written
-goes to `quickstart/`.
+The model is all-MiniLM-L6-v2 with 6 layers x 384 dimensions. It is good as a whole and poor when cut, since it was not
+trained for that. Without the Hugging Face Hub, the same weights come from a package and the data from demo_data.py. Results
+go to `quickstart/`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import demo_start
 
 parser = argparse.ArgumentParser(description="Train, score and cut a model of every size.")
 parser.add_argument("--steps", type=int, default=60, help="training steps, of 32 triplets each (default: 60)")
-parser.add_argument("--offline", action="store_true", help="do not look for the Hugging Face Hub")
-parser.add_argument("--smoke", action="store_true", help="two steps and few pairs, offline: does it run?")
+parser.add_argument("--offline", action="store_true", help="do not use the Hugging Face Hub")
+parser.add_argument("--smoke", action="store_true", help="a quick check, offline: two steps, few pairs")
 options = parser.parse_args()
 out, smoke, steps = Path("quickstart"), options.smoke, 2 if options.smoke else options.steps
 online = demo_start.hub_in_reach(wanted=not (options.offline or smoke))
-warnings.filterwarnings("ignore", module="mteb")  # its remarks on newer versions of tasks
+warnings.filterwarnings("ignore", module="mteb")  # mteb warns about newer versions of its tasks
 
 import numpy as np
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -33,16 +33,16 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 
 model, triplets, task = demo_start.start(online, pairs=70 if smoke else 1000)
 
-# What is each size worth as it is? One pass over the texts serves all 24 sizes.
+# What does each size score as it is? One pass over the texts serves all 24 sizes.
 dims = [32, 64, 128, 384]
 before = evaluate(model, task, dims=dims)
-print(f"\nAs it is\n{before}")
+print(f"\nBefore\n{before}")
 
 # Give every depth a readout into the space of the whole model, from raw text. At the full size no similarity changes.
-texts, fit = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 50  # 300 steps, left to itself
+texts, fit = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 50  # the default is 300 steps
 model = align(model, texts, steps=fit, show_progress_bar=True)
 
-# Train a ladder of sizes in every step: the model as it is teaches all, the labels the full size. There are other losses.
+# Train a ladder of sizes in every step: a frozen copy of the model teaches all sizes, the labels teach the full size.
 print("\nTraining the sizes", *sizes_ladder(model))
 loss = RelationalDistillLoss(model, loss=MultipleNegativesRankingLoss(model))
 arguments = SentenceTransformerTrainingArguments(
@@ -58,22 +58,22 @@ arguments = SentenceTransformerTrainingArguments(
     dataloader_pin_memory=False,
 )
 SentenceTransformerTrainer(model=model, args=arguments, train_dataset=triplets, loss=loss).train()
-model = align(model, texts, steps=fit, show_progress_bar=True)  # training has moved what the readouts were fitted to
+model = align(model, texts, steps=fit, show_progress_bar=True)  # training made the readouts less accurate
 
-# What is each size worth now?
+# What does each size score now?
 after = evaluate(model, task, dims=dims)
 after.plot(out / "grid.png", title=f"{after.tasks[0]} aligned, {steps} steps, aligned")
-print(f"\nAfter all that\n{after}\n\n{after.named('after').compare(before.named('before'))}")
+print(f"\nAfter\n{after}\n\n{after.named('after').compare(before.named('before'))}")
 
-# Cut the size that is to be shipped: a plain checkpoint, which loads without this package.
+# Cut the size you will ship. The result is a plain checkpoint, which loads without this package.
 cut = truncate(model, num_layers=3, dim=64)
 cut.save_pretrained(str(out / "cut-3L-64d"))
 difference = np.abs(SentenceTransformer(str(out / "cut-3L-64d")).encode(texts[:10]) - cut.encode(texts[:10])).max()
 was, now, full = before.score("3L-64d"), after.score("3L-64d"), after.score("6L-384d")
 speed = benchmark_latency(model, num_layers=3, rounds=10).set_index("num_layers")["speedup"]
 print(f"""
-The cut in {out / "cut-3L-64d"}, saved and loaded with sentence-transformers alone
-  score      {was:.1%} as it was, {now:.1%} now (full size: {full:.1%})
-  speed      {speed[3]:.1f} times the full model's, with vectors a sixth as wide
+The cut in {out / "cut-3L-64d"}, loaded with plain sentence-transformers
+  score      {was:.1%} before, {now:.1%} after (full size: {full:.1%})
+  speed      {speed[3]:.1f} times as fast as the full model, with vectors a sixth as wide
   reloaded   its embeddings differ from the cut's by {difference:.0e} at most
-The scores of all sizes are drawn in {out / "grid.png"}.""")
+A heat map of all scores is in {out / "grid.png"}.""")

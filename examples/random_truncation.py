@@ -1,12 +1,12 @@
-"""Do you need matryoshka training at your dim? Remove coordinates at random, and see.
+"""Do you need matryoshka training at your dim? Remove coordinates at random to find out.
 
     python examples/random_truncation.py                             # MPNet trained on NLI, without and with MatryoshkaLoss
     python examples/random_truncation.py --models mine               # one model
     python examples/random_truncation.py --smoke                     # generated sentences, offline
 
-The first d coordinates are compared with random subsets of d, with windows and with principal components. Where a random
-subset keeps as much as the prefix, any d coordinates will do, and no training has put them in order. Prints a verdict for
-each dim; the curves go to `runs/truncation`.
+Compares the first d coordinates (the prefix) with random subsets of d, with windows and with principal components. If a
+random subset keeps as much of the score as the prefix, any d coordinates will do: training has not ordered them. Prints a
+verdict for each dim and writes the curves to `runs/truncation`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODELS = ["tomaarsen/mpnet-base-nli", "tomaarsen/mpnet-base-nli-matryoshka"]
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--models", nargs="+", default=MODELS, help="one or two")
 parser.add_argument("--tasks", nargs="+", default=["STSBenchmark", "NanoNQRetrieval"])
-parser.add_argument("--dims", nargs="+", type=int, help="how many coordinates stay; the default is the paper's percentages")
+parser.add_argument("--dims", nargs="+", type=int, help="how many coordinates to keep (default: the paper's percentages)")
 parser.add_argument("--smoke", action="store_true", help="generated sentences, offline")
 options = parser.parse_args()
 out, smoke = Path("runs/truncation"), options.smoke
@@ -43,13 +43,13 @@ else:
     tasks = list(mteb.get_tasks(tasks=options.tasks))
     texts = load_dataset("sentence-transformers/all-nli", "triplet", split="train[:5000]")["anchor"]
 
-# Components are of other texts than the task's own, which would make them look better than they are.
+# Fit the components on other texts than the task's own, which would make them look better than they are.
 results = {}
 for name, model in models.items():
     results[name] = evaluate_truncations(model, tasks, options.dims, pca_texts=list(texts), seeds=2 if smoke else 5)
     results[name].save(out / f"{name}.parquet")
     results[name].plot(out / f"{name}.png")
-    # Matryoshka training also shows in how much each coordinate varies: more in the first ones.
+    # Matryoshka training also changes how much each coordinate varies: the first ones vary more.
     spread = coordinate_spread(model, list(texts))
     spread.plot(out / f"{name}-spread.png")
     print(f"\n{name}\n{results[name]}\n{spread}")

@@ -1,10 +1,10 @@
-"""Search a corpus that is spread over a cluster, at many sizes at once, with Ray Data.
+"""Search a corpus on a cluster with Ray Data, at many sizes at once.
 
     pip install "ray[data]"
     python examples/ray_grid.py --smoke
 
-Each worker has the model and the queries. It embeds a block of documents once for all sizes, and sends the best documents of
-each query at each size. The driver merges these, and has what `evaluate` finds in one process.
+Each worker holds the model and the queries. It embeds a block of documents once for all sizes and returns the best documents
+of each query at each size. The driver merges these into the same result that `evaluate` finds in one process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FOLDER = str(get_model_path())
 
 
 class Search:
-    """One worker."""
+    """A worker with the model and the embedded queries."""
 
     def __init__(self, queries: list[str]) -> None:
         self.model = SentenceTransformer(FOLDER)
         self.queries = self.by_layer(queries)
 
     def by_layer(self, texts: list[str]) -> list[torch.Tensor]:
-        """Embeddings at full width."""
+        """Embeddings of every layer, at full width."""
         widest = [Size(num_layers, DIMS[-1]) for num_layers in LAYERS]
         return [torch.from_numpy(embeddings) for embeddings in encode_sizes(self.model, texts, widest).values()]
 
@@ -49,11 +49,11 @@ class Search:
 
 
 parser = argparse.ArgumentParser(description="Search a corpus with Ray Data.")
-parser.add_argument("--workers", type=int, default=2, help="processes that have the model (default: 2)")
-parser.add_argument("--smoke", action="store_true", help="take a small corpus, and compare with `evaluate`")
+parser.add_argument("--workers", type=int, default=2, help="processes that hold the model (default: 2)")
+parser.add_argument("--smoke", action="store_true", help="use a small corpus, and compare with `evaluate`")
 options = parser.parse_args()
 
-# A query has one document that means the same, and one that nearly does. Your own corpus: ray.data.read_parquet(...).
+# Each query has one document that means the same and one near copy. For your own corpus: ray.data.read_parquet(...).
 triplets = demo_data.triplets(300 if options.smoke else 6000)
 corpus = list(dict.fromkeys([*triplets["positive"], *triplets["negative"]]))
 queries, relevant = triplets["anchor"][:100], [corpus.index(text) for text in triplets["positive"][:100]]
@@ -65,7 +65,7 @@ found = Rankings.none(len(SIZES), len(queries))
 for block in blocks.iter_rows():
     found = found.with_documents(torch.tensor(block["rows"]), torch.tensor(block["scores"]), TOP_K)
 
-# nDCG@10 with one relevant document: the place at which it was found, discounted.
+# nDCG@10 with one relevant document is the discount of the rank at which it was found.
 gains = (found.rows == torch.tensor(relevant)[:, None]) / torch.log2(torch.arange(TOP_K) + 2)
 scores = dict(zip(SIZES, gains.sum(2).mean(1).tolist(), strict=True))
 print(f"nDCG@10 among {len(corpus)} documents", *(f"{size}  {score:.4f}" for size, score in scores.items()), sep="\n")

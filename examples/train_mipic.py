@@ -1,11 +1,11 @@
-"""Train all dims of a model from raw text, without labels and without a teacher: MIPIC with SimCSE.
+"""Train all dims of a model from raw text, without labels or a teacher: MIPIC with SimCSE.
 
     python examples/train_mipic.py                              # BERT-base on 24,000 sentences of Wikipedia
-    python examples/train_mipic.py --texts "mine/*.txt"         # one text a line
+    python examples/train_mipic.py --texts "mine/*.txt"         # one text per line
     python examples/train_mipic.py --smoke                      # two steps, offline
 
-Each text is paired with itself, and dropout makes the two embeddings differ. A run that was killed goes on from its last
-checkpoint when it is started again. Prints the scores of MIPIC's dims at the last layer. The model goes to `runs/mipic`.
+Each text is paired with itself, and dropout makes the two embeddings differ. Start an interrupted run again, and it resumes
+from its last checkpoint. Prints the scores of MIPIC's dims at the last layer. Writes the model to `runs/mipic`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ twice = texts.select_columns(["text"]).map(lambda row: {"again": row["text"]})
 transformer = Transformer(backbone, max_seq_length=256)
 model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "cls")])
 
-# Table 7: batch 16, five epochs, learning rate 2e-5, cosine, temperature 0.05 (a scale of 20). Layers and dims: section A.5
-# for the models of the paper, the ladder for others.
+# Table 7: batch 16, five epochs, learning rate 2e-5, cosine, temperature 0.05 (a scale of 20). Layers and dims come from
+# section A.5 for the paper's models and from the ladder for others.
 loss = MIPICLoss(model, MultipleNegativesRankingLoss(model, scale=20.0))
 arguments = SentenceTransformerTrainingArguments(
     output_dir=str(checkpoints),
@@ -63,7 +63,7 @@ arguments = SentenceTransformerTrainingArguments(
     save_steps=1 if smoke else 1000,
     save_total_limit=2,
 )
-callback = LossStateCallback(loss)  # keeps in the checkpoints what the loss trains besides the model
+callback = LossStateCallback(loss)  # saves the loss's own parameters in the checkpoints
 trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=twice, loss=loss, callbacks=[callback])
 trainer.train(resume_from_checkpoint=get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None)
 

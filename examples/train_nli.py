@@ -1,12 +1,12 @@
 """Train a model for a ladder of sizes on NLI triplets, with the loss of your choice.
 
     python examples/train_nli.py                                # Starbucks, one epoch of sentence-transformers/all-nli
-    python examples/train_nli.py --loss distill --steps 200     # for a model that is good as a whole: it stays the teacher
+    python examples/train_nli.py --loss distill --steps 200     # for a model that is already good: it is the teacher
     python examples/train_nli.py --model google-bert/bert-base-uncased --data "mine/*.parquet"
-    torchrun --nproc-per-node 4 examples/train_nli.py           # four GPUs; so does `accelerate launch`
+    torchrun --nproc-per-node 4 examples/train_nli.py           # four GPUs; `accelerate launch` works too
     python examples/train_nli.py --loss mipic --smoke           # two steps, offline
 
-Prints the STS-B score of each size before and after; small sizes gain most. The model goes to `runs/nli-LOSS`.
+Prints the STS-B score of each size before and after; small sizes gain most. Writes the model to `runs/nli-LOSS`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--loss", choices=[*PAPERS, "distill"], default="starbucks", help="README.md compares them")
 parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
 parser.add_argument("--data", help="parquet files with the columns anchor, positive and negative, instead of all-nli")
-parser.add_argument("--steps", type=int, default=-1, help="of 128 triplets; the default is one epoch")
+parser.add_argument("--steps", type=int, default=-1, help="steps of 128 triplets (default: one epoch)")
 parser.add_argument("--smoke", action="store_true", help="two steps on generated sentences, offline")
 options = parser.parse_args()
 out, smoke, processes = f"runs/nli-{options.loss}", options.smoke, int(os.environ.get("WORLD_SIZE", "1"))
@@ -47,14 +47,14 @@ else:
 sizes = sizes_ladder(model)
 before = evaluate(model, task, sizes=sizes)
 
-# Processes share their embeddings: the gradients are those of one batch of 128, whatever the number of GPUs.
+# Processes share their embeddings, so the gradients equal those of one batch of 128 on any number of GPUs.
 task_loss = MultipleNegativesRankingLoss(model, gather_across_devices=processes > 1)
 if options.loss == "distill":
-    loss = ours.RelationalDistillLoss(model, loss=task_loss)  # without a loss, of raw text
+    loss = ours.RelationalDistillLoss(model, loss=task_loss)  # leave out `loss` to train on raw text
 else:
     loss = PAPERS[options.loss](model, task_loss)
 
-# Starbucks, Table 5. Add mini_batch_size=32 to the loss where 128 triplets are too many for the memory.
+# Starbucks, Table 5. If 128 triplets do not fit into memory, add mini_batch_size=32 to the loss.
 arguments = SentenceTransformerTrainingArguments(
     output_dir=out,
     max_steps=2 if smoke else options.steps,
@@ -68,12 +68,12 @@ arguments = SentenceTransformerTrainingArguments(
     save_strategy="no",
     use_cpu=smoke,
 )
-callback = ours.LossStateCallback(loss)  # keeps what MIPIC trains besides the model, where checkpoints are written
+callback = ours.LossStateCallback(loss)  # saves MIPIC's own parameters in checkpoints, if there are any
 trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=triplets, loss=loss, callbacks=[callback])
 trainer.train()
 
-after = evaluate(model, task, sizes=sizes)  # every process takes its share
+after = evaluate(model, task, sizes=sizes)  # the processes share the work
 if trainer.is_world_process_zero():
     model.save_pretrained(out)
     add_grid_to_model_card(out, after)
-    print(f"Before\n{before}\n\nAfter\n{after}\n\nThe model is in {out}: cut it with st_matryoshka2d.truncate or load.")
+    print(f"Before\n{before}\n\nAfter\n{after}\n\nThe model is in {out}. Cut it with st_matryoshka2d.truncate or load.")

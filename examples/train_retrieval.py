@@ -1,12 +1,12 @@
-"""Train a retriever of every size on questions with one relevant passage and seven hard negatives.
+"""Train a retriever for every size, on questions with one relevant passage and seven hard negatives.
 
-    python examples/train_retrieval.py                           # MS MARCO: a download of 6 GB, then hours on a large GPU
+    python examples/train_retrieval.py                           # MS MARCO: downloads 6 GB, then takes hours on a large GPU
     python examples/train_retrieval.py --rows 20000 --epochs 1   # a first look
     torchrun --nproc-per-node 4 examples/train_retrieval.py      # four GPUs
     python examples/train_retrieval.py --smoke                   # two steps, offline
 
-The settings are those of Starbucks' Table 6. InfoNCE over dot products is MultipleNegativesRankingLoss with a scale of 1.
-Prints nDCG@10 of every size of the ladder. The model goes to `runs/retrieval`.
+The settings come from Starbucks' Table 6. InfoNCE over dot products is MultipleNegativesRankingLoss with a scale of 1.
+Prints nDCG@10 of every size of the ladder. Writes the model to `runs/retrieval`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from st_matryoshka2d.losses import StarbucksLoss
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="google-bert/bert-base-uncased", help="any encoder; its CLS state is the embedding")
-parser.add_argument("--rows", type=int, default=502_939, help="how many questions; the default is all")
+parser.add_argument("--rows", type=int, default=502_939, help="number of questions (default: all)")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--smoke", action="store_true", help="two steps on generated sentences, offline")
 options = parser.parse_args()
@@ -44,12 +44,12 @@ else:
     name = "sentence-transformers/msmarco-co-condenser-margin-mse-sym-mnrl-mean-v1"
     rows = load_dataset(name, "triplet-50", split="train").select(range(options.rows)).select_columns(columns)
 
-# Dot products see the length of a vector: no Normalize at the end, and the model says how it is to be compared.
+# Dot products use the length of a vector, so there is no Normalize, and the model declares its similarity.
 transformer = Transformer(backbone, max_seq_length=256)
 pooling = Pooling(transformer.get_embedding_dimension(), "cls")
 model = SentenceTransformer(modules=[transformer, pooling], similarity_fn_name="dot")
 
-# A batch is 128 questions and 1,024 passages. Gradient caching embeds 64 texts at a time, with the gradients of the batch.
+# A batch has 128 questions and 1,024 passages. Gradient caching embeds 64 texts at a time, for the same gradients.
 info_nce = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=dot_score, gather_across_devices=processes > 1)
 loss = StarbucksLoss(model, info_nce, kl_temperature=1.0, mini_batch_size=64)
 trainer = SentenceTransformerTrainer(

@@ -1,11 +1,11 @@
-"""Train a model for a ladder of sizes on pairs with scores, with CoSENT or AnglE.
+"""Train a model for a ladder of sizes on scored pairs, with CoSENT or AnglE.
 
     python examples/train_sts.py                                # CoSENT, four epochs of sentence-transformers/stsb
     python examples/train_sts.py --loss angle --data mine.csv   # columns sentence1, sentence2 and score
     python examples/train_sts.py --smoke                        # two steps, offline
 
-The development set is scored at every size after each epoch, and the epoch with the best mean is kept. Prints the test
-scores of all sizes. The model goes to `runs/sts-LOSS`, a heat map to `grid.png` there.
+Scores the development set at every size after each epoch and keeps the epoch with the best mean. Prints the test scores of
+all sizes. Writes the model and the heat map `grid.png` to `runs/sts-LOSS`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from st_matryoshka2d.losses import StarbucksLoss
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--loss", choices=["cosent", "angle"], default="cosent")
 parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
-parser.add_argument("--data", help="a CSV file with the columns sentence1, sentence2 and score, to train on")
+parser.add_argument("--data", help="a CSV file to train on, with the columns sentence1, sentence2 and score")
 parser.add_argument("--smoke", action="store_true", help="two steps on generated sentences, offline")
 options = parser.parse_args()
 out, smoke = f"runs/sts-{options.loss}", options.smoke
@@ -43,7 +43,7 @@ else:
     test = mteb.get_task("STSBenchmark", eval_splits=["test"])
 pairs = pairs.select_columns(["sentence1", "sentence2", "score"])
 
-# Both losses compare pairs by their order of scores, so any scale will do.
+# Both losses use only the order of the scores, so any scale will do.
 wrapped = {"cosent": CoSENTLoss, "angle": AnglELoss}[options.loss](model)
 sizes = sizes_ladder(model)
 evaluator = GridEvaluator(development, sizes=sizes)

@@ -1,1 +1,1 @@
-"""The papers' experiments on data and models at hand: what is trained, how it is scored, and what the papers print."""
+"""The papers' experiments: what is trained, how it is scored, and the scores that the papers report."""

@@ -1,4 +1,4 @@
-"""The papers' figures: maps of differences, scores by depth, and what is left when coordinates are removed."""
+"""The papers' figures: maps of differences, scores by depth, and scores left after removing coordinates."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["draw_depths", "draw_grids", "draw_maps", "draw_truncations"]
 
 
 def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) -> None:
-    """Differences of two methods at every size (Starbucks' Figures 3-5).
+    """Draw the difference between two methods at every size (Starbucks' Figures 3-5).
 
     Args:
-        scores: Of tasks of one kind: method, seed, task, num_layers, dim, score.
-        pairs: Which method less which.
+        scores: From tasks of one kind: method, seed, task, num_layers, dim, score.
+        pairs: Pairs of methods; the second is subtracted from the first.
         folder: Where the figures go.
     """
     grids = grids_of(scores)
@@ -28,7 +28,7 @@ def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) 
 
 
 def draw_grids(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
-    """Scores of every size.
+    """Draw the scores of every size.
 
     Args:
         scores: As for `draw_maps`.
@@ -41,12 +41,12 @@ def draw_grids(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
 
 
 def file_name(title: str) -> str:
-    """Of the figure with that title."""
+    """File name of the figure with that title."""
     return f"{title.replace(',', '').replace(' ', '_')}.png"
 
 
 def grids_of(scores: pd.DataFrame) -> dict[str, GridResult]:
-    """By method, the means over its seeds."""
+    """A grid for each method, with means over its seeds."""
     keys = ["method", "task", "num_layers", "dim"]
     means = scores.groupby(keys, observed=True)["score"].mean().reset_index()
     means = means.assign(score=means["score"] / 100, split="test", subset="default", metric="cosine_spearman", is_main=True)
@@ -54,10 +54,10 @@ def grids_of(scores: pd.DataFrame) -> dict[str, GridResult]:
 
 
 def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
-    """Mean score by number of layers at the full width (2DMSE's Figure 4b).
+    """Draw the mean score by number of layers at the full width (2DMSE's Figure 4b).
 
     Args:
-        scores: Of tasks of one kind: method, num_layers, dim, score.
+        scores: From tasks of one kind: method, num_layers, dim, score.
         folder: Where the figure goes.
     """
     full = scores[scores["dim"] == scores["dim"].max()]
@@ -74,7 +74,7 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
 
 
 def draw_truncations(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
-    """Share of the full score that a prefix keeps, and random subsets as wide ("To MRL or not to MRL").
+    """Draw how much of the full score a prefix and random subsets of the same width keep ("To MRL or not to MRL").
 
     Args:
         scores: method, truncation, dim, score.

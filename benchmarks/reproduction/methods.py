@@ -1,4 +1,4 @@
-"""What is compared: each method is a loss around the same contrastive loss, on the same triplets."""
+"""The methods to compare: each is a loss around the same contrastive loss, on the same triplets."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from st_matryoshka2d.sizes import full_size
 
 __all__ = ["ABLATIONS", "ALIGNED", "ALIGNED_FIRST", "BEST", "CUT", "METHODS", "PRETRAINED", "SEPARATE"]
 
-# Nothing is trained; and one model is trained for each size of the ladder, cut before it is trained.
+# No training; and one model for each size of the ladder, cut before training.
 CUT, SEPARATE = "cut", "separate"
 
-# What starts from an encoder that had SMAE before.
+# Starts from an encoder that was pre-trained with SMAE.
 PRETRAINED = "SMAE, Starbucks"
 
-# What starts from the aligned model.
+# Starts from the aligned model.
 ALIGNED_FIRST = "aligned, distillation with labels"
 
-# What is aligned after it was trained, by its new name.
+# Methods that are aligned after training: the new name, and the name before.
 ALIGNED = {f"{name}, aligned": name for name in (CUT, "full size", "Starbucks", "distillation", ALIGNED_FIRST)}
 
-# What this package recommends where there are labels.
+# The package's recommendation if there are labels.
 BEST = f"{ALIGNED_FIRST}, aligned"
 
 
@@ -80,7 +80,7 @@ METHODS: dict[str, Loss | None] = {
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
     "distillation with labels": with_labels,
-    ALIGNED_FIRST: with_labels,  # through the readouts, and with the part that keeps all depths in one space
+    ALIGNED_FIRST: with_labels,  # through the readouts, with `across`
     "Starbucks and distillation": both,
     **dict.fromkeys(ALIGNED),
 }

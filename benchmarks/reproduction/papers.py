@@ -1,4 +1,4 @@
-"""What the papers print, in percent, to stand beside what is found here. Their backbone is BERT-base, 12 x 768."""
+"""Scores that the papers report, in percent, for comparison. Their backbone is BERT-base, 12 x 768."""
 
 from __future__ import annotations
 

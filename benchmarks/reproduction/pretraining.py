@@ -1,4 +1,4 @@
-"""SMAE before fine-tuning: as many steps, on the same texts without their labels."""
+"""SMAE before fine-tuning: the same number of steps, on the same texts without their labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["pretrained"]
 
 
 def pretrained(seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """The starting model with its encoder pre-trained as in Starbucks' section 4.1; and the seconds that it took."""
+    """Pre-train the starting model's encoder as in Starbucks' section 4.1; return the model and the seconds it took."""
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     backbone = SMAEForPreTraining.from_pretrained(options.model)
     arguments = TrainingArguments(

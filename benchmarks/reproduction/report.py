@@ -1,4 +1,4 @@
-"""The report: tables and figures of all that was run, side by side with the papers'."""
+"""The report: tables and figures of all runs, beside the papers' scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
 def file_of(folder: Path, suite: str, method: str, seed: int) -> Path:
-    """Where the scores of one run are kept."""
+    """The file with the scores of one run."""
     return folder / f"{suite}.{method.replace(' ', '_')}.{seed}.csv"
 
 
@@ -46,22 +46,22 @@ def read(folder: Path, order: list[str]) -> pd.DataFrame:
 
 
 def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
-    """Write the report; returns its text.
+    """Write the report and return its text.
 
     Args:
         folder: Holds `scores/`; the report goes beside it.
-        order: Methods, as they are to be listed.
-        ladder: Sizes by which methods are compared.
-        about: What was run, in words.
+        order: Methods, in the order of the rows.
+        ladder: Sizes to compare methods at.
+        about: A sentence about the run.
     """
     scores = read(folder / "scores", order)
-    lines = ["# The papers' tables, here", "", about]
+    lines = ["# The papers' tables, reproduced", "", about]
     for suite in [name for name in ("sts", "retrieval", "classification", "choosing") if name in set(scores["suite"])]:
         lines += compared(scores[scores["suite"] == suite], suite, ladder)
     lines += by_depth(scores)
     sts, truncated = (scores[scores["suite"] == suite] for suite in ("sts", "truncation"))
     left_out = ablations(sts, ABLATIONS_BY_SIZE, ABLATED_ON)
-    lines += ["", "## What leaving a part out changes, points", "", *left_out] if left_out else []
+    lines += ["", "## What leaving a part out changes, in points", "", *left_out] if left_out else []
     draw_maps(sts, MAPS, folder)
     draw_grids(sts, [f"{CUT}, aligned", BEST], folder)
     draw_depths(sts[~sts["method"].isin(ABLATIONS_BY_SIZE)], folder)
@@ -92,11 +92,11 @@ def compared(scores: pd.DataFrame, suite: str, ladder: list[str]) -> list[str]:
     by_rung, by_task = (STARBUCKS_BY_RUNG, STARBUCKS_BY_SET) if suite == "sts" else ({}, {})
     tasks = sorted(rungs["task"].unique())
     of_tasks = {name: [row[task] for task in tasks] for name, row in by_task.items()}
+    gaps = differences(rungs, PAIRS, by_rung)
     return [
         *("", f"## {suite}: by size, mean of the tasks", ""),
         *comparison(rungs, by_rung),
         *("", f"## {suite}: by task, mean over the sizes", ""),
         *comparison(rungs.assign(column=rungs["task"]), of_tasks),
-        *("", f"## {suite}: differences, points", ""),
-        *differences(rungs, PAIRS, by_rung),
+        *(["", f"## {suite}: differences in points", "", *gaps] if gaps else []),
     ]

@@ -1,4 +1,4 @@
-"""What is scored: every size on the STS sets, the sizes of the ladder on what takes longer, and truncations of the width."""
+"""What to score: every size on the STS sets, only the ladder on slower tasks, and truncations of the width."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from st_matryoshka2d.sizes import full_size
 
 __all__ = ["STS", "SUITES", "WHOLE", "score"]
 
-# What a model is trained for, unless it is for one size.
+# The "size" of a model that is trained for all sizes.
 WHOLE = "all sizes"
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
@@ -31,13 +31,13 @@ CLASSIFICATION = ["banking77", "emotion"]
 
 
 def score(model: SentenceTransformer, suite: str, size: str, data: Path) -> pd.DataFrame:
-    """Scores in percent: task, num_layers, dim, score, and what else the suite tells apart.
+    """Scores in percent: task, num_layers, dim, score, and further columns of the suite.
 
     Args:
-        model: What was trained.
-        suite: Of `SUITES`.
-        size: What the model was trained for; a size is what it is cut to already, and it is scored as it is.
-        data: Where the data are.
+        model: The trained model.
+        suite: A key of `SUITES`.
+        size: `WHOLE`, or the size to which the model was cut before training; such a model is scored as it is.
+        data: The folder of data sets.
     """
     make_tasks, score_with = SUITES[suite]
     frame = score_with(model, make_tasks(data), size)
@@ -53,7 +53,7 @@ def _sts(data: Path) -> list[Any]:
 
 
 def _choosing(data: Path) -> list[Any]:
-    """For choosing between recipes, so that the test sets are not used for it."""
+    """Development sets for choosing between recipes, so that the test sets stay unseen."""
     files = {"stsb-dev": "stsb/dev", "sickr-trial": "sickr/trial"}
     return [sts_task(pd.read_parquet(data / "sts" / f"{file}.parquet"), name=name) for name, file in files.items()]
 
@@ -100,7 +100,7 @@ def _truncations(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.
     return frame if size == WHOLE else frame.head(0)  # separate models have one width each
 
 
-# Makes the tasks, and scores them.
+# By name, a function that makes the tasks and one that scores a model on them.
 SUITES: dict[str, tuple[Callable[[Path], list[Any]], Callable[..., pd.DataFrame]]] = {
     "sts": (_sts, _everywhere),
     "choosing": (_choosing, _on_the_ladder),

@@ -1,4 +1,4 @@
-"""Tables in Markdown: methods beside each other and beside the papers', and what differs between two of them."""
+"""Tables in Markdown: scores of methods and papers, differences between two methods, and ablations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["ablations", "comparison", "differences", "markdown"]
 
 
 def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> list[str]:
-    """A row for each method, mean and standard deviation over seeds; then the paper's rows.
+    """A row for each method, with mean and standard deviation over seeds, then the paper's rows.
 
     Args:
-        scores: method, seed, column (of the table, in its order), score.
-        paper: The paper's values by method, a value for each column.
+        scores: method, seed, column (of the table, in order of appearance), score.
+        paper: The paper's scores by method, one for each column.
     """
     columns = list(dict.fromkeys(scores["column"]))
     wide = scores.pivot_table(index=["method", "seed"], columns="column", values="score", observed=True)[columns]
@@ -33,14 +33,14 @@ def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> li
 
 
 def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mapping[str, Sequence[float]]) -> list[str]:
-    """By how many points one method is above another at each size, and whether that holds across tasks.
+    """Differences between two methods at each size, in points; no line if no two of the methods were run.
 
-    A star says that p < 0.05 in a paired t-test over the tasks, each the mean over the seeds that both methods have.
+    A star marks p < 0.05 in a paired t-test over the tasks, on means over the seeds that both methods have.
 
     Args:
         scores: method, seed, task, column (a size), score.
-        pairs: Which method less which.
-        paper: The paper's values by method, one for each size.
+        pairs: Pairs of methods; the second is subtracted from the first.
+        paper: The paper's scores by method, one for each size.
     """
     columns = list(dict.fromkeys(scores["column"]))
     rows = [["", *columns, "mean"]]
@@ -57,16 +57,16 @@ def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mappi
         if method in paper and other in paper:
             theirs = [one - another for one, another in zip(paper[method], paper[other], strict=True)]
             rows.append([f"*{method} - {other}: paper*", *(f"{gap:+.1f}" for gap in [*theirs, sum(theirs) / len(theirs)])])
-    return markdown(rows)
+    return markdown(rows) if len(rows) > 1 else []
 
 
 def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: dict[str, list[str]]) -> list[str]:
-    """What leaving a part out changes, in points, here and in the paper; no line where nothing was left out.
+    """What leaving a part out changes, in points, here and in the paper; no line if no ablation was run.
 
     Args:
         scores: method, seed, task, size, score.
-        paper: By name of what is left out, which starts with the method's, and by size.
-        tasks: Which tasks' mean the paper prints, by method.
+        paper: The paper's changes by ablation, whose name starts with the method's, and by size.
+        tasks: By method, the tasks whose mean the paper reports.
     """
     rows = [["", "size", "here", "paper"]]
     for name, by_size in paper.items():
@@ -83,12 +83,12 @@ def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: d
 
 
 def alike(scores: pd.DataFrame, *methods: str) -> pd.DataFrame:
-    """What these methods scored with the seeds that all of them have."""
+    """Scores of these methods, for the seeds that all of them have."""
     seeds = set.intersection(*(set(scores.loc[scores["method"] == method, "seed"]) for method in methods))
     return scores[scores["method"].isin(methods) & scores["seed"].isin(seeds)]
 
 
 def markdown(rows: list[list[str]]) -> list[str]:
-    """Lines of a table whose first row is its head; the first column is words, the others are numbers."""
+    """Lines of a table from rows, header first; the first column holds words, the others numbers."""
     head, *body = rows
     return [f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *body]]

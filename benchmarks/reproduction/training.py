@@ -1,4 +1,4 @@
-"""Train a method, and align what was trained."""
+"""Train a method, and align trained models."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["aligned", "trained"]
 
 
 def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
-    """The models of a method, and the seconds that their training took.
+    """Train a method; return its models and the seconds it took.
 
     Returns:
-        One model under `WHOLE`, or for separate training one for each size.
+        Models by size: one under `WHOLE`, or one for each size for separate training.
     """
     start, seconds = started(method, seed, options)
     if method != SEPARATE:
@@ -32,7 +32,7 @@ def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[s
 
 
 def started(method: str, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """What a method trains, and the seconds that it took to make."""
+    """The model that a method starts from, and the seconds to make it."""
     if method == PRETRAINED:
         return pretrained(seed, options)
     model = SentenceTransformer(options.model, device=options.device)
@@ -42,19 +42,19 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
 
 
 def aligned(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """A model aligned with 10,000 of the texts, without their labels, and the seconds that it took."""
+    """Align a model with 10,000 texts, without labels; return it and the seconds it took."""
     begin = time.perf_counter()
     made = align(model, unlabelled(seed, options), batch_size=options.batch_size)
     return made, time.perf_counter() - begin
 
 
 def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
-    """The model at a size."""
+    """The model cut to a size."""
     return truncate(model, size.num_layers, size.dim)
 
 
 def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace) -> float:
-    """Train in place; returns the seconds it took."""
+    """Train in place; return the seconds it took."""
     set_seed(seed)
     make_loss = (METHODS | ABLATIONS)[method]
     if make_loss is None:

@@ -42,7 +42,7 @@ def saved(model: SentenceTransformer, folder: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:This model was not aligned for")
-@pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router", "elastic"))
+@pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router"))
 def test_what_is_saved_is_what_is_loaded(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     """Whole by plain sentence-transformers, with all readouts by `load`, and each depth alone."""
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)

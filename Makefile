@@ -33,11 +33,12 @@ clean:  ## Delete what the other targets leave behind, except .venv
 	rm -rf quickstart runs reproduce site build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
-# torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one.
+# torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one. What is never
+# imported need not be compiled, which would take half of the installation.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q torch -c constraints.txt
-	$(BIN)/pip install -q -e '.[dev,docs]' -c constraints.txt
+	$(BIN)/pip install -q --no-compile torch -c constraints.txt
+	$(BIN)/pip install -q --no-compile -e '.[dev,docs]' -c constraints.txt
 	touch $@
 
 # What sentence-transformers' other backends need contradicts what the package needs: see docs/serving.md.

@@ -136,6 +136,7 @@ def test_the_same_texts_give_the_same_model(tiny: SentenceTransformer, monkeypat
     assert not any(parameter.is_inference() for parameter in inside.parameters())
 
 
+@pytest.mark.slow
 def test_small_sizes_of_a_real_model_are_better(minilm: SentenceTransformer, shared: Path) -> None:
     pairs = pd.read_parquet(shared / "data" / "sts" / "stsb" / "dev.parquet")[:200]
     texts = pd.read_parquet(shared / "data" / "nli" / "triplets_train.parquet")["anchor"].unique()[:400]

@@ -21,6 +21,7 @@ from st_matryoshka2d import Size, TruncatedTransformer, align, load, truncate
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.losses.teacher import frozen_copy
 from tests.support.families import TEXTS
+from tests.support.quick import quick
 from tests.support.training import Falling, train
 
 Make = Callable[[SentenceTransformer], SentenceTransformer]
@@ -112,7 +113,7 @@ def test_a_depth_at_call_time_changes_no_mode(loaded: SentenceTransformer) -> No
     assert not any(modes(frozen_copy(loaded)).values()), "a teacher is frozen as it encodes"
 
 
-@pytest.mark.parametrize("name", ["cut", "narrow cut", "aligned"])
+@pytest.mark.parametrize("name", quick(["cut", "narrow cut", "aligned"], "aligned"))
 def test_the_best_checkpoint_of_a_model_with_its_own_code_is_loaded(
     own_code: SentenceTransformer, name: str, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import TruncatedTransformer, align, load, truncate
 from tests.support import families
 from tests.support.pipelines import routed
+from tests.support.quick import quick
 from tests.support.sts import LocalSTS
 
 TEXTS = [f"{one} {other}" for one, other in pairwise(families.WORDS)]
@@ -44,7 +45,7 @@ def score(model: SentenceTransformer, cache: ResultCache | None) -> float:
     return float(results.task_results[0].get_score())
 
 
-@pytest.mark.parametrize("name", ["org/tiny", None])
+@pytest.mark.parametrize("name", quick(["org/tiny", None], None))
 def test_mtebs_cache_keeps_the_model_and_what_was_made_of_it_apart(
     name: str | None, tiny: SentenceTransformer, tmp_path: Path
 ) -> None:

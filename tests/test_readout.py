@@ -42,7 +42,7 @@ def saved(model: SentenceTransformer, folder: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:This model was not aligned for")
-@pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router", "elastic"))
+@pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router"))
 def test_what_is_saved_is_what_is_loaded(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     """Whole by plain sentence-transformers, with all readouts by `load`, and each depth alone."""
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)
@@ -82,7 +82,7 @@ USES: dict[str, Callable[[SentenceTransformer], object]] = {
     "evaluate": lambda model: evaluate(model, sts_task(PAIRS), sizes=["2L-8d"]),
     "loss": lambda model: MultiSizeLoss(model, MultipleNegativesRankingLoss(model), [Size(2, 8), Size(4, 32)]),
     "distillation": lambda model: RelationalDistillLoss(model, sizes=[Size(2, 8), Size(4, 32)]),
-    "align": lambda model: align(model, TEXTS),
+    "align": lambda model: align(model, TEXTS, steps=2),
     "per call": lambda model: elastic(model).encode(OTHERS, num_layers=2),
     "per call, by default": lambda model: with_default(model).encode(OTHERS),
 }
@@ -93,8 +93,8 @@ def with_default(model: SentenceTransformer) -> SentenceTransformer:
     return model
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("of", ["plain", "elastic"])
+@pytest.mark.parametrize("use", quick(USES, "truncate", "encode_sizes", "loss", "align", "per call"))
+@pytest.mark.parametrize("of", quick(["plain", "elastic"], "plain"))
 def test_a_plainly_loaded_model_has_no_other_depths(use: str, of: str, aligned: SentenceTransformer, tmp_path: Path) -> None:
     folder = saved(elastic(aligned) if of == "elastic" else aligned, tmp_path)
     with pytest.raises(

@@ -352,6 +352,7 @@ def test_real_pairs_from_a_csv(minilm: SentenceTransformer, shared: Path, tmp_pa
     assert main_score(shallow, sts_task(frame)) == pytest.approx(expected, abs=1e-4)  # rounding may swap neighbours
 
 
+@pytest.mark.slow
 def test_a_real_collection(minilm: SentenceTransformer, shared: Path) -> None:
     corpus, queries, qrels = (
         pd.read_parquet(shared / f"data/retrieval/cranfield/{name}.parquet") for name in ("corpus", "queries", "qrels")

@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, truncate
 from tests.support import labels, search
+from tests.support.quick import quick
 from tests.support.sts import quiet, read_along
 from tests.support.task_types import MakeTask, marks, oracle
 
@@ -44,18 +45,23 @@ def texts(rows: Iterable[dict[str, Any]], prompt: str = "") -> set[str]:
 
 @pytest.mark.parametrize(
     "make_task",
-    [
+    quick(
+        [
+            labels.LocalClassification,
+            labels.BinaryClassification,
+            labels.CrossValidated,
+            labels.LocalMultilabel,
+            labels.LocalRegression,
+            labels.LocalClustering,
+            labels.LegacyClustering,
+            labels.PairsInOneRow,
+            labels.LocalBitext,
+            labels.LocalSummaries,
+        ],
         labels.LocalClassification,
-        labels.BinaryClassification,
-        labels.CrossValidated,
-        labels.LocalMultilabel,
-        labels.LocalRegression,
         labels.LocalClustering,
-        labels.LegacyClustering,
         labels.PairsInOneRow,
-        labels.LocalBitext,
-        labels.LocalSummaries,
-    ],
+    ),
 )
 def test_tasks_with_one_prompt(tiny: SentenceTransformer, make_task: MakeTask) -> None:
     seen = seen_by_the_grid(tiny, make_task())
@@ -77,7 +83,10 @@ def test_training_and_test_texts(tiny: SentenceTransformer) -> None:
 
 @pytest.mark.parametrize(
     "make_task",
-    [search.LocalRetrieval, search.FewResults, search.ManySubsets, search.LocalReranking, search.LocalInstructions],
+    quick(
+        [search.LocalRetrieval, search.FewResults, search.ManySubsets, search.LocalReranking, search.LocalInstructions],
+        search.LocalReranking,
+    ),
 )
 def test_queries_and_documents(tiny: SentenceTransformer, make_task: MakeTask) -> None:
     tiny.prompts = dict(PROMPTS)

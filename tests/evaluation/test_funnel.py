@@ -24,6 +24,7 @@ from st_matryoshka2d.evaluation.funnel import funnel_scores
 from st_matryoshka2d.evaluation.rankings import Found
 from st_matryoshka2d.topk import Candidates, Rankings
 from tests.support.labels import aggregate
+from tests.support.quick import quick
 from tests.support.search import (
     DOCUMENTS,
     EQUAL_TO_A_QUERY,
@@ -125,7 +126,7 @@ class Neighbours(FewResults):
         return collection.split()
 
 
-@pytest.mark.parametrize("make_task", [LocalRetrieval, FewResults, Neighbours, ManySubsets])
+@pytest.mark.parametrize("make_task", quick([LocalRetrieval, FewResults, Neighbours, ManySubsets], Neighbours))
 def test_every_funnel_is_that_of_two_cut_models(tiny: SentenceTransformer, make_task: Any) -> None:
     result = funnel(tiny, make_task(), SIZES, shortlists=[7, 25], k=5)
     task = make_task()

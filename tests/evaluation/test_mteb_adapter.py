@@ -69,6 +69,17 @@ LABELS = [
     labels.LocalBitext,
     labels.LocalSummaries,
 ]
+ONE_OF_EACH_TYPE = [
+    search.LocalRetrieval,
+    search.LocalInstructionReranking,
+    labels.LocalClassification,
+    labels.LocalMultilabel,
+    labels.LocalRegression,
+    labels.LegacyClustering,
+    labels.LocalPairs,
+    labels.LocalBitext,
+    labels.LocalSummaries,
+]
 
 
 @pytest.mark.parametrize("mock", quick(MOCKS, mock_tasks.MockRerankingTask, mock_tasks.MockMultilabelClassification))
@@ -79,7 +90,7 @@ def test_mtebs_own_mock_tasks(minilm: SentenceTransformer, mock: type[Any], monk
     assert_grid_is_mteb(quiet(minilm, mock(), sizes=sizes), minilm, mock, sizes)
 
 
-@pytest.mark.parametrize("make_task", [*SEARCH, *LABELS, labels.aggregate])
+@pytest.mark.parametrize("make_task", quick([*SEARCH, *LABELS, labels.aggregate], *ONE_OF_EACH_TYPE))
 def test_tasks_with_some_structure(tiny: SentenceTransformer, make_task: MakeTask) -> None:
     sizes = random_sizes(tiny)
     grid = quiet(tiny, make_task(), sizes=sizes)

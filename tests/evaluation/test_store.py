@@ -112,6 +112,7 @@ CHECKPOINTS: dict[str, Callable[[Any], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_checkpoints_of_one_name_have_their_own_scores(tiny: SentenceTransformer, tmp_path: Path) -> None:
     """Each is trained or set in place, so that the name stays."""
     found: dict[str, GridResult] = {}
@@ -200,6 +201,7 @@ def states() -> list[bytes]:
     ]
 
 
+@pytest.mark.slow
 def test_random_states_and_the_model_are_left_as_they_were(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.train()
     modules = {name: (one.training, len(one._forward_hooks)) for name, one in tiny.named_modules()}
@@ -218,6 +220,7 @@ def test_random_states_and_the_model_are_left_as_they_were(tiny: SentenceTransfo
     assert model_revision(tiny) == revision
 
 
+@pytest.mark.slow
 def test_integers_that_another_chunk_has_spread_are_other_cells(tiny: SentenceTransformer, tmp_path: Path) -> None:
     def asked(chunk: int, **kwargs: Any) -> GridResult:
         return quiet(tiny, FewResults(), sizes=SIZES, precisions=["float32", "int8"], corpus_chunk_size=chunk, **kwargs)

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, Size
 from tests.support import families, labels, search
+from tests.support.quick import quick
 from tests.support.sts import AsymmetricSTS, LocalSTS, quiet
 from tests.support.task_types import MakeTask, assert_cell_is_mteb, assert_grid_is_mteb, found, marks, random_sizes
 
@@ -36,7 +37,7 @@ def normalized(tmp_path: Path) -> SentenceTransformer:
     return families.pipeline(families.CONFIGS["modernbert"](), tmp_path, pooling=("cls", "mean"), dense=24, normalize=True)
 
 
-@pytest.mark.parametrize(("make_task", "similarity"), BY_SIMILARITY)
+@pytest.mark.parametrize(("make_task", "similarity"), quick(BY_SIMILARITY, *BY_SIMILARITY[::4]))
 def test_similarity_is_the_models_own(skewed: SentenceTransformer, make_task: MakeTask, similarity: str) -> None:
     skewed.similarity_fn_name = similarity  # type: ignore[assignment]
     sizes = [Size(2, 7), Size(4, 24)]

@@ -12,4 +12,8 @@ def quick(cases: Iterable[Any], *chosen: Any) -> list[Any]:
     """All of the cases for `parametrize`; but for the chosen ones they are marked as slow."""
     cases = list(cases)
     assert all(case in cases for case in chosen), f"{chosen} is not within {cases}"
-    return [case if case in chosen else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+    return [case if case in chosen else _slow(case) for case in cases]
+
+
+def _slow(case: Any) -> Any:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)

@@ -13,6 +13,7 @@ from torch import Tensor
 from st_matryoshka2d.losses import EspressoLoss
 from tests.support import oracles_espresso as oracle
 from tests.support.losses import assert_gradients_close, gradients, total
+from tests.support.quick import quick
 from tests.support.tokens import HALVES, Case, embeddings, features, physical_tokens
 
 CASES = {
@@ -89,7 +90,7 @@ def test_single_precision(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("half", HALVES)
-@pytest.mark.parametrize("name", ["one column", "two columns", "Normalize", "pre-norm"])
+@pytest.mark.parametrize("name", quick(["one column", "two columns", "Normalize", "pre-norm"], "two columns"))
 def test_half_precision(name: str, half: str, tmp_path: Path) -> None:
     case = CASES[name]
     loss, task = build(case, tmp_path, HALVES[half].weights)

@@ -18,6 +18,7 @@ import torch
 from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
 
 Copied = TypeVar("Copied", bound=nn.Module)
 
@@ -119,7 +120,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
 
 def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
     """A model built from its config alone; its parameters take no memory, its buffers are real."""
-    with init_empty_weights(include_buffers=False):
+    with no_init_weights(), init_empty_weights(include_buffers=False):
         built: PreTrainedModel = cls(config)
     return built
 

@@ -30,7 +30,6 @@ SEARCH = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test"]
 COUNTS = [100, 1_000, 10_000, 50_000]
 CUT = "not aligned"
 DOCUMENTS = "10,000 NLI and the documents"
-UNREFINED = f"{DOCUMENTS}, steps=0"
 
 
 def nli(data: Path, count: int) -> list[str]:
@@ -59,7 +58,6 @@ FITTED: dict[str, Callable[[Path], list[str]] | None] = {
     **{f"{count:,} NLI": lambda data, count=count: nli(data, count) for count in COUNTS},  # type: ignore[misc]
     "10,000 captions": lambda data: captions(data, 10_000),
     DOCUMENTS: documents,
-    UNREFINED: documents,
 }
 
 
@@ -89,7 +87,7 @@ SUITES = {"sts": sts, "search": search}
 
 def file_of(folder: Path, suite: str, fitted: str) -> Path:
     """The file with the scores of one run."""
-    return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_').replace('=', '_')}.csv"
+    return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_')}.csv"
 
 
 def run(fitted: str, options: argparse.Namespace) -> None:
@@ -99,7 +97,7 @@ def run(fitted: str, options: argparse.Namespace) -> None:
         return
     model = SentenceTransformer(options.model, device=options.device)
     if (texts := FITTED[fitted]) is not None:
-        model = align(model, texts(options.data), steps=0 if fitted == UNREFINED else 300, show_progress_bar=True)
+        model = align(model, texts(options.data), show_progress_bar=True)
     for suite in wanted:
         frame = SUITES[suite](model, options.data).query("is_main")
         columns = ["task", "num_layers", "dim", "documents", "score"]

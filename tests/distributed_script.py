@@ -34,7 +34,7 @@ from st_matryoshka2d.losses import (
     StarbucksLoss,
     TwoDMSELoss,
 )
-from st_matryoshka2d.losses.own import own_parameters
+from st_matryoshka2d.losses.state import own_parameters
 from tests import families
 from tests.tokens_support import texts
 

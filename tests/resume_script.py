@@ -36,7 +36,7 @@ from st_matryoshka2d.losses import (
     StarbucksLoss,
     TwoDMSELoss,
 )
-from st_matryoshka2d.losses.own import own_parameters
+from st_matryoshka2d.losses.state import own_parameters
 from tests import families
 from tests.launch_support import cards_compiled_once, little_garbage
 

@@ -133,7 +133,7 @@ class TestRefusedAtConstruction:
             MultiSizeLoss(tiny, st.CoSENTLoss(tiny), FixedSizes([Size(9, 8)], Size(12, 32)))
         with pytest.raises(TypeError, match="wrap it"):
             MultiSizeLoss(tiny, st.CoSENTLoss(tiny), [Size(1, 8)], terms=KLAlignment())  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="terms must be Term objects"):
+        with pytest.raises(TypeError, match="list of Term objects.*got Identity"):
             MultiSizeLoss(tiny, st.CoSENTLoss(tiny), [Size(1, 8)], terms=[nn.Identity()])  # type: ignore[list-item]
         odd = st.CoSENTLoss(tiny, similarity_fct=lambda a, b: (a - b).abs().sum(-1))
         with pytest.raises(ValueError, match="kl_over='embedding'"):

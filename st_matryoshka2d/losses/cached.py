@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from st_matryoshka2d.losses.distributed import average_gradient
 
-__all__ = ["CachedStep"]
-
 
 class CachedStep(CachedLossMixin):
     """One training step with sentence-transformers' gradient cache, several layers side by side.
@@ -23,14 +21,6 @@ class CachedStep(CachedLossMixin):
     What is cached of a text is its `Representation`. Each step is an object of its own, because the backward pass embeds
     again, perhaps after the loss has already drawn the sizes of the next step. The longest texts are embedded first: side
     by side they need little padding, and what they leave in memory the shorter ones fit into.
-
-    Args:
-        model: The model to train, in its wrappers.
-        mini_batch_size: Texts embedded at once; None where tokens are counted.
-        mini_batch_num_tokens: Tokens embedded at once, padding not counted; None where texts are.
-        embed: Features of some texts to (texts, values).
-        score: Such values of each text column, and the labels, to the named parts of the loss.
-        parameters: What the loss trains besides the model.
     """
 
     def __init__(
@@ -40,7 +30,7 @@ class CachedStep(CachedLossMixin):
         mini_batch_num_tokens: int | None,
         embed: Callable[[dict[str, Any]], Float[Tensor, "texts values"]],
         score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]],
-        parameters: Iterable[nn.Parameter] = (),
+        parameters: Iterable[nn.Parameter],
     ) -> None:
         self.model = model
         self.mini_batch_size = mini_batch_size or 1  # which nothing reads where tokens are counted
@@ -111,7 +101,5 @@ class CachedStep(CachedLossMixin):
         if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:
             return column, torch.arange(_get_batch_size(column))
         order = mask.sum(dim=1).argsort(descending=True, stable=True)
-        rows = {
-            name: value for name, value in column.items() if isinstance(value, Tensor) and value.shape[:1] == mask.shape[:1]
-        }
-        return {**column, **{name: value[order] for name, value in rows.items()}}, order.argsort()
+        rows = {name for name, value in column.items() if isinstance(value, Tensor) and value.shape[:1] == mask.shape[:1]}
+        return {name: value[order] if name in rows else value for name, value in column.items()}, order.argsort()

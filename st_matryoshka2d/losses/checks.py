@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -14,21 +13,8 @@ from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
 
-from st_matryoshka2d.layers import unwrap
-from st_matryoshka2d.sizes import Size, positive_int
-
-__all__ = [
-    "check_columns",
-    "check_finite",
-    "check_mini_batches",
-    "check_not_inside",
-    "check_wrapped_loss",
-    "finite_weights",
-    "inside",
-    "one_of",
-    "positive",
-    "warn_of_full_size",
-]
+from st_matryoshka2d.layers import routes_of, unwrap
+from st_matryoshka2d.sizes import Size, full_size, positive_int
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -48,6 +34,12 @@ _READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
     losses.BatchAllTripletLoss: (1, 1, True),
     losses.BatchHardTripletLoss: (1, 1, True),
 }
+
+
+def trainable_size(model: SentenceTransformer) -> Size:
+    """Full size of a model; refuse one without layers to choose from."""
+    routes_of(model)
+    return full_size(model)
 
 
 def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
@@ -115,15 +107,6 @@ def check_finite(columns: Iterable[Tensor]) -> None:
                 f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}; "
                 "no gradient was taken from them. Check for empty texts, a high learning rate, or float16 weights."
             )
-
-
-def warn_of_full_size(loss: str, full: Size, callers: int) -> None:
-    """Warn that the whole model is not trained."""
-    warnings.warn(
-        f"{loss} does not train the full size, {full}: the whole model may get worse. Add it to the sizes, or ship only "
-        "cuts that are among them.",
-        stacklevel=2 + callers,
-    )
 
 
 def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> list[float]:

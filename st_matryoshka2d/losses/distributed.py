@@ -13,8 +13,6 @@ from torch import Tensor, distributed, nn
 
 from st_matryoshka2d.layers import routes_of, unwrap
 
-__all__ = ["average_gradient", "gather", "is_distributed", "reaching_heads", "rows_before", "start_alike"]
-
 
 def is_distributed() -> bool:
     """Whether there is more than this process."""

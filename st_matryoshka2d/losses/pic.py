@@ -16,8 +16,6 @@ from st_matryoshka2d.losses.distributed import gather, rows_before
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size, full_size, sizes_ladder, validate_sizes
 
-__all__ = ["PIC"]
-
 
 class PIC(Term):
     r"""Progressive information chaining (MIPIC, Eq. 15-17).
@@ -28,7 +26,7 @@ class PIC(Term):
 
     along checkpoints :math:`(l_i, d_i)`, each text column by itself, averaged over the columns. Both sides of a link are
     trained. z is the pooled vector before any normalising: the state of CLS for models that pool so, as in the paper,
-    otherwise the mean or the last token. Where the wrapped loss gathers the texts of all processes, so does this.
+    otherwise the mean or the last token.
 
     Args:
         checkpoints: At least two sizes, each deeper than the one before and not narrower; None for `sizes_ladder(model)`.
@@ -76,7 +74,9 @@ class PIC(Term):
                 "checkpoints must be at least two sizes, each deeper than the one before and not narrower, got "
                 f"{[str(size) for size in self.checkpoints]}."
             )
-        self.phi = nn.ModuleList(_projector(low.dim, high.dim) for low, high in links).to(model.device)
+        dims = [(low.dim, high.dim) for low, high in links]
+        projectors = (nn.Sequential(nn.Linear(low, high), nn.GELU(), nn.Linear(high, high)) for low, high in dims)
+        self.phi = nn.ModuleList(projectors).to(model.device)
 
     def sizes_needed(self, trained: object, full: Size) -> set[Size]:
         """The checkpoints."""
@@ -94,12 +94,9 @@ class PIC(Term):
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
-        return {
-            "pic_checkpoints": [str(size) for size in self.checkpoints],
-            "pic_weight": self.weight,
-            "pic_temperature": self.temperature,
-            "pic_detach_target": self.detach_target,
-        }
+        settings = ("weight", "temperature", "detach_target")
+        checkpoints = [str(size) for size in self.checkpoints]
+        return {"pic_checkpoints": checkpoints} | {f"pic_{name}": getattr(self, name) for name in settings}
 
     def _link(self, phi: nn.Module, low: Tensor, high: Tensor, gathered: bool) -> Tensor:
         """InfoNCE of one step of the chain, for one text column (Eq. 16)."""
@@ -109,7 +106,3 @@ class PIC(Term):
             scores = cos_sim(foretold, gather(targets) if gathered else targets)
             own = torch.arange(len(low), device=low.device) + (rows_before(len(low)) if gathered else 0)
             return F.cross_entropy(scores / self.temperature, own)
-
-
-def _projector(low: int, high: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(low, high), nn.GELU(), nn.Linear(high, high))

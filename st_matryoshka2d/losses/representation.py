@@ -16,8 +16,6 @@ from st_matryoshka2d.layers import layer_features, trailing_normalize, unwrap
 from st_matryoshka2d.losses.distributed import reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
 
-__all__ = ["Representation", "embed_alike"]
-
 Column = Float[Tensor, "texts values"]
 
 

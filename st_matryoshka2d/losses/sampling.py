@@ -13,8 +13,6 @@ from st_matryoshka2d.losses.checks import finite_weights, one_of
 from st_matryoshka2d.losses.distributed import is_distributed
 from st_matryoshka2d.sizes import Size, all_within, as_size, validate_sizes
 
-__all__ = ["FixedSizes", "SizeSampler", "UniformSizes"]
-
 
 class SizeSampler(ABC):
     """Says for every step which sizes are trained."""
@@ -104,10 +102,7 @@ class UniformSizes(SizeSampler):
 
     def draw(self) -> dict[Size, float]:
         """Four sizes."""
-        drawn = [
-            int(torch.randint(1, self.full.num_layers, ())),
-            self.dims[int(torch.randint(len(self.dims), ()))],
-        ]
+        drawn = [int(torch.randint(1, self.full.num_layers, ())), self.dims[int(torch.randint(len(self.dims), ()))]]
         if is_distributed():
             distributed.broadcast_object_list(drawn, src=0)
         num_layers, dim = drawn

@@ -16,8 +16,6 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-__all__ = ["load_masked_lm", "register_tied_weights"]
-
 
 def load_masked_lm(
     name_or_path: str | os.PathLike[str], **kwargs: Any

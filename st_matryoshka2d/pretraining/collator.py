@@ -17,8 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from st_matryoshka2d.pretraining.words import Words, split_special
 from st_matryoshka2d.sizes import positive_int
 
-__all__ = ["SMAEDataCollator"]
-
 _NOT_MASKED = -100
 
 

@@ -14,8 +14,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["vocabulary_cross_entropy"]
-
 # Logits in memory at a time: 2^24 numbers are 64 MiB in float32. Smaller chunks would make the products slower.
 _LOGITS_AT_A_TIME = 2**24
 

@@ -19,8 +19,6 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from st_matryoshka2d.backbone import Backbone, cut_config, find_backbone, probing, same
 
-__all__ = ["MaskedLM", "find_masked_lm"]
-
 
 @dataclass(frozen=True)
 class MaskedLM:

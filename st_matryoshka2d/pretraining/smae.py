@@ -22,8 +22,6 @@ from st_matryoshka2d.pretraining.masked_lm import MaskedLM, find_masked_lm
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
 from st_matryoshka2d.verify import check_depths
 
-__all__ = ["SMAEForPreTraining", "SMAEOutput"]
-
 _NOT_MASKED = -100
 
 

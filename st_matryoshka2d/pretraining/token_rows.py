@@ -10,8 +10,6 @@ from transformers import PreTrainedTokenizerBase
 from st_matryoshka2d.pretraining.words import special_ids, split_special
 from st_matryoshka2d.sizes import positive_int
 
-__all__ = ["token_rows"]
-
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)
 
 

@@ -10,8 +10,6 @@ from transformers import DataCollatorWithPadding, Trainer, default_data_collator
 
 from st_matryoshka2d.pretraining.smae import SMAEForPreTraining
 
-__all__ = ["SMAETrainer"]
-
 
 class SMAETrainer(Trainer):
     """transformers' `Trainer`, whose logs also name the loss of each size: `"2L-32d/encoder"`, `"2L-32d/decoder"`, ...

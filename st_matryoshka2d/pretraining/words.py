@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Words", "special_ids", "split_special"]
-
 # The tokens of longer words are words of their own: scripts without spaces make one "word" of a whole sentence in byte-level
 # and SentencePiece vocabularies.
 _LONGEST_WORD = 16

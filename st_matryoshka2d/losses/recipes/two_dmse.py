@@ -8,14 +8,11 @@ from typing import Literal
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.losses.alignment import KLAlignment
-from st_matryoshka2d.losses.checks import finite_weights
+from st_matryoshka2d.losses.checks import finite_weights, trainable_size
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.sampling import UniformSizes
-from st_matryoshka2d.sizes import full_size, mrl_dims
-
-__all__ = ["TwoDMSELoss"]
+from st_matryoshka2d.sizes import mrl_dims
 
 
 class TwoDMSELoss(MultiSizeLoss):
@@ -25,8 +22,8 @@ class TwoDMSELoss(MultiSizeLoss):
         L = \lambda_1 L_N^D + \lambda_2 L_n^D + \lambda_3 L_N^d + \lambda_4 L_n^d
             + \lambda_5 [KLDiv(n, D; N, D) + KLDiv(n, d; N, d)]
 
-    with n uniform over 1..N-1 and d uniform over 8, 16, 32, ... below D. Every (layer, dim) is trained, each only now and
-    then: the choice when the size is not known yet.
+    with n uniform over 1..N-1 and d uniform over 8, 16, 32, ... below D (https://arxiv.org/abs/2402.14776v1). Every (layer,
+    dim) is trained, each only now and then: the choice when the size is not known yet.
 
     Args:
         model: The model to train; more than one layer.
@@ -39,18 +36,22 @@ class TwoDMSELoss(MultiSizeLoss):
         mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
         mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
-    Inputs:
-        The columns and labels that the wrapped loss takes.
-
-    References:
-        - 2D Matryoshka Sentence Embeddings, https://arxiv.org/abs/2402.14776v1
-
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import AnglELoss
         >>> loss = TwoDMSELoss(model, AnglELoss(model))
         >>> loss.get_config_dict()["dims"]
         [8, 16, 32, 64, 128, 256]
     """
+
+    citation = """
+@misc{li20242d,
+    title={2D Matryoshka Sentence Embeddings},
+    author={Xianming Li and Zongxi Li and Jing Li and Haoran Xie and Qing Li},
+    year={2024},
+    eprint={2402.14776},
+    archivePrefix={arXiv}
+}
+"""
 
     def __init__(
         self,
@@ -63,8 +64,7 @@ class TwoDMSELoss(MultiSizeLoss):
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
     ) -> None:
-        routes_of(model)
-        full = full_size(model)
+        full = trainable_size(model)
         *task_weights, kl_weight = finite_weights(weights, 5, "weights")
         super().__init__(
             model,
@@ -74,16 +74,3 @@ class TwoDMSELoss(MultiSizeLoss):
             mini_batch_size=mini_batch_size,
             mini_batch_num_tokens=mini_batch_num_tokens,
         )
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@misc{li20242d,
-    title={2D Matryoshka Sentence Embeddings},
-    author={Xianming Li and Zongxi Li and Jing Li and Haoran Xie and Qing Li},
-    year={2024},
-    eprint={2402.14776},
-    archivePrefix={arXiv}
-}
-"""

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import one_of, positive
-from st_matryoshka2d.losses.distributed import gather, rows_before
+from st_matryoshka2d.losses.distributed import gather, own_rows
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size
 
@@ -69,9 +69,7 @@ def scores_of_others(
 ) -> Float[Tensor, "batch others"]:
     """Similarities of each text to the candidates of all others: to every row but its own."""
     scores = at_least_float32(similarity(texts, gather(candidates) if gathered else candidates))
-    rows = torch.arange(len(texts), device=scores.device)
-    is_other = torch.ones_like(scores, dtype=torch.bool)
-    is_other[rows, rows + (rows_before(len(texts)) if gathered else 0)] = False
+    is_other = torch.ones_like(scores, dtype=torch.bool).scatter(1, own_rows(texts, gathered).unsqueeze(1), False)
     return scores[is_other].view(len(texts), -1)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from st_matryoshka2d.losses.distributed import average_gradient
 
 
+@dataclass
 class CachedStep(CachedLossMixin):
     """One training step with sentence-transformers' gradient cache, several layers side by side.
 
@@ -23,24 +25,13 @@ class CachedStep(CachedLossMixin):
     by side they need little padding, and what they leave in memory the shorter ones fit into.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        mini_batch_size: int | None,
-        mini_batch_num_tokens: int | None,
-        embed: Callable[[dict[str, Any]], Float[Tensor, "texts values"]],
-        score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]],
-        parameters: Iterable[nn.Parameter],
-    ) -> None:
-        self.model = model
-        self.mini_batch_size = mini_batch_size or 1  # which nothing reads where tokens are counted
-        self.mini_batch_num_tokens = mini_batch_num_tokens
-        self.embed = embed
-        self.score = score
-        self.parameters = list(parameters)
-        self.places: list[Tensor] = []
-        self.values: dict[str, Tensor] = {}
-        self.steps: list[Tensor] = []
+    model: nn.Module
+    mini_batch_size: int
+    mini_batch_num_tokens: int | None
+    embed: Callable[[dict[str, Any]], Float[Tensor, "texts values"]]
+    score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]]
+    parameters: Collection[nn.Parameter]
+    steps: Sequence[Tensor] = ()
 
     def parts(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         """Named parts that sum to the loss; the first of them carries the gradient of all."""

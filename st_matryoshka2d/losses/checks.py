@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import TypeVar
 
 import torch
@@ -123,7 +124,7 @@ def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> li
 
 def positive(value: float, name: str, *, zero: bool = False) -> float:
     """A finite number above zero, or from zero on."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{name} must be {'zero or more' if zero else 'above zero'} and finite, got {value}.")

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
-from sentence_transformers.util import cos_sim
-from torch import Tensor, nn
+from sentence_transformers.util import cos_sim, is_dist_initialized
+from torch import Tensor, distributed, nn
+from torch.autograd.graph import register_multi_grad_hook
 
 from st_matryoshka2d.backbone import find_backbone
 from st_matryoshka2d.config_metadata import declare_training
@@ -28,7 +29,7 @@ from st_matryoshka2d.losses.checks import (
     inside,
 )
 from st_matryoshka2d.losses.distillation import teacher_columns
-from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, start_alike
+from st_matryoshka2d.losses.distributed import average_gradient
 from st_matryoshka2d.losses.representation import Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
@@ -52,24 +53,18 @@ class MultiSizeLoss(nn.Module):
         model: The model to train, which starts with a `Transformer`, or a `Router` over several of one depth.
         loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have. With
             `gather_across_devices=True` it, and the terms, compare texts with those of all processes.
-        sizes: The sizes to train, as `Size` or as text such as `"6L-128d"`, or a `SizeSampler`.
+        sizes: The sizes to train, as `Size` or text such as `"6L-128d"`, or a `SizeSampler`; a warning without the full one.
         terms: Things to add, for example `KLAlignment()`.
         size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
         mini_batch_size: Texts embedded at once with gradient caching, which gives the gradients of the whole batch in the
             memory of one mini-batch; None for no caching.
         mini_batch_num_tokens: Tokens embedded at once instead, padding not counted, with gradient caching too.
 
-    Inputs:
-        The columns and labels that the wrapped loss takes.
-
     Raises:
         TypeError: A wrapped loss that cannot be computed at several sizes, or no loss; this loss inside one that chooses
             sizes too.
         ValueError: Sizes outside the model, weights that do not fit, a loss built on another model, a model that cannot be
             cut exactly. At the first batch that shows it: a wrong number of columns, embeddings that are not finite.
-
-    Warns:
-        UserWarning: The full size is not among the sizes.
 
     Returns:
         Named parts that sum to the loss and that the Trainer logs: `task` (or `task_<key>` for each part of a wrapped
@@ -81,11 +76,8 @@ class MultiSizeLoss(nn.Module):
         >>> loss.get_config_dict()["sizes"]
         ['2L-32d', '6L-384d']
 
-        Matryoshka learning of the width alone (MRL) is a list of sizes too; MIPIC's token relations are a term:
-
         >>> from st_matryoshka2d.losses import SIA, KLAlignment
-        >>> mrl = MultiSizeLoss(model, CoSENTLoss(model), sizes=["6L-64d", "6L-128d", "6L-384d"])
-        >>> both = MultiSizeLoss(model, CoSENTLoss(model), sizes=["2L-32d", "6L-384d"], terms=[KLAlignment(), SIA()])
+        >>> mixed = MultiSizeLoss(model, CoSENTLoss(model), sizes=["2L-32d", "6L-384d"], terms=[KLAlignment(), SIA()])
     """
 
     loss: Any  # a Module with the seam that check_wrapped_loss demands
@@ -123,6 +115,7 @@ class MultiSizeLoss(nn.Module):
         for term in self.terms:
             term.attach(model)
         self.own = own_parameters(self)
+        self.is_cached = mini_batch_size is not None or mini_batch_num_tokens is not None
         if not self.is_cached:  # else the cached step averages
             for parameter in self.own.values():
                 parameter.register_hook(average_gradient)
@@ -140,11 +133,6 @@ class MultiSizeLoss(nn.Module):
                 "the sizes, or ship only cuts that are among them.",
                 stacklevel=3 if type(self).__init__ is not MultiSizeLoss.__init__ else 2,
             )
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether texts are embedded in mini-batches."""
-        return self.mini_batch_size is not None or self.mini_batch_num_tokens is not None
 
     @property
     def calculate_loss(self) -> Any:
@@ -165,19 +153,21 @@ class MultiSizeLoss(nn.Module):
             if self.own and not self.state_is_saved:
                 self.state_is_saved = True  # said once
                 warn_of_unsaved(type(self).__name__, self.own)
-            if is_distributed() and not self.started_alike:  # each process has drawn projections of its own
-                start_alike(self.own.values())
+            if is_dist_initialized() and not self.started_alike:  # each process has drawn projections of its own
+                for parameter in self.own.values():
+                    distributed.broadcast(parameter.data, src=0)
                 self.started_alike = True
         weights = self.sampler.draw()
         plan = Representation(self._layers(weights), [term for term in self.terms if term.observes], self.raw)
         embed = partial(plan.embed, self.model, backbones=self.backbones)
         score = partial(self._parts, plan=plan, weights=weights, inputs=columns)
         if self.is_cached:
-            at_once = self.mini_batch_size, self.mini_batch_num_tokens
+            at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # texts are not counted where tokens are
             parts = Parts(CachedStep(self.model, *at_once, embed, score, self.own.values()).parts(columns, labels))
         else:
             parts = Parts(score(embed_alike(columns, embed), labels))
-        parts.when_trained(self._declare)
+        if trained := [part for part in parts.values() if part.requires_grad]:
+            register_multi_grad_hook(trained, lambda _: self._declare(), mode="any")
         return parts
 
     def get_config_dict(self) -> dict[str, object]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from sentence_transformers.util import is_dist_initialized
 from torch import distributed
 
 from st_matryoshka2d.losses.checks import finite_weights, one_of
-from st_matryoshka2d.losses.distributed import is_distributed
 from st_matryoshka2d.sizes import Size, all_within, as_size, validate_sizes
 
 
@@ -103,7 +103,7 @@ class UniformSizes(SizeSampler):
     def draw(self) -> dict[Size, float]:
         """Four sizes."""
         drawn = [int(torch.randint(1, self.full.num_layers, ())), self.dims[int(torch.randint(len(self.dims), ()))]]
-        if is_distributed():
+        if is_dist_initialized():
             distributed.broadcast_object_list(drawn, src=0)
         num_layers, dim = drawn
         sizes = [self.full, Size(num_layers, self.full.dim), Size(self.full.num_layers, dim), Size(num_layers, dim)]

@@ -33,10 +33,9 @@ class SIA(Term):
         L = \frac{1}{texts} \sum_{texts} \sum_{layers} \sum_{d_i < D} KL(a_i \| a_D) + 1 - CKA(h[:d_i], h)
 
     The attention that a prefix pays to the tokens of its text should be that of the whole state, and so should the geometry
-    of the tokens that matter most: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m. The whole states, as
-    teachers, and the query get no gradient. The query is the pooled vector before any normalising: the state of CLS, as in
-    the paper, for models that pool so, otherwise the mean or the last token. All tokens of a text take part, CLS and SEP
-    included.
+    of the tokens that matter most: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m, CLS and SEP included. The
+    query is the pooled vector before any normalising: the state of CLS, as in the paper, for models that pool so, otherwise
+    the mean or the last token. It gets no gradient, and neither do the whole states.
 
     Args:
         layers: Layers whose states are aligned; None for those of `sizes_ladder(model)`.
@@ -47,12 +46,11 @@ class SIA(Term):
             would put all its weight on CLS.
 
     Attributes:
-        P: For each dim below D, under the dim as text, the matrix P_i (d_i, D) of Eq. 5. It starts by copying the prefix,
-            is shared by all layers, and is needed in training only.
+        P: For each dim below D, as text, the matrix P_i (d_i, D) of Eq. 5, for all layers; needed in training only.
 
     Raises:
         ValueError: When the loss is built: layers or dims outside the model, a term that another loss holds, or a model
-            whose embedding is not its pooled token states, so that prefixes of the two have nothing to do with each other.
+            whose embedding is not its pooled token states.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -135,7 +133,7 @@ def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
 def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
     if isinstance(gammas, str) or not isinstance(gammas, Iterable):
         raise TypeError(f"gammas must be a list of shares of the tokens, one for each dim below {dims[-1]}, got {gammas!r}.")
-    checked = [positive(float(gamma) if isinstance(gamma, np.floating) else gamma, "each of gammas") for gamma in gammas]
+    checked = [positive(gamma, "each of gammas") for gamma in gammas]
     if len(checked) != len(dims) - 1:
         raise ValueError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")
     if checked != sorted(checked) or checked[-1] > 1:

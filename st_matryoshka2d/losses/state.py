@@ -10,12 +10,12 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import is_dist_initialized
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_matryoshka2d.files import replace_file
-from st_matryoshka2d.losses.distributed import is_distributed
 
 FILE_NAME = "loss.safetensors"
 
@@ -41,26 +41,24 @@ class LossStateCallback(TrainerCallback):
     """Keep a loss's own parameters in training checkpoints, so that a resumed training goes on exactly where it stopped.
 
     The Trainer does not save what a loss trains besides the model: MIPIC's projections, for example. This callback writes
-    them as `loss.safetensors` into each checkpoint, and reads them back when training resumes. They never get into the
-    saved model.
+    them as `loss.safetensors` into each checkpoint, and reads them back; they never get into the saved model.
 
     Args:
         loss: The loss that the Trainer is given, or its losses by dataset.
 
     Raises:
         TypeError: Not a loss.
-        FileNotFoundError: When training resumes from a checkpoint without this file.
-        ValueError: When the file is broken or does not fit the loss, or there are several losses on several processes.
-        OSError: When the file cannot be written, as on a full disk; no part of it is left.
+        FileNotFoundError: Training resumes from a checkpoint without this file.
+        ValueError: The file is broken or does not fit the loss, or there are several losses on several processes.
+        OSError: The file cannot be written, as on a full disk; no part of it is left.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
         >>> from st_matryoshka2d.losses import MIPICLoss
         >>> loss = MIPICLoss(model, MultipleNegativesRankingLoss(model))
-        >>> trainer = SentenceTransformerTrainer(
-        ...     model=model, train_dataset=triplets, loss=loss, callbacks=[LossStateCallback(loss)]
-        ... )
+        >>> keep = LossStateCallback(loss)
+        >>> trainer = SentenceTransformerTrainer(model=model, train_dataset=triplets, loss=loss, callbacks=[keep])
     """
 
     def __init__(self, loss: nn.Module | Mapping[str, nn.Module]) -> None:
@@ -77,7 +75,7 @@ class LossStateCallback(TrainerCallback):
         for loss in self.losses.values():
             loss.state_is_saved = True  # so that it does not warn
         own = self._own()
-        if own and len(self.losses) > 1 and is_distributed():
+        if own and len(self.losses) > 1 and is_dist_initialized():
             raise ValueError(
                 f"On several processes give all datasets one loss, not {len(self.losses)}: processes draw batches of "
                 "different datasets, and losses with parameters of their own would wait for each other forever."

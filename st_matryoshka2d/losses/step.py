@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
-from torch.autograd.graph import register_multi_grad_hook
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.sizes import Size, as_size
@@ -129,11 +128,6 @@ class Parts(dict[str, Tensor]):
         """Back-propagate from the sum, for training loops that expect one number, such as `old_fit`."""
         torch.stack(list(self.values())).sum().backward(*args, **kwargs)
 
-    def when_trained(self, call: Callable[[], None]) -> None:
-        """Call a function in each backward pass that reaches a part."""
-        if parts := [part for part in self.values() if part.requires_grad]:
-            register_multi_grad_hook(parts, lambda _: call(), mode="any")
-
 
 def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
     """Refuse a term's output that is not a dict of scalars."""
@@ -158,9 +152,10 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
             )
         if not isinstance(term, Term):
             raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {term!r:.80}.")
-        if bool(term.observes) != (type(term).observe is not Term.observe):
+        name, has_method = type(term).__name__, type(term).observe is not Term.observe
+        if bool(term.observes) != has_method:
             raise TypeError(
-                f"{type(term).__name__} has {'no' if term.observes else 'an'} `observe` method, and observes={term.observes}, "
-                "which must be how many numbers the method makes of a text."
+                f"{name} has {'an' if has_method else 'no'} `observe` method, and observes={term.observes}; it must say how "
+                "many numbers the method makes of a text."
             )
     return checked

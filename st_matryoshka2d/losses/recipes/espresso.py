@@ -135,11 +135,6 @@ class EspressoLoss(MultiSizeLoss):
             raise ValueError(f"compress_dim={k} is not below the full {full.dim}, which is always trained.")
         shallow = {Size(i, k): 1 / ((full.num_layers - 1) * (1 + math.log(i))) for i in range(1, full.num_layers)}
         weights = {full: 1.0, Size(full.num_layers, k): 1.0, **shallow}
-        super().__init__(
-            model,
-            loss,
-            sizes=FixedSizes(list(weights), full, list(weights.values()), reduction="sum"),
-            terms=[PCACompression(positive(compress_weight, "compress_weight", zero=True))],
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
+        sizes = FixedSizes(list(weights), full, list(weights.values()), reduction="sum")
+        compress = PCACompression(positive(compress_weight, "compress_weight", zero=True))
+        super().__init__(model, loss, sizes, [compress], None, mini_batch_size, mini_batch_num_tokens)

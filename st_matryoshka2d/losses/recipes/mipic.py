@@ -96,21 +96,21 @@ class MIPICLoss(MultiSizeLoss):
         full = trainable_size(model)
         if positive(alpha, "alpha") > 1:
             raise ValueError(f"alpha shares the loss between MRL and the rest, so it is at most 1, got {alpha}.")
-        default = _defaults(full)
-        dims = ascending_dims(default["dims"] if dims is None else dims, full.dim)
-        if gammas is None and dims == default["dims"]:
+        default = _preset_of(full)
+        if dims is None:
+            dims = default.get("dims", [size.dim for size in ladder_to(full)])
+        dims = ascending_dims(dims, full.dim)
+        if gammas is None and dims == default.get("dims"):
             gammas = default["gammas"]
         terms: list[Term] = []
         if sia and alpha < 1:
-            layers = default["layers"] if layers is None else layers
+            layers = default.get("layers") if layers is None else layers
             terms.append(SIA(layers, dims, gammas, 1 - alpha, attention_temperature))
         if pic and alpha < 1:
-            terms.append(PIC(default["checkpoints"] if checkpoints is None else checkpoints, 1 - alpha, temperature))
+            terms.append(PIC(default.get("checkpoints") if checkpoints is None else checkpoints, 1 - alpha, temperature))
         sizes = [Size(full.num_layers, dim) for dim in dims]
         mrl = FixedSizes(sizes, full, [alpha] * len(sizes), reduction="sum")
-        super().__init__(
-            model, loss, mrl, terms, mini_batch_size=mini_batch_size, mini_batch_num_tokens=mini_batch_num_tokens
-        )
+        super().__init__(model, loss, mrl, terms, None, mini_batch_size, mini_batch_num_tokens)
 
     @staticmethod
     def preset(name: str) -> dict[str, Any]:
@@ -142,11 +142,7 @@ class MIPICLoss(MultiSizeLoss):
         return next((term.phi for term in self.terms if isinstance(term, PIC)), nn.ModuleList())
 
 
-def _defaults(full: Size) -> dict[str, Any]:
-    """The preset for a model of one of the paper's shapes, Starbucks' ladder for any other."""
-    for name, (depths, _, dim, _) in _PRESETS.items():
-        if full == Size(depths[-1], dim):
-            return MIPICLoss.preset(name)
-    ladder = ladder_to(full)
-    layers = [size.num_layers for size in ladder]
-    return {"layers": layers, "checkpoints": ladder, "dims": [size.dim for size in ladder], "gammas": None}
+def _preset_of(full: Size) -> dict[str, Any]:
+    """The preset for a model of one of the paper's shapes; nothing for another, for which the terms take the ladder."""
+    names = [name for name, (layers, _, dim, _) in _PRESETS.items() if full == Size(layers[-1], dim)]
+    return MIPICLoss.preset(names[0]) if names else {}

@@ -63,12 +63,6 @@ class StarbucksLoss(MultiSizeLoss):
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
     ) -> None:
-        super().__init__(
-            model,
-            loss,
-            sizes=ladder_to(trainable_size(model)) if sizes is None else sizes,
-            terms=[KLAlignment(kl_weight, kl_temperature, kl_over, teacher="full", reduction="mean")],
-            size_weights=size_weights,
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
+        sizes = ladder_to(trainable_size(model)) if sizes is None else sizes
+        kl = KLAlignment(kl_weight, kl_temperature, kl_over, teacher="full", reduction="mean")
+        super().__init__(model, loss, sizes, [kl], size_weights, mini_batch_size, mini_batch_num_tokens)

@@ -66,11 +66,6 @@ class TwoDMSELoss(MultiSizeLoss):
     ) -> None:
         full = trainable_size(model)
         *task_weights, kl_weight = finite_weights(weights, 5, "weights")
-        super().__init__(
-            model,
-            loss,
-            sizes=UniformSizes(full, mrl_dims(full.dim) if dims is None else dims, task_weights),
-            terms=[KLAlignment(kl_weight, kl_temperature, kl_over, teacher="last_layer", reduction="sum")],
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
+        sizes = UniformSizes(full, mrl_dims(full.dim) if dims is None else dims, task_weights)
+        kl = KLAlignment(kl_weight, kl_temperature, kl_over, teacher="last_layer", reduction="sum")
+        super().__init__(model, loss, sizes, [kl], None, mini_batch_size, mini_batch_num_tokens)

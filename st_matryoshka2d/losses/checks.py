@@ -47,9 +47,7 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
     """Refuse a loss that cannot be computed from embeddings, or that trains another model."""
     name = type(loss).__name__
     if not isinstance(loss, nn.Module):
-        raise TypeError(
-            f"loss must be a sentence-transformers loss such as MultipleNegativesRankingLoss(model), got {loss!r}."
-        )
+        raise TypeError(f"loss must be a sentence-transformers loss such as CoSENTLoss(model), got {loss!r}.")
     if uses_gradient_cache(loss) and name.startswith("Cached"):
         plain = name.removeprefix("Cached")
         raise TypeError(

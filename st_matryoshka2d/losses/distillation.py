@@ -25,21 +25,16 @@ from st_matryoshka2d.sizes import full_size
 
 
 class RelationalDistill(Term):
-    r"""Pull the similarities among a batch's texts, at every size, towards a teacher's.
+    r"""Pull the similarities among a batch's texts, at every size, towards a teacher's: the loss of `RelationalDistillLoss`.
 
-    .. math::
-        \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(s_i^{n,d}; t_i), \quad
-        t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
-
-    where i and j run over all texts of the batch, all columns together, z are the teacher's full embeddings, and s is the
-    same for the student cut to (n, d). `across` adds a part that keeps all sizes in the teacher's space: each text at (n, d)
-    is compared with the teacher's embeddings of the other texts, cut to the same d, and drawn towards its own:
+    `across` adds a part that keeps all sizes in the teacher's space: each text's embedding v at (n, d) is compared with the
+    teacher's z of the other texts, cut to the same d, and drawn towards its own:
 
     .. math::
         \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 - \cos(v_i, z_i[:d])), \quad
         a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau)
 
-    with v the student's embeddings at (n, d). The teacher's first d coordinates have to be good embeddings themselves.
+    The teacher's first d coordinates have to be good embeddings themselves.
 
     Args:
         teacher: None: the model that is trained, frozen as it is when the loss is built: a copy, never saved. A

@@ -19,7 +19,6 @@ from st_matryoshka2d.config_metadata import declare_training
 from st_matryoshka2d.dims import declare_dims, declared_dims, prefix
 from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
-from st_matryoshka2d.losses.cached import CachedStep
 from st_matryoshka2d.losses.checks import (
     check_columns,
     check_finite,
@@ -30,7 +29,7 @@ from st_matryoshka2d.losses.checks import (
 )
 from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient
-from st_matryoshka2d.losses.representation import Representation, embed_alike
+from st_matryoshka2d.losses.embedding import CachedStep, Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
@@ -163,7 +162,7 @@ class MultiSizeLoss(nn.Module):
         score = partial(self._parts, plan=plan, weights=weights, inputs=columns)
         if self.is_cached:
             at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # texts are not counted where tokens are
-            parts = Parts(CachedStep(self.model, *at_once, embed, score, self.own.values()).parts(columns, labels))
+            parts = Parts(CachedStep(self.model, embed, score, self.own.values(), *at_once).parts(columns, labels))
         else:
             parts = Parts(score(embed_alike(columns, embed), labels))
         if trained := [part for part in parts.values() if part.requires_grad]:

@@ -65,10 +65,7 @@ class LossStateCallback(TrainerCallback):
         self.losses: dict[str, Any] = dict(loss) if isinstance(loss, Mapping) else {"": loss}
         for value in self.losses.values():
             if not isinstance(value, nn.Module) or isinstance(value, SentenceTransformer):
-                raise TypeError(
-                    "LossStateCallback needs the loss that the Trainer is given, or its losses by dataset, "
-                    f"got {type(value).__name__}."
-                )
+                raise TypeError(f"The Trainer's loss is needed, or its losses by dataset, got {type(value).__name__}.")
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Read the parameters back, if this training resumes another."""

@@ -69,9 +69,7 @@ class Step:
 def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
     size = as_size(given, "size")
     if size.num_layers not in columns:
-        raise ValueError(
-            f"{size} was not embedded in this step, only layers {sorted(columns)}. Name it in the term's `sizes_needed`."
-        )
+        raise ValueError(f"{size} was not embedded in this step, only layers {sorted(columns)}. Name it in `sizes_needed`.")
     return [prefix(column, size.dim) for column in columns[size.num_layers]]
 
 
@@ -142,16 +140,11 @@ def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
 
 def check_terms(terms: Iterable[Term]) -> list[Term]:
     """Refuse anything but a list of terms."""
-    if isinstance(terms, Term):
-        raise TypeError(f"terms must be a list of Term objects, got one {type(terms).__name__}; wrap it: [term].")
-    checked = list(terms) if isinstance(terms, Iterable) else [terms]
+    checked: list[Any] = list(terms) if isinstance(terms, Iterable) else [terms]
     for term in checked:
-        if isinstance(term, type):
-            raise TypeError(
-                f"terms must be a list of Term objects, got the class {term.__name__}; call it: {term.__name__}()."
-            )
-        if not isinstance(term, Term):
-            raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {term!r:.80}.")
+        if isinstance(terms, Term) or not isinstance(term, Term):
+            found = f"the class {term.__name__}; call it: {term.__name__}()" if isinstance(term, type) else f"{term!r:.80}"
+            raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
         name, has_method = type(term).__name__, type(term).observe is not Term.observe
         if bool(term.observes) != has_method:
             raise TypeError(

@@ -108,10 +108,8 @@ class SMAEDataCollator:
         else:
             raise TypeError(f"The text of an example must be a string, got {text!r:.80} ({type(text).__name__}).")
         if np.isin(row, self.words.special).all():
-            raise ValueError(
-                f"Nothing can be masked in {str(example.get('text', row.tolist()))[:80]!r}: it has no token but special "
-                "ones. Leave empty texts out."
-            )
+            shown = str(example.get("text", row.tolist()))[:80]
+            raise ValueError(f"Nothing can be masked in {shown!r}, which has no token but special ones. Leave it out.")
         return row
 
     def _random(self, rows: Sequence[NDArray[np.int64]]) -> np.random.Generator:
@@ -153,10 +151,7 @@ def _checked_ratios(encoder: float, decoder: float) -> dict[str, float]:
         if isinstance(ratio, bool) or not isinstance(ratio, Real):
             raise TypeError(f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__}).")
     if not 0 < encoder < decoder < 1:
-        raise ValueError(
-            "0 < encoder_mask_ratio < decoder_mask_ratio < 1 is needed, so that the decoder has to rely on what the encoder "
-            f"made of the text; got {encoder} and {decoder}."
-        )
+        raise ValueError(f"0 < encoder_mask_ratio < decoder_mask_ratio < 1 is needed, got {encoder} and {decoder}.")
     return {"": encoder, "decoder_": decoder}
 
 

@@ -223,7 +223,5 @@ def _masked(labels: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{name} is missing; SMAEDataCollator makes all that the model needs.")
     masked = labels != _NOT_MASKED
     if not masked.any():
-        raise ValueError(
-            f"{name} has no masked token (all are {_NOT_MASKED}), so there is nothing to learn from this batch."
-        )
+        raise ValueError(f"{name} has no masked token (all are {_NOT_MASKED}): there is nothing to learn from this batch.")
     return masked, labels[masked]

@@ -52,10 +52,6 @@ class MIPICLoss(MultiSizeLoss):
         mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
         mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
-    Attributes:
-        P: SIA's projections by dim as text, if there is SIA.
-        phi: PIC's projectors, if there is PIC. Neither is in the saved model; `LossStateCallback` saves both in checkpoints.
-
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
         >>> loss = MIPICLoss(model, MultipleNegativesRankingLoss(model))
@@ -133,12 +129,12 @@ class MIPICLoss(MultiSizeLoss):
 
     @property
     def P(self) -> nn.ParameterDict:  # noqa: N802 - the paper's letter
-        """SIA's projections P_i, (d_i, D), by dim as text."""
+        """SIA's projections P_i, (d_i, D), by dim as text; not in the saved model, in checkpoints by `LossStateCallback`."""
         return next((term.P for term in self.terms if isinstance(term, SIA)), nn.ParameterDict())
 
     @property
     def phi(self) -> nn.ModuleList:
-        """PIC's projectors, from each checkpoint to the next."""
+        """PIC's projectors, from each checkpoint to the next; saved as `P` is."""
         return next((term.phi for term in self.terms if isinstance(term, PIC)), nn.ModuleList())
 
 

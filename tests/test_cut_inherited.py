@@ -19,7 +19,7 @@ from transformers import dynamic_module_utils
 
 from st_matryoshka2d import Size, TruncatedTransformer, align, load, truncate
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.losses.teacher import frozen_copy
+from st_matryoshka2d.losses.distillation import frozen_copy
 from tests.support.families import TEXTS
 from tests.support.quick import quick
 from tests.support.training import Falling, train

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from contextlib import suppress
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -14,11 +15,9 @@ from torch.nn import functional as F
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import one_of, positive
-from st_matryoshka2d.losses.distributed import gather, rows_before
+from st_matryoshka2d.losses.distributed import gather, own_rows
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size
-
-__all__ = ["KLAlignment", "at_least_float32", "kl_divergence", "matrix_similarity", "score_logits", "scores_of_others"]
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
@@ -41,17 +40,12 @@ _MATRIX_FORM: dict[object, Similarity] = {
 def matrix_similarity(loss: nn.Module) -> Similarity:
     """The wrapped loss's own similarity, between all rows of two batches; cosine where it has none."""
     own: Any = getattr(loss, "similarity_fct", None) or getattr(loss, "distance_metric", None)
-    if not callable(own):
-        return util.cos_sim
     if own in _MATRIX_FORM:
         return _MATRIX_FORM[own]
-    try:
-        if own(torch.eye(3, 4), torch.eye(2, 4)).shape == (3, 2):
-            matrix: Similarity = own
-            return matrix
-    except (RuntimeError, TypeError, ValueError):
-        pass
-    if not hasattr(loss, "similarity_fct"):
+    with suppress(RuntimeError, TypeError, ValueError):
+        if callable(own) and own(torch.eye(3, 4), torch.eye(2, 4)).shape == (3, 2):
+            return cast(Similarity, own)
+    if not callable(own) or not hasattr(loss, "similarity_fct"):
         return util.cos_sim
     raise ValueError(
         f"{type(loss).__name__} compares pairs with {getattr(own, '__name__', own)!r}, which does not compare all rows of "
@@ -71,16 +65,11 @@ def score_logits(
 
 
 def scores_of_others(
-    texts: Float[Tensor, "batch dim"],
-    candidates: Float[Tensor, "batch dim"],
-    similarity: Similarity,
-    gathered: bool = False,
+    texts: Float[Tensor, "batch dim"], candidates: Float[Tensor, "batch dim"], similarity: Similarity, gathered: bool = False
 ) -> Float[Tensor, "batch others"]:
     """Similarities of each text to the candidates of all others: to every row but its own."""
     scores = at_least_float32(similarity(texts, gather(candidates) if gathered else candidates))
-    rows = torch.arange(len(texts), device=scores.device)
-    is_other = torch.ones_like(scores, dtype=torch.bool)
-    is_other[rows, rows + (rows_before(len(texts)) if gathered else 0)] = False
+    is_other = torch.ones_like(scores, dtype=torch.bool).scatter(1, own_rows(texts, gathered).unsqueeze(1), False)
     return scores[is_other].view(len(texts), -1)
 
 
@@ -100,17 +89,16 @@ class KLAlignment(Term):
     Args:
         weight: Of the whole term.
         temperature: Of both softmaxes.
-        over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns; of a
-            single column's texts to each other. Texts of all processes, if the wrapped loss gathers them.
-            `"embedding"`: softmax over coordinates, times the temperature, the teacher cut to the student's dim, which is
-            what the code of the 2DMSE authors and sentence-transformers do.
+        over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns, or of
+            a single column's texts to each other. `"embedding"`: softmax over coordinates, times the temperature, the
+            teacher cut to the student's dim, as in the code of the 2DMSE authors.
         teacher: `"full"`: the full size. `"last_layer"`: the last layer at the student's own dim.
         reduction: `"mean"` over the sizes of the step, `"sum"` over those that have a teacher other than themselves.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
         >>> from st_matryoshka2d.losses import MultiSizeLoss
-        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), [Size(2, 32), Size(6, 384)], terms=[KLAlignment(temperature=0.3)])
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), ["2L-32d", "6L-384d"], terms=[KLAlignment()])
     """
 
     def __init__(
@@ -142,12 +130,8 @@ class KLAlignment(Term):
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
-        return {
-            "kl_weight": self.weight,
-            "kl_temperature": self.temperature,
-            "kl_over": self.over,
-            "kl_teacher": self.teacher,
-        }
+        settings = ("weight", "temperature", "over", "teacher")
+        return {f"kl_{name}": getattr(self, name) for name in settings}
 
     def _pairs(self, trained: Mapping[Size, float], full: Size) -> list[tuple[Size, Size]]:
         if self.weight == 0:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import TypeVar
 
 import torch
@@ -14,21 +14,8 @@ from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
 
-from st_matryoshka2d.layers import unwrap
-from st_matryoshka2d.sizes import Size, positive_int
-
-__all__ = [
-    "check_columns",
-    "check_finite",
-    "check_mini_batches",
-    "check_not_inside",
-    "check_wrapped_loss",
-    "finite_weights",
-    "inside",
-    "one_of",
-    "positive",
-    "warn_of_full_size",
-]
+from st_matryoshka2d.layers import routes_of, unwrap
+from st_matryoshka2d.sizes import Size, full_size, positive_int
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -50,13 +37,17 @@ _READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
 }
 
 
+def trainable_size(model: SentenceTransformer) -> Size:
+    """Full size of a model; refuse one without layers to choose from."""
+    routes_of(model)
+    return full_size(model)
+
+
 def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
     """Refuse a loss that cannot be computed from embeddings, or that trains another model."""
     name = type(loss).__name__
     if not isinstance(loss, nn.Module):
-        raise TypeError(
-            f"loss must be a sentence-transformers loss such as MultipleNegativesRankingLoss(model), got {loss!r}."
-        )
+        raise TypeError(f"loss must be a sentence-transformers loss such as CoSENTLoss(model), got {loss!r}.")
     if uses_gradient_cache(loss) and name.startswith("Cached"):
         plain = name.removeprefix("Cached")
         raise TypeError(
@@ -117,15 +108,6 @@ def check_finite(columns: Iterable[Tensor]) -> None:
             )
 
 
-def warn_of_full_size(loss: str, full: Size, callers: int) -> None:
-    """Warn that the whole model is not trained."""
-    warnings.warn(
-        f"{loss} does not train the full size, {full}: the whole model may get worse. Add it to the sizes, or ship only "
-        "cuts that are among them.",
-        stacklevel=2 + callers,
-    )
-
-
 def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> list[float]:
     """Weights as floats, 1 each where none are given."""
     values = [1.0] * count if weights is None else [float(weight) for weight in weights]
@@ -140,7 +122,7 @@ def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> li
 
 def positive(value: float, name: str, *, zero: bool = False) -> float:
     """A finite number above zero, or from zero on."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{name} must be {'zero or more' if zero else 'above zero'} and finite, got {value}.")

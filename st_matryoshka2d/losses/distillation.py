@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
@@ -10,68 +11,44 @@ import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size, _minibatch_ranges
+from sentence_transformers.base.modules import Router
 from sentence_transformers.util import batch_to_device, cos_sim, pairwise_cos_sim
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.layers import route_taken
 from st_matryoshka2d.losses.alignment import at_least_float32, kl_divergence, scores_of_others
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.step import Step, Term
-from st_matryoshka2d.losses.teacher import check_width, frozen_copy, labelled, readers, texts_read, vocabulary
 from st_matryoshka2d.readout import Readout
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["NoTask", "RelationalDistill"]
-
-
-class NoTask(nn.Module):
-    """A wrapped loss without parts, so that the terms are all there is to train."""
-
-    def __init__(self, gather_across_devices: bool = False) -> None:
-        super().__init__()
-        self.gather_across_devices = gather_across_devices
-
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
-        """No parts."""
-        return {}
-
 
 class RelationalDistill(Term):
-    r"""Pull the similarities among a batch's texts, at every size, towards a teacher's.
+    r"""Pull the similarities among a batch's texts, at every size, towards a teacher's: the loss of `RelationalDistillLoss`.
 
-    .. math::
-        \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(s_i^{n,d}; t_i), \quad
-        t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
-
-    where i and j run over all texts of the batch, all columns together, and z are the teacher's full embeddings; s is the
-    same for the student cut to (n, d). A text is not compared with itself. Where the wrapped loss gathers the texts of all
-    processes, so does this.
-
-    `across` adds a part that keeps all sizes in the teacher's space: each text at (n, d) is compared with the teacher's
-    embeddings of the other texts, cut to the same d, and drawn towards its own:
+    `across` adds a part that keeps all sizes in the teacher's space: each text's embedding v at (n, d) is compared with the
+    teacher's z of the other texts, cut to the same d, and drawn towards its own:
 
     .. math::
         \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 - \cos(v_i, z_i[:d])), \quad
         a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau)
 
-    with v the student's embeddings at (n, d). The teacher's first d coordinates have to be good embeddings themselves.
+    The teacher's first d coordinates have to be good embeddings themselves.
 
     Args:
-        teacher: None: the model that is trained, frozen as it is when the loss is built (a copy of its weights is kept
-            while training, and never saved). A `SentenceTransformer` of any width and with any tokenizer, which is frozen
-            here. `"labels"`: the dataset's label column holds the teacher's embeddings, (batch, width) or (batch, columns,
-            width), and no model is run.
+        teacher: None: the model that is trained, frozen as it is when the loss is built: a copy, never saved. A
+            `SentenceTransformer` of any width and with any tokenizer, which is frozen here. `"labels"`: the label column
+            holds the teacher's embeddings, (batch, width) or (batch, columns, width).
         weight: Of the term.
         temperature: Of both softmaxes.
         mini_batch_size: Texts that the teacher embeds at once; None for a column at a time.
         mini_batch_num_tokens: Tokens that it embeds at once, instead of texts.
-        across: Of the part that compares students with the teacher's texts; multiplied by `weight` too. 0 for none. It
-            needs a teacher as wide as the student. None: 1 where an aligned model is its own teacher, else 0.
+        across: Weight of the second part, multiplied by `weight` too. 0 for none. It needs a teacher as wide as the
+            student. None: 1 where an aligned model is its own teacher, else 0.
 
     Raises:
-        ValueError: With `across`, a teacher of another width: when the loss is built, or at the first batch where it is the
-            label column.
+        ValueError: With `across`, a teacher of another width; at the first batch where that is the label column.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -117,11 +94,12 @@ class RelationalDistill(Term):
         self.teacher.requires_grad_(False)
         width = self.teacher.get_embedding_dimension()
         if self.across and width is not None:
-            check_width(width, full_size(model).dim)
-        theirs = {name: vocabulary(module) for name, module in readers(self.teacher).items()}
-        ours = {name: vocabulary(module) for name, module in readers(model).items()}
-        self.read_alike = {name for name in ours if theirs.get(name, theirs.get("")) == ours[name]}
-        self.tokenizers = {name: module.tokenizer for name, module in readers(model).items()}
+            _check_width(width, full_size(model).dim)
+        theirs, ours = _readers(self.teacher), _readers(model)
+        self.tokenizers = {name: module.tokenizer for name, module in ours.items()}
+        self.read_alike = {
+            name for name, module in ours.items() if _vocabulary(theirs.get(name, theirs.get(""))) == _vocabulary(module)
+        }
         self.route_of = partial(route_taken, model)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -134,7 +112,7 @@ class RelationalDistill(Term):
         divergences = [kl_divergence(student, target, self.temperature) for student in scores]
         parts = {"distill": self.weight * torch.stack(divergences).mean()}
         if self.across:
-            check_width(teacher.shape[1], step.full.dim)
+            _check_width(teacher.shape[1], step.full.dim)
             distances = [self._across(student, teacher, target, step.gather) for student in students]
             parts["distill_across"] = self.weight * self.across * torch.stack(distances).mean()
         return parts
@@ -142,12 +120,8 @@ class RelationalDistill(Term):
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
         teacher = "labels" if self.from_labels else type(self.teacher).__name__
-        return {
-            "distill_teacher": teacher,
-            "distill_weight": self.weight,
-            "distill_temperature": self.temperature,
-            "distill_across": self.across,
-        }
+        settings = ("weight", "temperature", "across")
+        return {"distill_teacher": teacher} | {f"distill_{name}": getattr(self, name) for name in settings}
 
     def _across(self, student: Tensor, teacher: Tensor, target: Tensor, gathered: bool) -> Tensor:
         """How far texts at one size are from the teacher's, cut to the same dim: from the others' and from their own."""
@@ -159,7 +133,7 @@ class RelationalDistill(Term):
     def _teacher_embeddings(self, step: Step) -> Float[Tensor, "texts width"]:
         """All texts of the batch, column after column."""
         if self.teacher is None:
-            return labelled(step.labels, len(step.inputs))
+            return torch.cat(teacher_columns(step.labels, len(step.inputs)))
         self.teacher.eval()
         embeddings = [self._embed(self.teacher, column) for column in step.inputs]
         return torch.cat(embeddings).to(next(iter(step.columns.values()))[0].device)
@@ -171,6 +145,57 @@ class RelationalDistill(Term):
         for start, end in _minibatch_ranges(batch, at_once, self.mini_batch_num_tokens):
             features: Any = _create_minibatch(batch, start, end)
             if route not in self.read_alike:
-                features = teacher.preprocess(texts_read(features, self.tokenizers[route]), task=column.get("task"))
+                features = teacher.preprocess(_texts_read(features, self.tokenizers[route]), task=column.get("task"))
             embeddings.append(teacher(batch_to_device(features, teacher.device))["sentence_embedding"])
         return torch.cat(embeddings)[:, : teacher.truncate_dim]
+
+
+def frozen_copy(model: SentenceTransformer) -> SentenceTransformer:
+    """A copy of the model as it is now, which no training changes."""
+    teacher = copy.deepcopy(model, {id(model.model_card_data): model.model_card_data})
+    return teacher.eval().requires_grad_(False)
+
+
+def teacher_columns(
+    labels: Tensor | None, count: int, width: int | None = None, *, shared: bool = False
+) -> list[Float[Tensor, "batch width"]]:
+    """Teacher embeddings from the labels, by text column; where `shared`, all columns may have the same ones."""
+    is_embedding = labels is not None and labels.ndim in (2, 3) and labels.is_floating_point()
+    if labels is None or not is_embedding or labels.shape[-1] != (width or labels.shape[-1]):
+        raise ValueError(
+            "Teacher embeddings are needed as labels, (batch, width) or (batch, columns, width)"
+            f"{f', as wide as the model: {width}' if width else ''}; got {None if labels is None else tuple(labels.shape)}."
+        )
+    columns = [labels] * (count if shared else 1) if labels.ndim == 2 else list(labels.unbind(1))
+    if len(columns) != count:
+        raise ValueError(f"Labels hold teacher embeddings for {len(columns)} columns, the dataset has {count}.")
+    return [column.detach() for column in columns]
+
+
+def _check_width(teacher: int, student: int) -> None:
+    if teacher != student:
+        raise ValueError(
+            "across compares the student with the teacher coordinate by coordinate, but the teacher's embeddings have "
+            f"{teacher} and the student's {student}. Take a teacher as wide as the student, or across=0, which compares "
+            "similarities alone."
+        )
+
+
+def _readers(model: SentenceTransformer) -> dict[str, Any]:
+    """What makes tokens of texts, by route; under an empty name where there are none."""
+    first = next(model.children())
+    if isinstance(first, Router):
+        return {name: next(modules.children()) for name, modules in first.sub_modules.items()}
+    return {"": first}
+
+
+def _vocabulary(module: Any) -> tuple[dict[str, int], int | None] | None:
+    """By which two modules are seen to make the same tokens of a text."""
+    return None if module is None else (module.tokenizer.get_vocab(), getattr(module, "max_seq_length", None))
+
+
+def _texts_read(features: dict[str, Any], tokenizer: Any) -> list[str]:
+    """What was tokenized, prompts included; one text after another, because a batch without padding is one long row."""
+    rows = [_create_minibatch(features, row, row + 1)["input_ids"].flatten() for row in range(_get_batch_size(features))]
+    texts: list[str] = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    return texts

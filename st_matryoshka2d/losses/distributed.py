@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from sentence_transformers.util import all_gather_with_grad
+from jaxtyping import Float, Int
+from sentence_transformers.util import all_gather_with_grad, get_rank, is_dist_initialized
 from torch import Tensor, distributed, nn
 
 from st_matryoshka2d.layers import routes_of, unwrap
 
-__all__ = ["average_gradient", "gather", "is_distributed", "reaching_heads", "rows_before", "start_alike"]
-
-
-def is_distributed() -> bool:
-    """Whether there is more than this process."""
-    return distributed.is_available() and distributed.is_initialized()
-
 
 def gather(rows: Float[Tensor, "batch width"]) -> Float[Tensor, "world width"]:
     """The rows of all processes, process after process; gradients flow back to where each row came from."""
-    if not is_distributed():
-        return rows
-    gathered: Tensor = all_gather_with_grad(rows.contiguous())
-    return gathered
+    return all_gather_with_grad(rows.contiguous()) if is_dist_initialized() else rows
 
 
-def rows_before(rows: int) -> int:
-    """How many of the gathered rows belong to processes before this one, each of which has as many."""
-    return distributed.get_rank() * rows if is_distributed() else 0
+def own_rows(rows: Tensor, gathered: bool) -> Int[Tensor, " batch"]:
+    """Where these rows are among the gathered ones; each process has as many."""
+    return torch.arange(len(rows), device=rows.device) + (get_rank() * len(rows) if gathered else 0)
 
 
 def average_gradient(gradient: Tensor) -> Tensor:
     """Mean over the processes: a hook for parameters of a loss, which `DistributedDataParallel` does not know."""
-    if not is_distributed():
+    if not is_dist_initialized():
         return gradient
     mean = gradient.contiguous() / distributed.get_world_size()
     distributed.all_reduce(mean)
     return mean
-
-
-def start_alike(parameters: Iterable[nn.Parameter]) -> None:
-    """Give all processes the values of the first one, as `DistributedDataParallel` does for the model."""
-    for parameter in parameters:
-        distributed.broadcast(parameter.data, src=0)
 
 
 @contextmanager
@@ -55,7 +39,7 @@ def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
     # It looks for parameters in the graph of what the model returns, at full depth. Other depths are computed from that
     # later, and what only they use would be reported twice; what only depths not in the step use would be awaited in vain.
     # What is yielded must be applied to everything made of the outputs, so that the backward pass reaches these parameters.
-    routes = routes_of(unwrap(model)).values() if is_distributed() else ()
+    routes = routes_of(unwrap(model)).values() if is_dist_initialized() else ()
     trained = [p for route in routes for module in route.head.values() for p in module.parameters() if p.requires_grad]
     if not trained:
         yield lambda values: values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
-from sentence_transformers.util import cos_sim
-from torch import Tensor, nn
+from sentence_transformers.util import cos_sim, is_dist_initialized
+from torch import Tensor, distributed, nn
+from torch.autograd.graph import register_multi_grad_hook
 
 from st_matryoshka2d.backbone import find_backbone
+from st_matryoshka2d.config_metadata import declare_dims, declare_training, declared_dims
+from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
-from st_matryoshka2d.losses.cached import CachedStep
 from st_matryoshka2d.losses.checks import (
     check_columns,
     check_finite,
@@ -23,21 +26,16 @@ from st_matryoshka2d.losses.checks import (
     check_not_inside,
     check_wrapped_loss,
     inside,
-    warn_of_full_size,
 )
-from st_matryoshka2d.losses.declared import declare_trained
-from st_matryoshka2d.losses.distributed import average_gradient, is_distributed, start_alike
-from st_matryoshka2d.losses.own import own_parameters, warn_of_unsaved
-from st_matryoshka2d.losses.parts import Parts
-from st_matryoshka2d.losses.representation import Representation, embed_alike
+from st_matryoshka2d.losses.distillation import teacher_columns
+from st_matryoshka2d.losses.distributed import average_gradient
+from st_matryoshka2d.losses.embedding import CachedStep, Representation, embed_alike
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
-from st_matryoshka2d.losses.step import Step, Term, check_parts, check_terms
-from st_matryoshka2d.losses.teacher import teacher_columns
+from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
+from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.verify import check_depths
-
-__all__ = ["MultiSizeLoss"]
 
 
 class MultiSizeLoss(nn.Module):
@@ -48,37 +46,28 @@ class MultiSizeLoss(nn.Module):
     A list of sizes is averaged, as Starbucks does (its Eq. 4); a sampler draws new sizes in each step, as 2DMSE does. The
     published recipes are compositions of this class. What is trained at (n, d) is exactly what `truncate(model, n, d)`
     computes: the final norm of pre-norm models is applied to every layer, and embeddings are cut without normalising again.
-
-    It goes to the Trainer as it is, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`, which choose
-    sizes too. What it returns has a `backward`, for `old_fit` (without `use_amp`) and training loops of your own.
+    It goes to the Trainer as it is, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
 
     Args:
         model: The model to train, which starts with a `Transformer`, or a `Router` over several of one depth.
         loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have. With
             `gather_across_devices=True` it, and the terms, compare texts with those of all processes.
-        sizes: The sizes to train, as `Size` or as text such as `"6L-128d"`, or a `SizeSampler`.
+        sizes: The sizes to train, as `Size` or text such as `"6L-128d"`, or a `SizeSampler`; a warning without the full one.
         terms: Things to add, for example `KLAlignment()`.
         size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
         mini_batch_size: Texts embedded at once with gradient caching, which gives the gradients of the whole batch in the
             memory of one mini-batch; None for no caching.
-        mini_batch_num_tokens: Tokens embedded at once, padding not counted, instead of texts: as many texts as fit, at least
-            one. With gradient caching, whether `mini_batch_size` is given too or not.
-
-    Inputs:
-        The columns and labels that the wrapped loss takes.
+        mini_batch_num_tokens: Tokens embedded at once instead, padding not counted, with gradient caching too.
 
     Raises:
-        TypeError: A wrapped loss that cannot be computed at several sizes, or no loss at all. Inside a loss that chooses
-            sizes: when that is built, or at its first batch.
+        TypeError: A wrapped loss that cannot be computed at several sizes, or no loss; this loss inside one that chooses
+            sizes too.
         ValueError: Sizes outside the model, weights that do not fit, a loss built on another model, a model that cannot be
             cut exactly. At the first batch that shows it: a wrong number of columns, embeddings that are not finite.
 
-    Warns:
-        UserWarning: The full size is not among the sizes.
-
     Returns:
         Named parts that sum to the loss and that the Trainer logs: `task` (or `task_<key>` for each part of a wrapped
-        loss that has several) and those of each term.
+        loss that has several) and those of each term. They have a `backward`, for training loops of your own.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
@@ -86,14 +75,8 @@ class MultiSizeLoss(nn.Module):
         >>> loss.get_config_dict()["sizes"]
         ['2L-32d', '6L-384d']
 
-        Matryoshka learning of the width alone (MRL) and a cut alone are sizes too; MIPIC's token relations are a term:
-
-        >>> from st_matryoshka2d import sizes_ladder, truncate
         >>> from st_matryoshka2d.losses import SIA, KLAlignment
-        >>> mrl = MultiSizeLoss(model, CoSENTLoss(model), sizes=["6L-64d", "6L-128d", "6L-384d"])
-        >>> cut = truncate(model, "3L-128d")
-        >>> one = MultiSizeLoss(cut, CoSENTLoss(cut), sizes=["3L-128d"])
-        >>> both = MultiSizeLoss(model, CoSENTLoss(model), sizes_ladder(model), terms=[KLAlignment(), SIA()])
+        >>> mixed = MultiSizeLoss(model, CoSENTLoss(model), sizes=["2L-32d", "6L-384d"], terms=[KLAlignment(), SIA()])
     """
 
     loss: Any  # a Module with the seam that check_wrapped_loss demands
@@ -117,12 +100,9 @@ class MultiSizeLoss(nn.Module):
         routes = routes_of(model)
         check_wrapped_loss(loss, model)
         self.full = full_size(model)
-        if isinstance(sizes, SizeSampler):
-            if size_weights is not None:
-                raise ValueError("size_weights go with a list of sizes; a sampler has its own weights.")
-            self.sampler = sizes
-        else:
-            self.sampler = FixedSizes(sizes, self.full, size_weights)
+        if isinstance(sizes, SizeSampler) and size_weights is not None:
+            raise ValueError("size_weights go with a list of sizes; a sampler has its own weights.")
+        self.sampler = sizes if isinstance(sizes, SizeSampler) else FixedSizes(sizes, self.full, size_weights)
         validate_sizes(self.sampler.candidates, self.full)
         self.model = model
         self.loss = loss
@@ -134,6 +114,7 @@ class MultiSizeLoss(nn.Module):
         for term in self.terms:
             term.attach(model)
         self.own = own_parameters(self)
+        self.is_cached = mini_batch_size is not None or mini_batch_num_tokens is not None
         if not self.is_cached:  # else the cached step averages
             for parameter in self.own.values():
                 parameter.register_hook(average_gradient)
@@ -146,13 +127,11 @@ class MultiSizeLoss(nn.Module):
         for name, route in routes.items():
             check_depths(route.transformer.model, self.backbones[name], depths)
         if self.full not in self.sampler.candidates:
-            is_recipe = type(self).__init__ is not MultiSizeLoss.__init__
-            warn_of_full_size(type(self).__name__, self.full, callers=2 if is_recipe else 1)
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether texts are embedded in mini-batches."""
-        return self.mini_batch_size is not None or self.mini_batch_num_tokens is not None
+            warnings.warn(
+                f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
+                "the sizes, or ship only cuts that are among them.",
+                stacklevel=3 if type(self).__init__ is not MultiSizeLoss.__init__ else 2,
+            )
 
     @property
     def calculate_loss(self) -> Any:
@@ -165,12 +144,7 @@ class MultiSizeLoss(nn.Module):
         return f"{type(self).__name__}({type(self.loss).__name__})"
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Parts:
-        """Named parts of the loss for a batch.
-
-        Args:
-            sentence_features: Features of each text column.
-            labels: What the wrapped loss takes.
-        """
+        """Named parts of the loss for a batch: features of each text column, and the labels that the wrapped loss takes."""
         columns = list(sentence_features)
         check_not_inside(self, self.model)
         check_columns(self.loss, len(columns), labels)
@@ -178,19 +152,21 @@ class MultiSizeLoss(nn.Module):
             if self.own and not self.state_is_saved:
                 self.state_is_saved = True  # said once
                 warn_of_unsaved(type(self).__name__, self.own)
-            if is_distributed() and not self.started_alike:  # each process has drawn projections of its own
-                start_alike(self.own.values())
+            if is_dist_initialized() and not self.started_alike:  # each process has drawn projections of its own
+                for parameter in self.own.values():
+                    distributed.broadcast(parameter.data, src=0)
                 self.started_alike = True
         weights = self.sampler.draw()
         plan = Representation(self._layers(weights), [term for term in self.terms if term.observes], self.raw)
         embed = partial(plan.embed, self.model, backbones=self.backbones)
         score = partial(self._parts, plan=plan, weights=weights, inputs=columns)
         if self.is_cached:
-            at_once = self.mini_batch_size, self.mini_batch_num_tokens
-            parts = Parts(CachedStep(self.model, *at_once, embed, score, self.own.values()).parts(columns, labels))
+            at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # texts are not counted where tokens are
+            parts = Parts(CachedStep(self.model, embed, score, self.own.values(), *at_once).parts(columns, labels))
         else:
             parts = Parts(score(embed_alike(columns, embed), labels))
-        parts.when_trained(partial(declare_trained, unwrap(self.model), self.sampler.candidates, self.signature))
+        if trained := [part for part in parts.values() if part.requires_grad]:
+            register_multi_grad_hook(trained, lambda _: self._declare(), mode="any")
         return parts
 
     def get_config_dict(self) -> dict[str, object]:
@@ -200,6 +176,15 @@ class MultiSizeLoss(nn.Module):
             config.update(term.get_config_dict())
         at_once = {"mini_batch_size": self.mini_batch_size, "mini_batch_num_tokens": self.mini_batch_num_tokens}
         return config | {name: number for name, number in at_once.items() if number is not None}
+
+    def _declare(self) -> None:
+        """Write the trained sizes into the model's configs, unless the model itself is frozen."""
+        model = unwrap(self.model)
+        if any(parameter.requires_grad for parameter in model.parameters()):
+            for route in routes_of(model).values():
+                config = route.transformer.model.config
+                declare_dims(config, {*declared_dims(config), *(size.dim for size in self.sampler.candidates)})
+                declare_training(config, self.sampler.candidates, self.signature)
 
     def _layers(self, weights: Mapping[Size, float]) -> list[int]:
         """Every depth that a step with these sizes reads."""
@@ -240,7 +225,8 @@ class MultiSizeLoss(nn.Module):
     def _task(self, step: Step, size: Size) -> dict[str, Tensor]:
         targets: Any = step.labels
         if isinstance(self.loss, EmbedDistillLoss):
-            targets = teacher_columns(step.labels, len(step.inputs), size.dim, self.full.dim)
+            teachers = teacher_columns(step.labels, len(step.inputs), self.full.dim, shared=True)
+            targets = [prefix(teacher, size.dim) for teacher in teachers]
         value = self.loss.compute_loss_from_embeddings(step.embeddings(size), targets)
         if isinstance(value, dict):
             return {f"{self.task_name}_{key}": part for key, part in value.items()}

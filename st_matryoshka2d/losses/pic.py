@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from st_matryoshka2d.losses.checks import positive
-from st_matryoshka2d.losses.distributed import gather, rows_before
+from st_matryoshka2d.losses.distributed import gather, own_rows
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.sizes import Size, full_size, sizes_ladder, validate_sizes
-
-__all__ = ["PIC"]
 
 
 class PIC(Term):
@@ -28,14 +26,13 @@ class PIC(Term):
 
     along checkpoints :math:`(l_i, d_i)`, each text column by itself, averaged over the columns. Both sides of a link are
     trained. z is the pooled vector before any normalising: the state of CLS for models that pool so, as in the paper,
-    otherwise the mean or the last token. Where the wrapped loss gathers the texts of all processes, so does this.
+    otherwise the mean or the last token.
 
     Args:
         checkpoints: At least two sizes, each deeper than the one before and not narrower; None for `sizes_ladder(model)`.
-            The same dim everywhere is Table 4's "all dim equal".
         weight: Of the term.
         temperature: Tau; 0.05 in Table 7.
-        detach_target: Whether :math:`z_{i+1}` gets no gradient; the paper does not say so, and it does by default.
+        detach_target: Whether :math:`z_{i+1}` gets no gradient; the paper does not say so.
 
     Attributes:
         phi: The projectors :math:`\phi_i`, two linear layers with a GELU between; needed in training only.
@@ -45,8 +42,6 @@ class PIC(Term):
         >>> from st_matryoshka2d.losses import MultiSizeLoss
         >>> chain = PIC(["2L-32d", "4L-128d", "6L-384d"])
         >>> loss = MultiSizeLoss(model, MultipleNegativesRankingLoss(model), ["6L-384d"], terms=[chain])
-        >>> len(chain.phi)
-        2
     """
 
     uses_raw = True
@@ -76,7 +71,9 @@ class PIC(Term):
                 "checkpoints must be at least two sizes, each deeper than the one before and not narrower, got "
                 f"{[str(size) for size in self.checkpoints]}."
             )
-        self.phi = nn.ModuleList(_projector(low.dim, high.dim) for low, high in links).to(model.device)
+        dims = [(low.dim, high.dim) for low, high in links]
+        projectors = (nn.Sequential(nn.Linear(low, high), nn.GELU(), nn.Linear(high, high)) for low, high in dims)
+        self.phi = nn.ModuleList(projectors).to(model.device)
 
     def sizes_needed(self, trained: object, full: Size) -> set[Size]:
         """The checkpoints."""
@@ -94,12 +91,9 @@ class PIC(Term):
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
-        return {
-            "pic_checkpoints": [str(size) for size in self.checkpoints],
-            "pic_weight": self.weight,
-            "pic_temperature": self.temperature,
-            "pic_detach_target": self.detach_target,
-        }
+        settings = ("weight", "temperature", "detach_target")
+        checkpoints = [str(size) for size in self.checkpoints]
+        return {"pic_checkpoints": checkpoints} | {f"pic_{name}": getattr(self, name) for name in settings}
 
     def _link(self, phi: nn.Module, low: Tensor, high: Tensor, gathered: bool) -> Tensor:
         """InfoNCE of one step of the chain, for one text column (Eq. 16)."""
@@ -107,9 +101,4 @@ class PIC(Term):
             foretold = phi(low.to(next(phi.parameters()).dtype))
             targets = (high.detach() if self.detach_target else high).to(foretold.dtype)
             scores = cos_sim(foretold, gather(targets) if gathered else targets)
-            own = torch.arange(len(low), device=low.device) + (rows_before(len(low)) if gathered else 0)
-            return F.cross_entropy(scores / self.temperature, own)
-
-
-def _projector(low: int, high: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(low, high), nn.GELU(), nn.Linear(high, high))
+            return F.cross_entropy(scores / self.temperature, own_rows(low, gathered))

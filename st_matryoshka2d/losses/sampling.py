@@ -7,22 +7,21 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from sentence_transformers.util import is_dist_initialized
 from torch import distributed
 
 from st_matryoshka2d.losses.checks import finite_weights, one_of
-from st_matryoshka2d.losses.distributed import is_distributed
-from st_matryoshka2d.sizes import Size, all_within, as_size, validate_sizes
-
-__all__ = ["FixedSizes", "SizeSampler", "UniformSizes"]
+from st_matryoshka2d.sizes import Size, all_within, as_size, sizes_product, validate_sizes
 
 
 class SizeSampler(ABC):
-    """Says for every step which sizes are trained."""
+    """Says for every step which sizes are trained.
 
-    @property
-    @abstractmethod
-    def candidates(self) -> list[Size]:
-        """Every size that can be drawn."""
+    Attributes:
+        candidates: Every size that can be drawn.
+    """
+
+    candidates: list[Size]
 
     @abstractmethod
     def draw(self) -> dict[Size, float]:
@@ -52,23 +51,18 @@ class FixedSizes(SizeSampler):
         weights: Sequence[float] | None = None,
         reduction: Literal["mean", "sum"] = "mean",
     ) -> None:
-        self.sizes = validate_sizes(sizes, as_size(full, "full"))
-        self.weights = finite_weights(weights, len(self.sizes), "size_weights")
+        self.candidates = validate_sizes(sizes, as_size(full, "full"))
+        self.weights = finite_weights(weights, len(self.candidates), "size_weights")
         self.reduction = one_of(reduction, "reduction", ("mean", "sum"))
-
-    @property
-    def candidates(self) -> list[Size]:
-        """The sizes themselves."""
-        return self.sizes
 
     def draw(self) -> dict[Size, float]:
         """All of them."""
-        share = 1 / len(self.sizes) if self.reduction == "mean" else 1.0
-        return {size: weight * share for size, weight in zip(self.sizes, self.weights, strict=True)}
+        share = 1 / len(self.candidates) if self.reduction == "mean" else 1.0
+        return {size: weight * share for size, weight in zip(self.candidates, self.weights, strict=True)}
 
     def get_config_dict(self) -> dict[str, object]:
         """Sizes, weights and how they are put together."""
-        sizes = [str(size) for size in self.sizes]
+        sizes = [str(size) for size in self.candidates]
         return {"sizes": sizes, "size_weights": self.weights, "size_reduction": self.reduction}
 
 
@@ -95,20 +89,12 @@ class UniformSizes(SizeSampler):
             raise ValueError(f"dim={full.dim} is not below the full {full.dim}, which is always trained.")
         self.full = full
         self.weights = finite_weights(weights, 4, "weights")
-
-    @property
-    def candidates(self) -> list[Size]:
-        """Every layer with every dim."""
-        layers = range(1, self.full.num_layers + 1)
-        return [Size(num_layers, dim) for num_layers in layers for dim in [*self.dims, self.full.dim]]
+        self.candidates = sizes_product(range(1, full.num_layers + 1), [*self.dims, full.dim])
 
     def draw(self) -> dict[Size, float]:
         """Four sizes."""
-        drawn = [
-            int(torch.randint(1, self.full.num_layers, ())),
-            self.dims[int(torch.randint(len(self.dims), ()))],
-        ]
-        if is_distributed():
+        drawn = [int(torch.randint(1, self.full.num_layers, ())), self.dims[int(torch.randint(len(self.dims), ()))]]
+        if is_dist_initialized():
             distributed.broadcast_object_list(drawn, src=0)
         num_layers, dim = drawn
         sizes = [self.full, Size(num_layers, self.full.dim), Size(self.full.num_layers, dim), Size(num_layers, dim)]

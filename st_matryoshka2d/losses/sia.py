@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.losses.alignment import at_least_float32
 from st_matryoshka2d.losses.checks import positive
-from st_matryoshka2d.losses.relations import attention_divergence, centred, cka_loss, tokens_kept
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
 
-__all__ = ["SIA"]
+# A text whose states vary by less than this share of their size is one of equal tokens, up to rounding.
+_CONSTANT = 1e-6
 
 
 class SIA(Term):
@@ -31,10 +33,9 @@ class SIA(Term):
         L = \frac{1}{texts} \sum_{texts} \sum_{layers} \sum_{d_i < D} KL(a_i \| a_D) + 1 - CKA(h[:d_i], h)
 
     The attention that a prefix pays to the tokens of its text should be that of the whole state, and so should the geometry
-    of the tokens that matter most: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m. The whole states, as
-    teachers, and the query get no gradient. The query is the pooled vector before any normalising: the state of CLS, as in
-    the paper, for models that pool so, otherwise the mean or the last token. All tokens of a text take part, CLS and SEP
-    included. See `relations.py` for the equations.
+    of the tokens that matter most: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m, CLS and SEP included. The
+    query is the pooled vector before any normalising: the state of CLS, as in the paper, for models that pool so, otherwise
+    the mean or the last token. It gets no gradient, and neither do the whole states.
 
     Args:
         layers: Layers whose states are aligned; None for those of `sizes_ladder(model)`.
@@ -45,20 +46,18 @@ class SIA(Term):
             would put all its weight on CLS.
 
     Attributes:
-        P: For each dim below D, under the dim as text, the matrix P_i (d_i, D) of Eq. 5. It starts by copying the prefix,
-            is shared by all layers, and is needed in training only.
+        P: For each dim below D, as text, the matrix P_i (d_i, D) of Eq. 5, for all layers; needed in training only.
 
     Raises:
         ValueError: When the loss is built: layers or dims outside the model, a term that another loss holds, or a model
-            whose embedding is not its pooled token states, so that prefixes of the two have nothing to do with each other.
+            whose embedding is not its pooled token states.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-        >>> from st_matryoshka2d import Size
         >>> from st_matryoshka2d.losses import MultiSizeLoss
-        >>> task = MultipleNegativesRankingLoss(model)
-        >>> loss = MultiSizeLoss(model, task, [Size(2, 32), Size(6, 384)], terms=[SIA(layers=[2, 6], dims=[32, 384])])
-        >>> loss.terms[0].P["32"].shape
+        >>> sia = SIA(layers=[2, 6], dims=[32, 384])
+        >>> loss = MultiSizeLoss(model, MultipleNegativesRankingLoss(model), ["2L-32d", "6L-384d"], terms=[sia])
+        >>> sia.P["32"].shape
         torch.Size([32, 384])
     """
 
@@ -100,16 +99,16 @@ class SIA(Term):
     def observe(self, tokens: Mapping[int, Tokens]) -> Float[Tensor, "batch 2"]:
         """The two losses of each text, summed over layers and dims."""
         mask = next(iter(tokens.values())).mask
-        kept = tokens_kept(mask.sum(dim=1).tolist(), self.gammas)
+        kept = _tokens_kept(mask.sum(dim=1).tolist(), self.gammas)
         by_layer: list[Tensor] = []
         with torch.autocast(mask.device.type, enabled=False):  # relations of close states are lost in half precision
             for layer in tokens.values():
                 query = at_least_float32(prefix(layer.pooled.detach(), self.dims[-1]))
-                states, size = centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
-                attention, scores = attention_divergence(
+                states, size = _centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
+                attention, scores = _attention_divergence(
                     states, mask, query, list(self.P.values()), self.attention_temperature
                 )
-                by_layer.append(torch.stack([attention, cka_loss(states, size, scores, self.dims, kept)], dim=1))
+                by_layer.append(torch.stack([attention, _cka_loss(states, size, scores, self.dims, kept)], dim=1))
         return torch.stack(by_layer).sum(dim=0)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -119,13 +118,8 @@ class SIA(Term):
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings, for the model card."""
-        return {
-            "sia_layers": self.layers,
-            "sia_dims": self.dims,
-            "sia_gammas": self.gammas,
-            "sia_weight": self.weight,
-            "sia_attention_temperature": self.attention_temperature,
-        }
+        settings = ("layers", "dims", "gammas", "weight", "attention_temperature")
+        return {f"sia_{name}": getattr(self, name) for name in settings}
 
 
 def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
@@ -139,7 +133,7 @@ def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
 def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
     if isinstance(gammas, str) or not isinstance(gammas, Iterable):
         raise TypeError(f"gammas must be a list of shares of the tokens, one for each dim below {dims[-1]}, got {gammas!r}.")
-    checked = [positive(float(gamma) if isinstance(gamma, np.floating) else gamma, "each of gammas") for gamma in gammas]
+    checked = [positive(gamma, "each of gammas") for gamma in gammas]
     if len(checked) != len(dims) - 1:
         raise ValueError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")
     if checked != sorted(checked) or checked[-1] > 1:
@@ -159,3 +153,84 @@ def _require_pooled_tokens(model: SentenceTransformer) -> None:
                 f"token states; this pipeline{f' (route {name})' if name else ''} makes it with "
                 f"{[type(module).__name__ for module in route.head.values()]}. Leave SIA out (`sia=False` in MIPICLoss)."
             )
+
+
+def _centred(
+    states: Float[Tensor, "batch tokens hidden"], mask: Bool[Tensor, "batch tokens"]
+) -> tuple[Float[Tensor, "batch tokens hidden"], Float[Tensor, "batch 1 1"]]:
+    """Token states less their mean over the text, and how large they were before: the root of their mean square."""
+    # Neither attention nor CKA notices a shift of all tokens, but beside it small differences would be rounded away.
+    with torch.no_grad():
+        inside = states * mask.unsqueeze(-1)
+        count = mask.sum(dim=1).clamp(min=1).view(-1, 1, 1)
+        mean = inside.sum(dim=1, keepdim=True) / count
+        size = (inside.square().sum(dim=(1, 2), keepdim=True) / (count * states.shape[-1])).sqrt()
+    return states - mean, size.clamp(min=torch.finfo(states.dtype).tiny)
+
+
+def _attention_divergence(
+    states: Float[Tensor, "batch tokens hidden"],
+    mask: Bool[Tensor, "batch tokens"],
+    query: Float[Tensor, "batch hidden"],
+    projections: Sequence[Float[Tensor, "dim hidden"]],
+    temperature: float,
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch tokens"]]:
+    """How far the attention that prefixes pay to the tokens is from that of the whole states (Eq. 4-6)."""
+    # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every token, h_cls . P_i^T
+    # h_j[:d_i]; the query is projected instead, (P_i h_cls) . h_j[:d_i]: the same for a fraction of the work.
+    scale = math.sqrt(states.shape[-1]) * temperature
+    teacher = (states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale
+    widest = max(len(projection) for projection in projections)
+    queries = [F.pad(query @ p.to(query.dtype).T, (0, widest - len(p))) for p in projections]
+    student = torch.stack(queries, dim=1) @ states[..., :widest].transpose(1, 2) / scale
+    padding = ~mask.unsqueeze(1)
+    floor = torch.finfo(states.dtype).min
+    log_student = student.masked_fill(padding, floor).log_softmax(dim=-1)
+    log_teacher = teacher.masked_fill(~mask, floor).log_softmax(dim=-1).unsqueeze(1)
+    difference = (log_student - log_teacher).masked_fill(padding, 0.0)
+    return (log_student.exp() * difference).sum(dim=(1, 2)), teacher.masked_fill(~mask, floor)
+
+
+def _tokens_kept(lengths: Sequence[int], gammas: Sequence[float]) -> list[list[int]]:
+    r"""How many tokens each prefix keeps of each text, :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` (A.5)."""
+    # 0.56 x 25 is 14, but a little more than that in binary.
+    return [[min(length, max(8, math.ceil(round(gamma * length, 9)))) for length in lengths] for gamma in gammas]
+
+
+def _cka_loss(
+    states: Float[Tensor, "batch tokens hidden"],
+    size: Float[Tensor, "batch 1 1"],
+    scores: Float[Tensor, "batch tokens"],
+    dims: Sequence[int],
+    kept: Sequence[Sequence[int]],
+) -> Float[Tensor, " batch"]:
+    """How far the geometry of the most attended tokens in prefixes is from that in the whole states (Eq. 7-12)."""
+    # Sum over prefixes i of 1 - <K_i, K_D> / (|K_i| |K_D|), with K the Gram matrices of the kept tokens, centred over them.
+    # This equals Eq. 11, with matrices of k x k instead of D x D. The Gram matrix of a prefix is that of the prefix before
+    # it plus what the new coordinates add. Texts of one token, or of equal ones, have no loss.
+    counts = torch.tensor(kept, device=states.device)
+    most = max(max(row) for row in kept)
+    order = scores.argsort(dim=1, descending=True, stable=True)[:, :most]
+    chosen = states.gather(1, order.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+    is_kept = torch.arange(most, device=states.device) < counts.unsqueeze(-1)  # (prefixes, batch, most)
+    chosen = chosen * (is_kept[-1].unsqueeze(-1) / size)
+    blocks = chosen.tensor_split(list(dims[:-1]), dim=-1)
+    grams = torch.stack([block @ block.transpose(1, 2) for block in blocks]).cumsum(dim=0)
+    student, teacher = _centred_gram(grams[:-1], is_kept), _centred_gram(grams[-1:].detach(), is_kept)
+    student_square, teacher_square = student.square().sum(dim=(2, 3)), teacher.square().sum(dim=(2, 3))
+    rounding = torch.tensor(dims[:-1], device=states.device).unsqueeze(-1) * counts * _CONSTANT**2
+    has_geometry = torch.minimum(student_square, teacher_square) > rounding.square()
+    norm = torch.where(has_geometry, student_square, 1.0).sqrt() * torch.where(has_geometry, teacher_square, 1.0).sqrt()
+    cka = (student * teacher).sum(dim=(2, 3)) / norm
+    return torch.where(has_geometry, 1 - cka, 0.0).sum(dim=0)
+
+
+def _centred_gram(
+    gram: Float[Tensor, "#prefixes batch kept kept"], kept: Bool[Tensor, "prefixes batch kept"]
+) -> Float[Tensor, "prefixes batch kept kept"]:
+    """Gram matrices of what is left when each prefix drops tokens and subtracts the mean of the others (Eq. 8)."""
+    weights = kept.to(gram.dtype)
+    share = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
+    rows = gram @ share.unsqueeze(-1)
+    mean = share.unsqueeze(-2) @ rows
+    return (gram - rows - rows.transpose(2, 3) + mean) * (weights.unsqueeze(-1) * weights.unsqueeze(-2))

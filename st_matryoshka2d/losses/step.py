@@ -1,4 +1,4 @@
-"""What one training step has embedded, and what a term may ask of it."""
+"""What one training step has embedded, what a term may ask of it, and what a loss returns."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.sizes import Size, as_size
-
-__all__ = ["Step", "Term", "Tokens", "check_parts", "check_terms"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,13 @@ class Step:
         return _at(self.raw, size)
 
 
+def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
+    size = as_size(given, "size")
+    if size.num_layers not in columns:
+        raise ValueError(f"{size} was not embedded in this step, only layers {sorted(columns)}. Name it in `sizes_needed`.")
+    return [prefix(column, size.dim) for column in columns[size.num_layers]]
+
+
 class Term(nn.Module, ABC):
     """Something added to the wrapped loss, for example an alignment of small sizes with the full one.
 
@@ -85,14 +91,10 @@ class Term(nn.Module, ABC):
     observes: int = 0
 
     def attach(self, model: SentenceTransformer) -> None:
-        """Get ready to train a model; called once, when the loss is built.
-
-        Args:
-            model: The model to train.
-        """
+        """Get ready to train a model; called once, when the loss is built."""
 
     def sizes_needed(self, trained: Mapping[Size, float], full: Size) -> set[Size]:
-        """Sizes that must be embedded beside those that are trained anyway, for example a teacher.
+        """Sizes that must be embedded beside those trained in a step, for example a teacher.
 
         Args:
             trained: The sizes of the step with their weights.
@@ -105,12 +107,8 @@ class Term(nn.Module, ABC):
         return set()
 
     def observe(self, tokens: Mapping[int, Tokens]) -> Float[Tensor, "batch observed"]:
-        """Numbers of each text, from its token states.
-
-        Args:
-            tokens: The texts at each of `layers_observed`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} observes {self.observes} numbers per text but has no `observe`.")
+        """Numbers of each text, from its token states at each of `layers_observed`."""
+        raise NotImplementedError
 
     @abstractmethod
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -121,42 +119,36 @@ class Term(nn.Module, ABC):
         """Settings, for the model card."""
 
 
+class Parts(dict[str, Tensor]):
+    """Named parts that sum to a loss: sentence-transformers' Trainer adds them up and logs each."""
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """Back-propagate from the sum, for training loops that expect one number, such as `old_fit`."""
+        torch.stack(list(self.values())).sum().backward(*args, **kwargs)
+
+
 def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
     """Refuse a term's output that is not a dict of scalars."""
-    if isinstance(parts, dict) and all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
+    if not isinstance(parts, dict):
+        found: object = type(parts)
+    elif all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
         return parts
-    found = (
-        {name: getattr(value, "shape", value) for name, value in parts.items()} if isinstance(parts, dict) else type(parts)
-    )
+    else:
+        found = {name: getattr(value, "shape", value) for name, value in parts.items()}
     raise TypeError(f"{type(term).__name__}.forward must return a dict of names and scalar tensors, got {found}.")
-
-
-def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
-    size = as_size(given, "size")
-    if size.num_layers not in columns:
-        raise ValueError(
-            f"{size} was not embedded in this step, only layers {sorted(columns)}. Name it in the term's `sizes_needed`."
-        )
-    return [prefix(column, size.dim) for column in columns[size.num_layers]]
 
 
 def check_terms(terms: Iterable[Term]) -> list[Term]:
     """Refuse anything but a list of terms."""
-    if isinstance(terms, nn.Module) and not isinstance(terms, nn.ModuleList):
-        raise TypeError(f"terms must be a list of Term objects, got one {type(terms).__name__}; wrap it: [term].")
-    if not isinstance(terms, Iterable) or isinstance(terms, type):
-        found = f"the class {terms.__name__}" if isinstance(terms, type) else repr(terms)
-        raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
-    checked = list(terms)
+    checked: list[Any] = list(terms) if isinstance(terms, Iterable) else [terms]
     for term in checked:
-        if isinstance(term, type):
-            raise TypeError(f"terms must be Term objects, got the class {term.__name__}; call it: {term.__name__}().")
-        if not isinstance(term, Term):
-            raise TypeError(f"terms must be Term objects such as KLAlignment(), got {type(term).__name__}.")
-        if term.observes and type(term).observe is Term.observe:
-            raise TypeError(f"{type(term).__name__} observes {term.observes} numbers per text, but has no `observe` method.")
-        if not term.observes and type(term).observe is not Term.observe:
+        if isinstance(terms, Term) or not isinstance(term, Term):
+            found = f"the class {term.__name__}; call it: {term.__name__}()" if isinstance(term, type) else f"{term!r:.80}"
+            raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
+        name, has_method = type(term).__name__, type(term).observe is not Term.observe
+        if bool(term.observes) != has_method:
             raise TypeError(
-                f"{type(term).__name__} has an `observe` method; set `observes` to the numbers it makes of a text."
+                f"{name} has {'an' if has_method else 'no'} `observe` method, and observes={term.observes}; it must say how "
+                "many numbers the method makes of a text."
             )
     return checked

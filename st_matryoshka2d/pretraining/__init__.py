@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from st_matryoshka2d.pretraining.collator import SMAEDataCollator
 from st_matryoshka2d.pretraining.smae import SMAEForPreTraining, SMAEOutput
-from st_matryoshka2d.pretraining.token_rows import token_rows
+from st_matryoshka2d.pretraining.tokens import token_rows
 from st_matryoshka2d.pretraining.trainer import SMAETrainer
 
 __all__ = ["SMAEDataCollator", "SMAEForPreTraining", "SMAEOutput", "SMAETrainer", "token_rows"]

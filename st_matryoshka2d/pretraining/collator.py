@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from st_matryoshka2d.pretraining.words import Words, split_special
+from st_matryoshka2d.pretraining.tokens import Words, split_special
 from st_matryoshka2d.sizes import positive_int
-
-__all__ = ["SMAEDataCollator"]
 
 _NOT_MASKED = -100
 
@@ -28,15 +26,14 @@ class SMAEDataCollator:
     .. math:: x_{enc} = Mask(x, p_{enc}), \qquad x_{dec} = Mask(x, p_{dec}), \qquad p_{dec} > p_{enc}
 
     Words are drawn as long as no more than p of the text's tokens are masked, and at least one word. Of the tokens drawn,
-    80 % become the mask token, 10 % another token and 10 % stay (BERT's proportions). Special tokens are never drawn. A text
-    longer than `max_length` is cropped: a window at random, between its special tokens.
+    80 % become the mask token, 10 % another token and 10 % stay (BERT's proportions). A text longer than `max_length` is
+    cropped: a window at random, between its special tokens.
 
     Args:
         tokenizer: A fast tokenizer with a mask token and a padding token.
-        encoder_mask_ratio: p_enc; the authors' script has 0.2.
-        decoder_mask_ratio: p_dec; the authors' script has 0.4.
-        seed: With a seed, masks and crops are drawn from it and from the batch's tokens: the same batch is always masked
-            alike, also in a resumed run. None draws from torch's random numbers.
+        encoder_mask_ratio: p_enc, as in the authors' script.
+        decoder_mask_ratio: p_dec, as in the authors' script.
+        seed: The same batch is always masked and cropped alike, also in a resumed run; None draws from torch's numbers.
         pad_to_multiple_of: Pad to a length that this divides, for speed on some devices.
         max_length: Longest row, special tokens included; None for the tokenizer's `model_max_length`.
 
@@ -48,10 +45,8 @@ class SMAEDataCollator:
     Example:
         >>> collator = SMAEDataCollator(tokenizer, seed=0)
         >>> batch = collator([{"text": "whole words are masked"}, {"text": "twice"}])
-        >>> sorted(batch)
+        >>> sorted(batch)  # each of one shape, (batch, tokens)
         ['attention_mask', 'decoder_input_ids', 'decoder_labels', 'input_ids', 'labels']
-        >>> batch["labels"].shape == batch["decoder_labels"].shape == batch["input_ids"].shape
-        True
     """
 
     def __init__(
@@ -69,7 +64,7 @@ class SMAEDataCollator:
                 raise ValueError(f"{type(tokenizer).__name__} has no {name} token, which masked texts in batches need.")
         self.tokenizer = tokenizer
         self.ratios = _checked_ratios(encoder_mask_ratio, decoder_mask_ratio)
-        self.seed = _checked_seed(seed)
+        self.seed = None if seed is None else positive_int(seed, "seed", least=0)
         self.pad_to_multiple_of = 1 if pad_to_multiple_of is None else positive_int(pad_to_multiple_of, "pad_to_multiple_of")
         self.max_length = tokenizer.model_max_length if max_length is None else positive_int(max_length, "max_length")
         if self.max_length <= (around := tokenizer.num_special_tokens_to_add()):
@@ -83,8 +78,7 @@ class SMAEDataCollator:
 
         Raises:
             TypeError: A text is not a string, or ids are not integers.
-            ValueError: There is no example, or one has neither, no token that could be masked, or one that the tokenizer
-                does not know.
+            ValueError: No example, or one without either, without a token to mask, or with a token that is not known.
         """
         if not len(examples):
             raise ValueError("There is no example in the batch; at least one is needed.")
@@ -107,19 +101,16 @@ class SMAEDataCollator:
                 f"An example is a mapping with 'input_ids' or 'text', this one: {found}. The Trainer drops columns that it "
                 "does not know: tokenize the texts with token_rows, or set remove_unused_columns=False."
             )
-        row = _given_ids(example) if "input_ids" in example else self._tokenized(example["text"])
-        if np.isin(row, self.words.special).all():
-            raise ValueError(
-                f"Nothing can be masked in {str(example.get('text', row.tolist()))[:80]!r}: it has no token but special "
-                "ones. Leave empty texts out."
-            )
-        return row
-
-    def _tokenized(self, text: str) -> NDArray[np.int64]:
-        if not isinstance(text, str):
+        if "input_ids" in example:
+            row = _given_ids(example)
+        elif isinstance(text := example["text"], str):
+            row = np.asarray(self.tokenizer(text, verbose=False)["input_ids"], dtype=np.int64)
+        else:
             raise TypeError(f"The text of an example must be a string, got {text!r:.80} ({type(text).__name__}).")
-        tokens = self.tokenizer(text, verbose=False)["input_ids"]  # too long is not worth a warning here
-        return np.asarray(tokens, dtype=np.int64)
+        if np.isin(row, self.words.special).all():
+            shown = str(example.get("text", row.tolist()))[:80]
+            raise ValueError(f"Nothing can be masked in {shown!r}, which has no token but special ones. Leave it out.")
+        return row
 
     def _random(self, rows: Sequence[NDArray[np.int64]]) -> np.random.Generator:
         if self.seed is None:
@@ -134,9 +125,7 @@ class SMAEDataCollator:
         front, text, behind = split_special(row, self.words.outside)
         kept = self.max_length - len(front) - len(behind)
         if kept < 1:
-            raise ValueError(
-                f"A row begins and ends with special tokens that leave no room in max_length={self.max_length}."
-            )
+            raise ValueError(f"The special tokens at both ends of a row leave no room in max_length={self.max_length}.")
         ordinary = np.append(0, np.cumsum(~np.isin(text, self.words.special)))
         starts = np.flatnonzero(ordinary[kept:] > ordinary[:-kept])  # windows with something to mask
         start = int(starts[random.integers(len(starts))])
@@ -146,19 +135,15 @@ class SMAEDataCollator:
         self, row: NDArray[np.int64], words: NDArray[np.int64], ratio: float, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What the model sees, and the right tokens where it has to guess."""
-        chosen = _chosen(words, ratio, random)
+        lengths = np.bincount(words[words >= 0])
+        order = random.permutation(len(lengths))
+        wanted = max(1, round(ratio * int(lengths.sum())))
+        taken = np.searchsorted(np.cumsum(lengths[order]), wanted, side="right")
+        chosen = np.isin(words, order[: max(1, int(taken))])
         share = random.random(len(row))
         other = random.choice(self.words.ordinary, len(row))
         seen = np.where(share < 0.8, self.tokenizer.mask_token_id, np.where(share < 0.9, other, row))
         return np.where(chosen, seen, row), np.where(chosen, row, _NOT_MASKED)
-
-
-def _chosen(words: NDArray[np.int64], ratio: float, random: np.random.Generator) -> Bool[NDArray[np.bool_], " tokens"]:
-    lengths = np.bincount(words[words >= 0])
-    order = random.permutation(len(lengths))
-    wanted = max(1, round(ratio * int(lengths.sum())))
-    taken = np.searchsorted(np.cumsum(lengths[order]), wanted, side="right")
-    return np.isin(words, order[: max(1, int(taken))])
 
 
 def _checked_ratios(encoder: float, decoder: float) -> dict[str, float]:
@@ -166,21 +151,8 @@ def _checked_ratios(encoder: float, decoder: float) -> dict[str, float]:
         if isinstance(ratio, bool) or not isinstance(ratio, Real):
             raise TypeError(f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__}).")
     if not 0 < encoder < decoder < 1:
-        raise ValueError(
-            "0 < encoder_mask_ratio < decoder_mask_ratio < 1 is needed, so that the decoder has to rely on what the encoder "
-            f"made of the text; got {encoder} and {decoder}."
-        )
+        raise ValueError(f"0 < encoder_mask_ratio < decoder_mask_ratio < 1 is needed, got {encoder} and {decoder}.")
     return {"": encoder, "decoder_": decoder}
-
-
-def _checked_seed(seed: int | None) -> int | None:
-    if seed is None:
-        return None
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise TypeError(f"seed must be an integer of 0 or more, or None, got {seed!r} ({type(seed).__name__}).")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, or None, got {seed}.")
-    return int(seed)
 
 
 def _given_ids(example: Mapping[str, Any]) -> NDArray[np.int64]:

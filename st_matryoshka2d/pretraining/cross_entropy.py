@@ -1,8 +1,7 @@
-"""Cross entropy over a vocabulary whose logits are never all in memory.
+"""Cross entropy over a vocabulary whose logits are never all in memory, which only the latest versions of torch have.
 
 Gradients are worked out in the forward pass, while a chunk of the logits is there: nothing as wide as the vocabulary waits
-for the backward pass but the gradient of the weight, and no logit is computed twice. torch's own `linear_cross_entropy` is
-in none but its latest versions.
+for the backward pass but the gradient of the weight, and no logit is computed twice.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-__all__ = ["vocabulary_cross_entropy"]
 
 # Logits in memory at a time: 2^24 numbers are 64 MiB in float32. Smaller chunks would make the products slower.
 _LOGITS_AT_A_TIME = 2**24
@@ -36,19 +33,13 @@ def vocabulary_cross_entropy(
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        states: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        row_weights: Tensor,
-        backward_follows: bool,
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, row_weights: Tensor, trains: bool
     ) -> tuple[Tensor, Tensor]:
         device = states.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
         # A sum over a vocabulary needs more digits than half precision has.
         high = torch.promote_types(low, torch.float32)
-        wanted = [backward_follows and needed for needed in ctx.needs_input_grad[:3]]
+        wanted = [trains and needed for needed in ctx.needs_input_grad[:3]]
         # Weights of about 1 in the gradients here, the rest in backward: half precision would round small ones to nothing.
         relative = (row_weights / row_weights.max()).to(high)[:, None]
         by_row = torch.empty(len(states), dtype=high, device=states.device)

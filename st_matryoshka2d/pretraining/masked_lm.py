@@ -1,25 +1,58 @@
-"""The parts of a masked language model, whatever its family: found by structure, proved by running a few tokens.
+"""A masked language model of any family: its checkpoint, and its parts, found by structure and proved by a few tokens.
 
 `embedding layer -> blocks -> head -> vocabulary`: pre-training needs what the first block is given, and the head apart from
-its last product. Views made here are containers around the model's own modules, made for each use: no tensor is copied
-and no module changed.
+its last product. Views made here share the model's own modules: no tensor is copied and no module changed.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, MutableMapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.modeling_outputs import BaseModelOutput
 
 from st_matryoshka2d.backbone import Backbone, cut_config, find_backbone, probing, same
 
-__all__ = ["MaskedLM", "find_masked_lm"]
+
+def load_masked_lm(
+    name_or_path: str | os.PathLike[str], **kwargs: Any
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    """A model with a masked-LM head, and its tokenizer; None where there are weights alone."""
+    hub = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "local_files_only") if name in kwargs}
+    config = AutoConfig.from_pretrained(name_or_path, **hub)
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        raise ValueError(
+            f"{name_or_path} is a {config.model_type}, which has no masked-LM head in transformers: a decoder-only model "
+            "or an encoder-decoder. SMAE needs an encoder such as BERT, RoBERTa, MPNet or ModernBERT."
+        )
+    tokenizer = _tokenizer(name_or_path, **hub)
+    return AutoModelForMaskedLM.from_pretrained(name_or_path, **kwargs), tokenizer
+
+
+def _tokenizer(name_or_path: str | os.PathLike[str], **hub: Any) -> PreTrainedTokenizerBase | None:
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name_or_path, **hub)
+    except (OSError, ValueError):
+        return None  # then the user makes the collator with a tokenizer of their own
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        return None  # what transformers makes up where there is none, of the family's special tokens
+    if tokenizer.mask_token is None:
+        raise ValueError(f"The tokenizer of {name_or_path} has no mask token, so nothing can be masked.")
+    return tokenizer
 
 
 @dataclass(frozen=True)
@@ -41,9 +74,8 @@ class MaskedLM:
         """States (batch, tokens, hidden) of other blocks on the encoder's embeddings, the first of which `cls` replaces."""
         encoder = mlm.get_submodule(self.encoder)
         entry = _FirstReplaced(encoder.get_submodule(self.entry), cls)
-        view = _replaced(
-            encoder, {self.entry: entry, str(self.backbone.blocks): blocks}, cut_config(mlm.config, len(blocks))
-        )
+        replacements = {self.entry: entry, str(self.backbone.blocks): blocks}
+        view = _replaced(encoder, replacements, cut_config(mlm.config, len(blocks)))
         states: Tensor = view(**inputs).last_hidden_state
         return states
 
@@ -61,12 +93,8 @@ def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
     if backbone.blocks is None:
         raise ValueError(f"{type(mlm).__name__} repeats one block; the decoder needs a block of its own to start from.")
     with probing(mlm) as inputs:
-        parts = MaskedLM(
-            backbone,
-            mlm.base_model_prefix,
-            _find_entry(encoder, backbone, inputs),
-            _find_vocabulary(mlm),
-        )
+        entry = _find_entry(encoder, backbone, inputs)
+        parts = MaskedLM(backbone, mlm.base_model_prefix, entry, _find_vocabulary(mlm))
         _check_head(mlm, parts, inputs)
     return parts
 
@@ -83,15 +111,13 @@ def _find_entry(encoder: PreTrainedModel, backbone: Backbone, inputs: Mapping[st
         given.append(args[0] if args else kwargs.get("hidden_states"))
 
     blocks = str(backbone.blocks)
-    first = next(encoder.get_submodule(blocks).children())
-    around = [path for path, _ in encoder.named_modules() if path and not f"{path}.".startswith(f"{blocks}.")]
-    hooks = [encoder.get_submodule(path).register_forward_hook(note_output(path)) for path in around]
-    hooks.append(first.register_forward_pre_hook(note_input, with_kwargs=True))
-    try:
+    with ExitStack() as hooks:
+        for path, module in encoder.named_modules():
+            if path and not f"{path}.".startswith(f"{blocks}."):
+                hooks.callback(module.register_forward_hook(note_output(path)).remove)
+        first = next(encoder.get_submodule(blocks).children())
+        hooks.callback(first.register_forward_pre_hook(note_input, with_kwargs=True).remove)
         encoder(**inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
     found = [path for path, output in made if given and output is given[0]]
     if not found:
         raise ValueError(
@@ -156,3 +182,26 @@ def _replaced(module: nn.Module, replacements: Mapping[str, nn.Module], config: 
         child: Any = module._modules[name]
         view._modules[name] = replacements[name] if name in replacements else _replaced(child, inner, config)
     return view
+
+
+def register_tied_weights(module: nn.Module) -> None:
+    """Keep a shared weight once in state dicts, and find it by its second name: safetensors refuses to write it twice."""
+    module.register_state_dict_post_hook(_leave_out)
+    module.register_load_state_dict_pre_hook(_put_back)
+
+
+def _leave_out(module: nn.Module, state: MutableMapping[str, Any], prefix: str, metadata: Any) -> None:
+    for name in _second_names(module):
+        state.pop(prefix + name, None)
+
+
+def _put_back(module: nn.Module, state: MutableMapping[str, Any], prefix: str, *_: Any) -> None:
+    for name, first in _second_names(module).items():
+        if prefix + first in state:
+            state.setdefault(prefix + name, state[prefix + first])
+
+
+def _second_names(module: nn.Module) -> dict[str, str]:
+    firsts: dict[int, str] = {}
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: first for name, weight in named if (first := firsts.setdefault(id(weight), name)) != name}

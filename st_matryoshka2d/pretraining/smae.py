@@ -16,13 +16,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
 from st_matryoshka2d.backbone import hidden_states
-from st_matryoshka2d.pretraining.checkpoints import load_masked_lm, register_tied_weights
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
-from st_matryoshka2d.pretraining.masked_lm import MaskedLM, find_masked_lm
+from st_matryoshka2d.pretraining.masked_lm import find_masked_lm, load_masked_lm, register_tied_weights
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
 from st_matryoshka2d.verify import check_depths
-
-__all__ = ["SMAEForPreTraining", "SMAEOutput"]
 
 _NOT_MASKED = -100
 
@@ -32,9 +29,9 @@ class SMAEOutput(ModelOutput):
     """What a step of pre-training gives.
 
     Attributes:
-        loss: Eq. 9, a scalar.
+        loss: Eq. 9, a scalar: the sum of the parts, divided by the number of sizes.
         parts: The mean cross entropy over the masked tokens of each size, `"2L-32d/encoder"` and `"2L-32d/decoder"`, without
-            gradient. Their sum divided by the number of sizes is the loss.
+            gradient.
     """
 
     loss: Tensor | None = None
@@ -45,8 +42,8 @@ class SMAEForPreTraining(nn.Module):
     r"""Masked auto-encoding over sizes (Starbucks, section 3.2), around any encoder with a masked-LM head.
 
     A text is masked twice, more for the decoder (Eq. 6). For each size (n, d) the first d coordinates of layer n are
-    projected to full width, and the head predicts the encoder's masked tokens from them; a decoder of one layer predicts its
-    own, seeing its text with the embedding of CLS replaced by the projected CLS state (Eq. 7):
+    projected to full width, and the head predicts the encoder's masked tokens from them; a small decoder predicts its own,
+    seeing its text with the embedding of CLS replaced by the projected CLS state (Eq. 7):
 
     .. math::
         \tilde x^{cls}_{dec} = pool(V_n^d W_{1:d}), \qquad V_n^d = encoder_{1:n}(x_{enc})_{1:d}
@@ -54,18 +51,16 @@ class SMAEForPreTraining(nn.Module):
         L_{mlm}(n, d) = L_{enc}(n, d) + L_{dec}(n, d) \quad\text{(Eq. 8)}, \qquad
         L = \frac{1}{|S|} \sum_{(n, d) \in S} L_{mlm}(n, d) \quad\text{(Eq. 9)}
 
-    One pass of the encoder serves all sizes, and only masked tokens are scored. The decoder of each size is run again in the
-    backward pass instead of being kept for it. Layer n is what a model cut there returns, with the final norm of pre-norm
-    families. After training `save_pretrained` writes the encoder as a plain checkpoint, without the decoder and W.
+    One pass of the encoder serves all sizes, and only masked tokens are scored. Layer n is what a model cut there returns,
+    with the final norm of pre-norm families. `save_pretrained` writes the encoder as a plain checkpoint.
 
     Args:
         mlm: What `AutoModelForMaskedLM` loads.
-        sizes: S; None for the ladder of the model's depth and width (Starbucks, section 3.1).
+        sizes: S; None for the ladder of the model's depth and width (section 3.1).
         decoder_layers: Layers of the decoder, each of which starts as a copy of the encoder's first.
         projection: `"linear"`: V W, as in Eq. 7; W starts as the identity. `"head"`: the layers of the masked-LM head before
             the vocabulary, their input zero beyond d, as the authors' code offers.
-        mae: False leaves the decoder out (Table 3, "- MAE"). With the full size alone and no decoder, what is left is plain
-            masked language modelling (Table 3, "- Starbucks").
+        mae: False leaves the decoder out (Table 3, "- MAE"); with the full size alone too: plain masked language modelling.
         tokenizer: Saved along with the encoder, if given.
 
     Attributes:
@@ -81,7 +76,7 @@ class SMAEForPreTraining(nn.Module):
         >>> from st_matryoshka2d.pretraining import SMAEDataCollator
         >>> model = SMAEForPreTraining.from_pretrained(folder, sizes=["3L-64d", "6L-384d"])
         >>> collator = SMAEDataCollator(model.tokenizer, seed=0)
-        >>> output = model(**collator([{"text": "Which part of this sentence is masked is up to the seed."}]))
+        >>> output = model(**collator([{"text": "The seed says which words are masked."}]))
         >>> sorted(output.parts)
         ['3L-64d/decoder', '3L-64d/encoder', '6L-384d/decoder', '6L-384d/encoder']
     """
@@ -98,7 +93,7 @@ class SMAEForPreTraining(nn.Module):
         super().__init__()
         if projection not in ("linear", "head"):
             raise ValueError(f"projection must be 'linear' or 'head', got {projection!r}.")
-        self._parts: MaskedLM = find_masked_lm(mlm)
+        self._parts = find_masked_lm(mlm)
         encoder: Any = mlm.get_submodule(self._parts.encoder)
         full = Size(self._parts.backbone.num_layers, mlm.config.hidden_size)
         self.sizes = ladder_to(full) if sizes is None else validate_sizes(sizes, full)
@@ -128,15 +123,9 @@ class SMAEForPreTraining(nn.Module):
         mae: bool = True,
         **kwargs: Any,
     ) -> SMAEForPreTraining:
-        """Start from a checkpoint; one without a masked-LM head gets a new head, and transformers says so.
+        """Start from a checkpoint, a Hub id or a folder; one without a masked-LM head gets a new one, as transformers says.
 
-        Args:
-            name_or_path: Hub id or folder.
-            sizes: As in the class.
-            decoder_layers: As in the class.
-            projection: As in the class.
-            mae: As in the class.
-            **kwargs: Keywords of `AutoModelForMaskedLM.from_pretrained`: `revision`, `token`, `dtype`, ...
+        Further keywords are those of `AutoModelForMaskedLM.from_pretrained`: `revision`, `token`, `dtype`, ...
 
         Raises:
             ValueError: The architecture has no masked-LM head (a decoder-only model), or its tokenizer has no mask token.
@@ -148,20 +137,13 @@ class SMAEForPreTraining(nn.Module):
         """Write the encoder with its masked-LM head, and the tokenizer if there is one: no decoder, no W.
 
         `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load the folder without this package.
-
-        Args:
-            save_directory: A folder, made if it is not there.
         """
         self.mlm.save_pretrained(save_directory)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(save_directory)
 
     def activation_checkpointing_enable(self, **kwargs: Any) -> None:
-        """Trade time for memory in the encoder; the Trainer calls this for `gradient_checkpointing=True`.
-
-        Args:
-            **kwargs: What transformers' models take.
-        """
+        """Trade time for memory in the encoder; the Trainer calls this for `gradient_checkpointing=True`."""
         self.mlm.activation_checkpointing_enable(**kwargs)
 
     def forward(
@@ -177,12 +159,9 @@ class SMAEForPreTraining(nn.Module):
         Args:
             input_ids: The texts as the encoder sees them; the first token of each is CLS.
             attention_mask: 0 at padding; None for none.
-            labels: The right tokens where the encoder's are masked, -100 elsewhere.
-            decoder_input_ids: The texts as the decoder sees them; not used without a decoder.
+            labels: The right tokens where the encoder's are masked, -100 elsewhere; with none masked, a ValueError.
+            decoder_input_ids: The texts as the decoder sees them, if there is one.
             decoder_labels: As `labels`.
-
-        Raises:
-            ValueError: Something is missing, or nothing is masked.
         """
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         states = self._states(input_ids, attention_mask)
@@ -244,7 +223,5 @@ def _masked(labels: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{name} is missing; SMAEDataCollator makes all that the model needs.")
     masked = labels != _NOT_MASKED
     if not masked.any():
-        raise ValueError(
-            f"{name} has no masked token (all are {_NOT_MASKED}), so there is nothing to learn from this batch."
-        )
+        raise ValueError(f"{name} has no masked token (all are {_NOT_MASKED}): there is nothing to learn from this batch.")
     return masked, labels[masked]

@@ -10,20 +10,14 @@ from transformers import DataCollatorWithPadding, Trainer, default_data_collator
 
 from st_matryoshka2d.pretraining.smae import SMAEForPreTraining
 
-__all__ = ["SMAETrainer"]
-
 
 class SMAETrainer(Trainer):
     """transformers' `Trainer`, whose logs also name the loss of each size: `"2L-32d/encoder"`, `"2L-32d/decoder"`, ...
 
     Each is the mean over the steps since the last log, and over processes. The plain `Trainer` trains the same weights. Of a
     stream, it lets the first process collate for all, which fails where batches differ in width; here each process collates
-    for itself, unless `accelerator_config` says otherwise.
-
-    Args:
-        *args: As in `Trainer`; the model is an `SMAEForPreTraining`, the data collator an `SMAEDataCollator` or what makes
-            the same of a batch.
-        **kwargs: As in `Trainer`.
+    for itself, unless `accelerator_config` says otherwise. Arguments are those of `Trainer`; the model is an
+    `SMAEForPreTraining`, the data collator an `SMAEDataCollator` or what makes the same of a batch.
 
     Raises:
         TypeError: Another model.

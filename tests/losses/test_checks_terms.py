@@ -225,7 +225,7 @@ class AsksForDeeperSizes(Custom):
 @pytest.mark.parametrize(
     ("term", "error", "words"),
     [
-        (WithoutObserve, TypeError, "WithoutObserve observes 1 numbers per text, but has no `observe` method"),
+        (WithoutObserve, TypeError, "WithoutObserve has no `observe` method, and observes=1"),
         (TooDeep, ValueError, r"terms read layers \[2, 9\], the model has layers 1 to 4"),
         (AsksForDeeperSizes, ValueError, r"terms read layers \[2, 7\], the model has layers 1 to 4"),
         (lambda: SIA, TypeError, r"got the class SIA; call it: SIA\(\)"),

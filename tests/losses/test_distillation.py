@@ -17,7 +17,7 @@ from torch import Tensor
 
 from st_matryoshka2d import Size, align, encode_sizes, sizes_ladder, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistill, RelationalDistillLoss
-from st_matryoshka2d.losses.distillation import NoTask
+from st_matryoshka2d.losses.recipes.relational_distill import NoTask
 from tests.support import families, oracles
 from tests.support.families import TEXTS
 from tests.support.losses import BATCHES, assert_gradients_close, batch, exact, gradients, physical_columns, total

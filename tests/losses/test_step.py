@@ -75,7 +75,7 @@ def test_a_term_that_reads_what_it_did_not_ask_for(tiny: SentenceTransformer) ->
         (SIA, "list of Term objects.*got the class SIA"),
         (None, "list of Term objects.*got None"),
         ([PIC], r"got the class PIC; call it: PIC\(\)"),
-        ([Unannounced({})], "Unannounced has an `observe` method; set `observes`"),
+        ([Unannounced({})], "Unannounced has an `observe` method, and observes=0"),
     ],
 )
 def test_terms_that_are_none(tiny: SentenceTransformer, terms: Any, words: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
-from st_matryoshka2d.pretraining.words import Words, special_ids, split_special
+from st_matryoshka2d.pretraining.tokens import Words, special_ids, split_special
 from tests.support import tokenizers as tokenizers_support
 from tests.support.tokenizers import KINDS, between_spaces, texts
 

@@ -6,14 +6,24 @@ from collections.abc import Sequence
 from typing import Literal
 
 from sentence_transformers import SentenceTransformer
-from torch import nn
+from torch import Tensor, nn
 
-from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.losses.distillation import NoTask, RelationalDistill
+from st_matryoshka2d.losses.checks import trainable_size
+from st_matryoshka2d.losses.distillation import RelationalDistill
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
-from st_matryoshka2d.sizes import Size, full_size, sizes_ladder, validate_sizes
+from st_matryoshka2d.sizes import Size, ladder_to, validate_sizes
 
-__all__ = ["RelationalDistillLoss"]
+
+class NoTask(nn.Module):
+    """A wrapped loss without parts, so that the terms are all there is to train."""
+
+    def __init__(self, gather_across_devices: bool = False) -> None:
+        super().__init__()
+        self.gather_across_devices = gather_across_devices
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
+        """No parts."""
+        return {}
 
 
 class RelationalDistillLoss(MultiSizeLoss):
@@ -24,40 +34,30 @@ class RelationalDistillLoss(MultiSizeLoss):
         t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
 
     with t from the frozen teacher's full embeddings of all texts of the batch and s from the student's at (n, d). The full
-    size stays what it was, and small sizes come close to it: the quickest way in for a model that is already good.
-
-    Where there are labels, a wrapped loss may teach the full size what they say: :math:`loss(v_N^D)` is added. The
-    small sizes go on learning from the teacher alone. For other mixtures pass `RelationalDistill()` as a term to
-    `MultiSizeLoss`.
+    size stays what it was, and small sizes come close to it: the quickest way in for a model that is already good. Where
+    there are labels, a wrapped loss may teach them to the full size: :math:`loss(v_N^D)` is added. A dataset has one or more
+    text columns, or what the wrapped loss takes. For other mixtures pass `RelationalDistill()` as a term to `MultiSizeLoss`.
 
     Args:
         model: The model to train.
-        teacher: None: the model as it is when the loss is built. A `SentenceTransformer` of any width and with any
-            tokenizer. `"labels"`: the label column holds the teacher's embeddings.
-        sizes: S, as `Size` or as text such as `"6L-128d"`; None for `sizes_ladder(model)`.
+        teacher: None: the model as it is when the loss is built. Or a `SentenceTransformer` of any width and tokenizer, or
+            `"labels"`: the label column holds the teacher's embeddings.
+        sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`.
         temperature: Of both softmaxes, in units of cosine similarity.
         mini_batch_size: Texts embedded at once, with gradient caching; None for no caching.
         gather_across_devices: Whether texts are compared with those of all processes; a wrapped loss has its own setting.
-        loss: Trained at the full size, which has to be one of S; built on the same model. None for no labels.
+        loss: A wrapped loss for the full size, which has to be one of S; built on the same model. None for no labels.
         mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
-        across: Weight of a second part, which keeps all sizes in one space: texts at each size are compared with the
-            teacher's own (see `RelationalDistill`). 0 for none. It needs a teacher as wide as the model, whose first
-            coordinates are good embeddings already. None: 1 where an aligned model is its own teacher, else 0.
-
-    Inputs:
-        One or more text columns; no labels, but for `teacher="labels"`. With a wrapped loss what that takes.
+        across: Weight of a second part, which keeps all sizes in one space (see `RelationalDistill`). 0 for none. None: 1
+            where an aligned model is its own teacher, else 0.
 
     Raises:
-        ValueError: A wrapped loss where the labels are the teacher's, without the full size among S, or with
-            `gather_across_devices=True`, which the wrapped loss takes. With `across`, a teacher of another width.
+        ValueError: A wrapped loss where the labels are the teacher's, without the full size in S, or with
+            `gather_across_devices=True`. With `across`, a teacher of another width.
 
     Example:
-        >>> from datasets import Dataset
-        >>> from sentence_transformers import SentenceTransformerTrainer
-        >>> dataset = Dataset.from_dict({"text": ["a cat", "a dog", "it rains", "it snows"]})
-        >>> trainer = SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=RelationalDistillLoss(model))
-
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+        >>> without_labels = RelationalDistillLoss(model)
         >>> with_labels = RelationalDistillLoss(model, loss=MultipleNegativesRankingLoss(model))
     """
 
@@ -73,21 +73,16 @@ class RelationalDistillLoss(MultiSizeLoss):
         mini_batch_num_tokens: int | None = None,
         across: float | None = None,
     ) -> None:
-        routes_of(model)
-        full = full_size(model)
-        trained = sizes_ladder(model) if sizes is None else validate_sizes(sizes, full)
+        full = trainable_size(model)
+        trained = ladder_to(full) if sizes is None else validate_sizes(sizes, full)
         if loss is not None:
-            _check(full, trained, teacher, gather_across_devices)
-        super().__init__(
-            model,
-            NoTask(gather_across_devices) if loss is None else loss,
-            sizes=trained,
-            # The mean over the sizes is taken after weighting: the full one counts once.
-            size_weights=None if loss is None else [float(len(trained) * (size == full)) for size in trained],
-            terms=[RelationalDistill(teacher, 1.0, temperature, mini_batch_size, mini_batch_num_tokens, across)],
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
+            _check_task(full, trained, teacher, gather_across_devices)
+        at_once = mini_batch_size, mini_batch_num_tokens
+        distill = RelationalDistill(teacher, 1.0, temperature, *at_once, across)
+        task = NoTask(gather_across_devices) if loss is None else loss
+        # The mean over the sizes is taken after weighting: the full one counts once.
+        weights = None if loss is None else [float(len(trained) * (size == full)) for size in trained]
+        super().__init__(model, task, trained, [distill], weights, *at_once)
 
     @property
     def signature(self) -> str:
@@ -95,12 +90,10 @@ class RelationalDistillLoss(MultiSizeLoss):
         return type(self).__name__ if isinstance(self.loss, NoTask) else super().signature
 
 
-def _check(full: Size, sizes: Sequence[Size], teacher: object, gather_across_devices: bool) -> None:
+def _check_task(full: Size, sizes: Sequence[Size], teacher: object, gather_across_devices: bool) -> None:
     if teacher == "labels":
         raise ValueError("The label column holds the teacher's embeddings, so there are no labels for `loss`.")
     if full not in sizes:
-        raise ValueError(
-            f"`loss` is trained at the full size, {full}, which is not among the sizes: add it, or leave out `loss`."
-        )
+        raise ValueError(f"`loss` trains the full size, {full}, which is not among the sizes: add it, or leave out `loss`.")
     if gather_across_devices:
         raise ValueError("Pass gather_across_devices=True to the wrapped loss: it holds for the teacher's texts too.")

@@ -8,12 +8,10 @@ from typing import Literal
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.losses.alignment import KLAlignment
+from st_matryoshka2d.losses.checks import trainable_size
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
-from st_matryoshka2d.sizes import Size, sizes_ladder
-
-__all__ = ["StarbucksLoss"]
+from st_matryoshka2d.sizes import Size, ladder_to
 
 
 class StarbucksLoss(MultiSizeLoss):
@@ -22,14 +20,13 @@ class StarbucksLoss(MultiSizeLoss):
     .. math::
         L = \frac{1}{|S|} \sum_{(n,d) \in S} loss(v_n^d) + \frac{\lambda}{|S|} \sum_{(n,d) \in S} KLDiv(s_n^d; s_N^D)
 
-    The usual choice when the sizes to be shipped are known. In the paper it matches separately trained models at every
-    size. Trained with Table 5's settings there: learning rate 5e-5, batch 128, one epoch, linear schedule, warm-up 0.1.
+    The usual choice when the sizes to be shipped are known. See https://arxiv.org/abs/2410.13230; its settings (Table 5):
+    learning rate 5e-5, batch 128, one epoch, linear schedule, warm-up 0.1.
 
     Args:
         model: The model to train.
         loss: The wrapped loss, built on the same model; the paper uses MultipleNegativesRankingLoss.
-        sizes: S, as `Size` or as text such as `"6L-128d"`; None for `sizes_ladder(model)`, the paper's list for any
-            depth and width.
+        sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`, the paper's list.
         size_weights: One factor per size; None for 1 each.
         kl_weight: Lambda; the paper has 1. Zero leaves the alignment out.
         kl_temperature: Of both softmaxes; 0.3 in Table 5.
@@ -37,18 +34,22 @@ class StarbucksLoss(MultiSizeLoss):
         mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
         mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
 
-    Inputs:
-        The columns and labels that the wrapped loss takes.
-
-    References:
-        - Starbucks: Improved Training for 2D Matryoshka Embeddings, https://arxiv.org/abs/2410.13230
-
     Example:
-        >>> from sentence_transformers import SentenceTransformerTrainer
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
         >>> loss = StarbucksLoss(model, MultipleNegativesRankingLoss(model))
-        >>> trainer = SentenceTransformerTrainer(model=model, train_dataset=triplets, loss=loss)
+        >>> loss.get_config_dict()["sizes"]
+        ['1L-16d', '2L-32d', '3L-64d', '4L-128d', '5L-256d', '6L-384d']
     """
+
+    citation = """
+@misc{zhuang2024starbucks,
+    title={Starbucks: Improved Training for 2D Matryoshka Embeddings},
+    author={Shengyao Zhuang and Shuai Wang and Bevan Koopman and Guido Zuccon},
+    year={2024},
+    eprint={2410.13230},
+    archivePrefix={arXiv}
+}
+"""
 
     def __init__(
         self,
@@ -62,26 +63,6 @@ class StarbucksLoss(MultiSizeLoss):
         mini_batch_size: int | None = None,
         mini_batch_num_tokens: int | None = None,
     ) -> None:
-        routes_of(model)
-        super().__init__(
-            model,
-            loss,
-            sizes=sizes_ladder(model) if sizes is None else sizes,
-            terms=[KLAlignment(kl_weight, kl_temperature, kl_over, teacher="full", reduction="mean")],
-            size_weights=size_weights,
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper."""
-        return """
-@misc{zhuang2024starbucks,
-    title={Starbucks: Improved Training for 2D Matryoshka Embeddings},
-    author={Shengyao Zhuang and Shuai Wang and Bevan Koopman and Guido Zuccon},
-    year={2024},
-    eprint={2410.13230},
-    archivePrefix={arXiv}
-}
-"""
+        sizes = ladder_to(trainable_size(model)) if sizes is None else sizes
+        kl = KLAlignment(kl_weight, kl_temperature, kl_over, teacher="full", reduction="mean")
+        super().__init__(model, loss, sizes, [kl], size_weights, mini_batch_size, mini_batch_num_tokens)

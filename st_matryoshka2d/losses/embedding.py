@@ -1,0 +1,165 @@
+"""How a step embeds its texts: at all its layers in one pass, with sentence-transformers' gradient cache or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from sentence_transformers.base.losses import CachedLossMixin, RandContext
+from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from torch import Tensor, nn
+
+from st_matryoshka2d.backbone import Backbone
+from st_matryoshka2d.layers import layer_features, trailing_normalize, unwrap
+from st_matryoshka2d.losses.distributed import average_gradient, reaching_heads
+from st_matryoshka2d.losses.step import Term, Tokens
+
+Column = Float[Tensor, "texts values"]
+
+
+@dataclass(frozen=True)
+class Representation:
+    """What is kept of a text in one step, side by side in one row, so that all of it can be cached as embeddings are."""
+
+    layers: Sequence[int]  # whose embeddings come first
+    observers: Sequence[Term]  # whose numbers follow
+    raw: bool  # before `Normalize`, which `finish` applies
+
+    def embed(self, model: nn.Module, features: dict[str, Any], backbones: Mapping[str, Backbone]) -> Column:
+        """One text column, from one forward pass."""
+        mask = features.get("attention_mask")
+        with reaching_heads(model) as reach:
+            by_layer = layer_features(model, features, self.layers, backbones, normalize=not self.raw)
+        values = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.layers]
+        for term in self.observers:
+            seen = term.observe({layer: _tokens(by_layer[layer], mask) for layer in term.layers_observed()})
+            if seen.shape != (len(values[0]), term.observes):
+                raise ValueError(
+                    f"{type(term).__name__}.observe must return {term.observes} numbers for each of {len(values[0])} texts, "
+                    f"got {tuple(seen.shape)}."
+                )
+            values.append(seen)
+        return reach(torch.cat(values, dim=1))
+
+    def split(self, column: Column) -> tuple[dict[int, Column], dict[Term, Column]]:
+        """The embedding at each layer, (texts, D), and what each term observed, (texts, term.observes)."""
+        seen = [term.observes for term in self.observers]
+        width = (column.shape[1] - sum(seen)) // len(self.layers)
+        values = column.split([width] * len(self.layers) + seen, dim=1)
+        at = len(self.layers)
+        return dict(zip(self.layers, values[:at], strict=True)), dict(zip(self.observers, values[at:], strict=True))
+
+    def finish(self, model: nn.Module, embedding: Tensor) -> Tensor:
+        """The embedding as the pipeline returns it."""
+        if not self.raw:
+            return embedding
+        features = {"sentence_embedding": embedding}
+        for module in trailing_normalize(unwrap(model)):
+            features = module(features)
+        return features["sentence_embedding"]
+
+
+def embed_alike(columns: list[dict[str, Any]], embed: Callable[[dict[str, Any]], Column]) -> list[Column]:
+    """Columns of like width, such as a positive and its negatives, share one forward pass, as in sentence-transformers."""
+    first, *others = columns
+    embedded = [embed(first)]
+    merged = merge_feature_batches(others) if len(others) > 1 else None
+    if merged is None:
+        return embedded + [embed(column) for column in others]
+    return embedded + list(embed(merged).chunk(len(others)))
+
+
+def _tokens(features: Mapping[str, Any], mask: Tensor | None) -> Tokens:
+    states, pooled = features["token_embeddings"], features["sentence_embedding"]
+    if mask is None or mask.shape != states.shape[:2]:
+        found = None if mask is None else tuple(mask.shape)
+        raise ValueError(
+            f"Token states of shape {tuple(states.shape)} need an attention mask of shape {tuple(states.shape[:2])}, "
+            f"got {found}. Batches without padding have none: set `model[0].unpad_inputs = False`."
+        )
+    return Tokens(states, mask.bool(), pooled)
+
+
+@dataclass
+class CachedStep(CachedLossMixin):
+    """One training step with sentence-transformers' gradient cache, several layers side by side.
+
+    What is cached of a text is its `Representation`. Each step is an object of its own, because the backward pass embeds
+    again, perhaps after the loss has already drawn the sizes of the next step. The longest texts are embedded first: side
+    by side they need little padding, and what they leave in memory the shorter ones fit into.
+    """
+
+    model: nn.Module
+    embed: Callable[[dict[str, Any]], Column]
+    score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]]
+    parameters: Collection[nn.Parameter]
+    mini_batch_size: int
+    mini_batch_num_tokens: int | None
+    steps: Sequence[Tensor] = ()
+
+    def parts(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        """Named parts that sum to the loss; the first of them carries the gradient of all."""
+        ordered = [self._longest_first(column) for column in columns]
+        self.places = [places for _, places in ordered]
+        total = self.forward_cached([column for column, _ in ordered], labels)
+        if total.requires_grad:
+            total.register_hook(self._average_embedded)
+        first, *others = self.values
+        rest = torch.stack([self.values[name] for name in others]).sum() if others else 0
+        # Zero, with the gradients of the loss's own parameters: so they come when the backward pass does, and scaled by it.
+        steps = sum((step - step.detach() for step in self.steps), start=total.new_zeros(()))
+        return {first: total - rest + steps, **{name: self.values[name] for name in others}}
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """The loss from cached embeddings; back-propagates into them when asked to."""
+        texts = [torch.cat(column)[places] for column, places in zip(reps, self.places, strict=True)]
+        parts = self.score(texts, labels)
+        total = torch.stack(list(parts.values())).sum()
+        if with_backward:
+            cached = [values for column in reps for values in column]
+            gradients = torch.autograd.grad(total, [*cached, *self.parameters], allow_unused=True)
+            for values, gradient in zip(cached, gradients, strict=False):
+                values.grad = gradient
+            own = zip(self.parameters, gradients[len(cached) :], strict=True)
+            averaged = [(parameter, average_gradient(value)) for parameter, value in own if value is not None]
+            self.steps = [(parameter * value).sum() for parameter, value in averaged]
+        self.values = {name: value.detach() for name, value in parts.items()}
+        return total.detach()
+
+    def embed_minibatch(
+        self,
+        sentence_feature: dict[str, Any],
+        begin: int,
+        end: int,
+        with_grad: bool,
+        copy_random_state: bool,
+        random_state: RandContext | None = None,
+    ) -> tuple[Tensor, RandContext | None]:
+        """Embed the texts from `begin` to `end` at every layer of the step."""
+        texts = _create_minibatch(sentence_feature, begin, end)
+        with random_state or nullcontext(), nullcontext() if with_grad else torch.no_grad():
+            snapshot = RandContext(*texts.values()) if copy_random_state else None
+            return self.embed(texts), snapshot
+
+    def _average_embedded(self, _: Tensor) -> None:
+        """Average what the second embedding adds to gradients: once, as processes may differ in their mini-batches."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:  # what it held before is the same in all processes, and stays
+                parameter.grad = average_gradient(parameter.grad)
+
+    def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
+        """A column sorted by length, and the new place of each text."""
+        mask = column.get("attention_mask")
+        at_once = 1 if self.mini_batch_num_tokens else self.mini_batch_size
+        if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:
+            return column, torch.arange(_get_batch_size(column))
+        order = mask.sum(dim=1).argsort(descending=True, stable=True)
+        rows = {name for name, value in column.items() if isinstance(value, Tensor) and value.shape[:1] == mask.shape[:1]}
+        return {name: value[order] if name in rows else value for name, value in column.items()}, order.argsort()

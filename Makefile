@@ -7,15 +7,18 @@ READY := .venv/.ready
 .PHONY: help demo test test-all test-backends docs lint clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*##/  make \1\t/'
+	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*##/  make \1\t/'
 
 demo: $(READY)  ## Align and train a small model for all sizes, score it before and after, save a cut
 	$(BIN)/python examples/quickstart.py
 
+example-%: $(READY) .venv/.engines  ## Run an example on Ray, Spark or Daft: ray_encode, spark_encode, daft_encode, ray_grid
+	$(BIN)/python examples/$*.py
+
 test: $(READY)  ## Run the tests and the examples in the docstrings, in less than a quarter of an hour
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
-test-all: $(READY)  ## Run the slow tests too: benchmarks, clusters, more runs of several processes
+test-all: $(READY) .venv/.engines  ## Run the slow tests too: benchmarks, clusters, more runs of several processes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
@@ -38,6 +41,11 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q torch -c constraints.txt
 	$(BIN)/pip install -q -e '.[dev,docs]' -c constraints.txt
+	touch $@
+
+# What spreads a corpus over machines; the package needs none of it.
+.venv/.engines: $(READY)
+	$(BIN)/pip install -q -e '.[engines]' -c constraints.txt
 	touch $@
 
 # What sentence-transformers' other backends need contradicts what the package needs: see docs/serving.md.

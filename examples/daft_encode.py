@@ -32,7 +32,7 @@ class Embed:
     def __init__(self) -> None:
         self.encoder = SizesEncoder(FOLDER, SIZES)
 
-    @daft.method.batch(return_dtype=DataType.struct(FIELDS), unnest=True, batch_size=1024)
+    @daft.method.batch(return_dtype=DataType.struct(FIELDS), unnest=True, batch_size=1024)  # type: ignore[untyped-decorator]
     def __call__(self, texts: daft.Series) -> list[dict[str, np.ndarray]]:
         """One batch, row by row."""
         columns = self.encoder.encode(texts)

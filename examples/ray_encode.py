@@ -44,12 +44,13 @@ parser.add_argument("--workers", type=int, default=2, help="processes that have 
 parser.add_argument("--smoke", action="store_true", help="few sentences")
 options = parser.parse_args()
 
-cluster = None
-if options.address is None:
+address, cluster = options.address, None
+if address is None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 2**28})
     cluster.add_node(num_cpus=2, object_store_memory=2**28)
-ray.init(address=options.address or cluster.address, log_to_driver=False, logging_level="ERROR")
-ray.data.DataContext.get_current().enable_progress_bars = False
+    address = cluster.address
+ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+ray.data.DataContext.get_current().wait_for_min_actors_s = 600  # a small corpus would be done before all workers are up
 
 if options.corpus:
     corpus = ray.data.read_parquet(options.corpus)
@@ -57,13 +58,14 @@ else:
     sentences = demo_data.triplets(400 if options.smoke else 2000)["anchor"]
     corpus = ray.data.from_items([{"id": row, "text": text} for row, text in enumerate(sentences)])
 
-# A worker takes all of a node, so that the second goes to the other. With a GPU in each node: num_gpus=1 instead.
+# One core and one model for a worker, the workers on different nodes. Where nodes have GPUs: num_gpus=1 instead.
 encoded = corpus.repartition(16).map_batches(
     EncoderWithNode,
     fn_constructor_args=[FOLDER, SIZES],
-    batch_size=1024,
+    batch_size=128,  # some thousand where a model is on a GPU
     batch_format="pyarrow",  # embeddings go to the files as lists of fixed length
-    num_cpus=1.5,
+    num_cpus=1,
+    scheduling_strategy="SPREAD",
     compute=ray.data.ActorPoolStrategy(size=options.workers),
 )
 shutil.rmtree(OUT, ignore_errors=True)

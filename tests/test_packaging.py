@@ -122,7 +122,9 @@ def test_constraints_pin_every_direct_requirement() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = PROJECT["project"]
-    direct = requirement_names([*project["dependencies"], *project["optional-dependencies"]["dev"]])
+    direct = requirement_names(
+        [*project["dependencies"], *project["optional-dependencies"]["dev"], *project["optional-dependencies"]["engines"]]
+    )
     assert direct <= requirement_names(list(pins))
     assert not [version for version in pins.values() if "+" in version]
 

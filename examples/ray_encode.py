@@ -2,7 +2,8 @@
 
     make example-ray_encode
 
-It starts a cluster of two nodes on this machine. On one that you have, call `ray.init()` alone, and write where all nodes do.
+It starts a cluster of two nodes on this machine. On one that you have, call `ray.init()` alone, and write to a folder that
+all nodes see.
 Each worker loads the model once. The embeddings go to Parquet files in `runs/ray_encode`, and a table says which node made
 how many, and how far they are from those of plain sentence-transformers.
 """

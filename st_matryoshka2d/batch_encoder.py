@@ -1,0 +1,253 @@
+"""Batches of columns to batches with embeddings, for engines that spread a corpus over many workers."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import get_device_name
+
+from st_matryoshka2d.encode import EveryLayer, encode_sizes
+from st_matryoshka2d.identity import model_name, model_revision
+from st_matryoshka2d.loading import load
+from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.texts import check_text
+
+__all__ = ["SizesEncoder", "require_columns", "strings"]
+
+# An engine may unpickle an encoder for each of its tasks. All that are made from one share the model of their process.
+_IN_THIS_PROCESS: dict[str, EveryLayer] = {}
+_KEPT = 4  # encoders of a process whose models stay
+
+# Tokenizers are not to be shared by threads, and a model is to be loaded once.
+_ONE_AT_A_TIME = Lock()
+
+
+class SizesEncoder:
+    """Embed the texts of a batch at many sizes: columns in, the same columns and one for each size out.
+
+    One object fits the engines that spread a corpus over workers. A batch may be
+
+    - a dict of columns, as from Ray Data's `map_batches` and `datasets`' `map(batched=True)`; embeddings are arrays
+      (texts, dim);
+    - a `pandas.DataFrame`, or an iterator over these, as from Spark's `mapInPandas`; embeddings are arrays (dim,) in cells;
+    - a `pyarrow.Table` or `RecordBatch`; embeddings are lists of fixed length.
+
+    `encode` takes a column alone, for Spark's `predict_batch_udf` and for Daft. Each text goes through the model once for
+    all sizes, and the embeddings are those of `encode_sizes`.
+
+    The model is loaded where the encoder is made, so that a mistake is told there, and once in each process that receives a
+    pickled encoder. An encoder made from a folder or a Hub name carries the name. Every worker has to reach it, and refuses
+    other weights than those the encoder was made with. One made from a model carries the model.
+
+    Args:
+        model: A `SentenceTransformer`, a folder or a Hub name. What needs other keywords of `load` is loaded before.
+        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
+        text: Column that holds the texts.
+        columns: Names of the new columns, one for each size; by default the sizes' own, such as `"6L-128d"`.
+        normalize_embeddings: Unit length, after the dims are cut.
+        device: Where each worker computes, such as `"cuda"`; None for the best device it has. A model in memory stays where
+            it is in this process.
+        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ...
+
+    Attributes:
+        text: As given.
+        columns: The size of each new column, by name.
+        revision: Changes with anything that changes an embedding of the model.
+
+    Raises:
+        TypeError: The model is neither a model nor a name, or a batch or a row has another type.
+        ValueError: A size is not within the model, names of columns are wrong, a keyword is one that the sizes or the engine
+            replace, a batch lacks the text column or has one of the new ones, or a worker finds another model.
+        FileNotFoundError: There is no such folder or model.
+
+    Example:
+        >>> encoder = SizesEncoder(model, ["2L-32d", "6L-384d"], text="line", columns=["small", "whole"])
+        >>> batch = encoder({"id": [1, 2], "line": ["a text", "another"]})
+        >>> list(batch), batch["small"].shape
+        (['id', 'line', 'small', 'whole'], (2, 32))
+
+        With the engines:
+
+            rows.map_batches(SizesEncoder, fn_constructor_args=[folder, sizes], batch_size=1024, compute=...)  # Ray Data
+            frame.mapInPandas(SizesEncoder(folder, sizes), "id long, text string, `2L-32d` array<float>")  # Spark
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer | str | os.PathLike[str],
+        sizes: Iterable[Size | str],
+        *,
+        text: str = "text",
+        columns: Sequence[str] | None = None,
+        normalize_embeddings: bool = False,
+        device: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(model, SentenceTransformer | str | os.PathLike):
+            raise TypeError(f"model must be a SentenceTransformer, a folder or a Hub name, got a {type(model).__name__}.")
+        if isinstance(device, list | tuple) or {"pool", "chunk_size"} & set(kwargs):
+            raise ValueError("A SizesEncoder works in one process on one device: start more workers in the engine instead.")
+        if not isinstance(text, str) or not text:
+            raise TypeError(f"text must be the name of the column that holds the texts, got {text!r}.")
+        self._model = model if isinstance(model, SentenceTransformer) else None
+        self._path = "" if self._model is not None else _reachable(os.fspath(model))  # type: ignore[arg-type]
+        whole = load(self._path, device=device) if self._model is None else self._model
+        wanted = validate_sizes(sizes, full_size(whole))
+        self.text, self.columns = text, _named(wanted, columns)
+        if text in self.columns:
+            raise ValueError(f"The new column {text!r} would replace the texts: give other names as columns=[...].")
+        self.normalize_embeddings, self.device = normalize_embeddings, device
+        self.kwargs = {"show_progress_bar": False, **kwargs}
+        encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)  # a wrong keyword is told here, not by a worker
+        self.model_name, self.revision = model_name(whole), model_revision(whole)
+        self._mark = uuid4().hex
+        self._every: EveryLayer | None = EveryLayer.of(whole, self._depths)
+
+    def __call__(self, batch: Any) -> Any:
+        """Add a column for each size to a batch.
+
+        Args:
+            batch: A dict of columns, a `pandas.DataFrame`, a `pyarrow.Table` or `RecordBatch`, or an iterator over batches.
+
+        Returns:
+            The same kind, with the columns of the batch and the new ones. Nothing is changed in place.
+
+        Raises:
+            TypeError: The batch is none of these, or a row of the text column is no text.
+            ValueError: There is no text column, one of the new columns is there, or a text has half of a surrogate pair.
+        """
+        if isinstance(batch, Iterator):
+            return map(self, batch)
+        if not isinstance(batch, Mapping | pd.DataFrame | pa.Table | pa.RecordBatch):
+            raise TypeError(
+                "A batch must be a dict of columns, a pandas DataFrame, a pyarrow Table or RecordBatch, or an iterator over "
+                f"these, got a {type(batch).__name__}."
+            )
+        found = list(batch) if isinstance(batch, Mapping | pd.DataFrame) else batch.schema.names
+        require_columns(found, self.text, self.columns)
+        by_column = self.encode(batch[self.text])
+        if isinstance(batch, Mapping):
+            return {**batch, **by_column}
+        if isinstance(batch, pd.DataFrame):
+            return batch.assign(**{name: list(embeddings) for name, embeddings in by_column.items()})
+        for name, embeddings in by_column.items():
+            lists = pa.FixedSizeListArray.from_arrays(embeddings.reshape(-1), embeddings.shape[1])
+            batch = batch.append_column(name, lists)
+        return batch
+
+    def encode(self, texts: Any) -> dict[str, NDArray[np.float32]]:
+        """Embed a column of texts.
+
+        Args:
+            texts: A list, or an array or a series of NumPy, pandas, pyarrow or Daft.
+
+        Returns:
+            For each new column an array (texts, dim).
+
+        Raises:
+            TypeError: A row is no text.
+            ValueError: A text has half of a surrogate pair.
+
+        Example:
+            >>> SizesEncoder(model, ["2L-32d"]).encode(["a text", "another"])["2L-32d"].shape
+            (2, 32)
+        """
+        rows = strings(texts, self.text)
+        if not rows:
+            return {name: np.empty((0, size.dim), dtype=np.float32) for name, size in self.columns.items()}
+        with _ONE_AT_A_TIME:
+            if self._every is None:
+                self._every = self._of_this_process()
+            every = self._every
+            embeddings = every.encode(rows, convert_to_tensor=True, device=self.device, **self.kwargs)
+        return {name: self._column(every.split(embeddings, size)) for name, size in self.columns.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process, which may have no GPU."""
+        state = {**vars(self), "_every": None}
+        if self._model is not None and self._model.device.type != "cpu":
+            state["_model"] = copy.deepcopy(self._model).cpu()
+        return state
+
+    @property
+    def _depths(self) -> list[int]:
+        return [size.num_layers for size in self.columns.values()]
+
+    def _column(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
+        """One size as an array of its own: a view would keep all sizes in memory."""
+        if self.normalize_embeddings:
+            embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
+        return np.ascontiguousarray(embeddings.float().cpu().numpy())
+
+    def _of_this_process(self) -> EveryLayer:
+        """The model that all copies of this encoder share here."""
+        every = _IN_THIS_PROCESS.pop(self._mark, None) or self._loaded()
+        _IN_THIS_PROCESS[self._mark] = every  # behind those that were used before it
+        while len(_IN_THIS_PROCESS) > _KEPT:
+            del _IN_THIS_PROCESS[next(iter(_IN_THIS_PROCESS))]
+        return every
+
+    def _loaded(self) -> EveryLayer:
+        """The model in a worker, whole and the same as where the encoder was made."""
+        if self._model is not None:
+            return EveryLayer.of(self._model.to(self.device or get_device_name()), self._depths)
+        model = load(self._path, device=self.device)
+        if model_revision(model) != self.revision:
+            raise ValueError(
+                f"{self._path!r} is another model here than where the SizesEncoder was made, or other versions of libraries "
+                "read it. Give all machines the same files and versions, or make the encoder from a model in memory, which "
+                "goes to the workers."
+            )
+        return EveryLayer.of(model, self._depths)
+
+
+def require_columns(found: Sequence[str], text: str, new: Iterable[str]) -> None:
+    """Refuse a batch without texts, and one in which a column would be lost."""
+    if text not in found:
+        raise ValueError(f"There is no column {text!r} to read texts from, only {list(found)}. Name it: text='...'.")
+    if taken := sorted(set(new) & set(found)):
+        raise ValueError(f"There is a column {taken[0]!r} already, which would be lost: give other names as columns=[...].")
+
+
+def strings(values: Any, column: str) -> list[str]:
+    """The rows of a column, all of them texts."""
+    if isinstance(values, str):
+        raise TypeError(f"Column {column!r} must be a list of texts, got one string; wrap it: [text].")
+    if hasattr(values, "to_pylist"):  # of pyarrow and of Daft
+        values = values.to_pylist()
+    rows = values.tolist() if hasattr(values, "tolist") else list(values)
+    for place, text in enumerate(rows):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"Row {place} of column {column!r} is {text!r} ({type(text).__name__}), but every row must be a text. "
+                "Leave such rows out, or fill them, before they are embedded."
+            )
+        check_text(text, f"Row {place} of column {column!r}")
+    return rows
+
+
+def _reachable(path: str) -> str:
+    """A folder by its full name: workers start elsewhere."""
+    return str(Path(path).absolute()) if Path(path).exists() else path
+
+
+def _named(sizes: Sequence[Size], columns: Sequence[str] | None) -> dict[str, Size]:
+    """The sizes by the names of their columns."""
+    names = [str(size) for size in sizes] if columns is None else columns
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"columns must be a list of names, one for each size, got {columns!r}.")
+    if len(names) != len(sizes) or len(set(names)) != len(names):
+        raise ValueError(f"columns must be {len(sizes)} different names, one for each size, got {list(names)}.")
+    return dict(zip(names, sizes, strict=True))

@@ -1,0 +1,52 @@
+"""The examples for engines: what workers embed is what one process embeds, and what they find is what it finds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+
+from tests import ROOT
+from tests.support.launch import finished
+
+pytestmark = pytest.mark.slow
+
+SIZES = ["2L-32d", "4L-128d", "6L-384d"]
+
+
+def run(example: str, tmp_path: Path) -> str:
+    return finished(
+        sys.executable, ROOT / "examples" / example, "--smoke", cwd=tmp_path, timeout=900, RAY_USAGE_STATS_ENABLED="0"
+    )
+
+
+@pytest.mark.parametrize(("engine", "ways"), [("ray", 1), ("pyspark", 2), ("daft", 1)])
+def test_workers_embed_what_one_process_embeds(engine: str, ways: int, tmp_path: Path) -> None:
+    pytest.importorskip(engine, reason=f"{engine} is not installed: pip install 'st_matryoshka2d[engines]'")
+    if engine == "pyspark" and shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17, and there is no java")
+    name = {"pyspark": "spark"}.get(engine, engine)
+    printed = run(f"{name}_encode.py", tmp_path)
+    differences = re.findall(r"^\|.* (\dL-\d+d) \| 400 \|.* (\S+) \|$", printed, re.MULTILINE)
+    assert [size for size, _ in differences] == SIZES * ways
+    assert all(float(difference) < 1e-6 for _, difference in differences)
+    table = pyarrow.dataset.dataset(tmp_path / "runs" / f"{name}_encode", exclude_invalid_files=True).to_table()
+    assert sorted(table["id"].to_pylist()) == list(range(400))
+    if engine == "ray":
+        nodes = re.findall(r"^\| (\d) \| (\d+) \|$", printed, re.MULTILINE)
+        assert [node for node, _ in nodes] == ["1", "2"], "both nodes took part"
+
+
+def test_ray_workers_find_what_one_process_finds(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'st_matryoshka2d[engines]'")
+    printed = run("ray_grid.py", tmp_path)
+    scores = re.findall(r"^\dL-\d+d  (0\.\d{4})$", printed, re.MULTILINE)
+    assert len(scores) == 9
+    assert len(set(scores)) > 5  # the sizes differ, so each of them was really compared
+    found = re.search(r"Largest difference from evaluate: (\S+)", printed)
+    assert found is not None
+    assert float(found[1]) < 1e-5  # mteb rounds to five digits

@@ -1,0 +1,224 @@
+"""A corpus in Parquet shards: a run that is killed goes on, encodes nothing twice, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_dataset
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import Size, encode_sizes, encode_to_parquet
+from st_matryoshka2d.encode import EveryLayer
+from tests.support.families import WORDS
+
+SIZES = ["1L-8d", "4L-32d"]
+LINES = [f"{WORDS[row % 22]} {WORDS[row * 7 % 19]} {WORDS[row * 5 % 17]}" for row in range(23)]
+
+
+class Killed(BaseException):
+    """Not an `Exception`: nothing cleans up after it."""
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts that went through a model; what an encoder tries itself with is left out."""
+    texts: list[str] = []
+    encode = EveryLayer.encode
+
+    def counted(self: EveryLayer, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        texts.extend(text for text in inputs if text != "a")
+        return encode(self, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(EveryLayer, "encode", counted)
+    return texts
+
+
+def write(model: Any, texts: Any, folder: Path, **changed: Any) -> list[Path]:
+    arguments = {"sizes": SIZES, "shard_size": 5, "show_progress_bar": False, **changed}
+    return encode_to_parquet(model, texts, folder, **arguments)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_shards_hold_what_encode_sizes_gives(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    files = write(tiny, LINES, tmp_path)
+    assert [path.name for path in files] == [f"shard-{number:06d}.parquet" for number in range(5)]
+    frame = pd.read_parquet(tmp_path)
+    assert frame["text"].tolist() == LINES
+    for size, wanted in encode_sizes(tiny, LINES, SIZES).items():
+        np.testing.assert_allclose(np.stack(list(frame[str(size)])), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_data_set_keeps_its_columns(streamed: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    features = Features({"label": ClassLabel(names=["no", "yes"]), "line": Value("string"), "score": Value("float32")})
+    rows = {"label": [row % 2 for row in range(23)], "line": LINES, "score": [float("nan"), None, *[1.0] * 21]}
+    data = Dataset.from_dict(rows, features=features)
+    for _ in range(2):  # the second finds all shards, NaN and missing values included
+        write(tiny, data.to_iterable_dataset() if streamed else data, tmp_path / "out", text="line", columns=["s", "w"])
+    read = load_dataset("parquet", data_dir=str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert list(read.features) == ["label", "line", "score", "s", "w"]
+    assert read.features["label"].names == ["no", "yes"]
+    assert list(read["line"]) == LINES
+    np.testing.assert_allclose(read["s"], encode_sizes(tiny, LINES, SIZES)[Size(1, 8)], atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [list, iter], ids=["list", "generator"])
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    given: Any, tiny: SentenceTransformer, tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tiny, given(LINES), tmp_path / "whole")
+    encoded.clear()
+    with monkeypatch.context() as patched:
+        split = EveryLayer.split
+
+        def failing(self: EveryLayer, *args: Any) -> Any:
+            if len(encoded) > 10:
+                raise Killed
+            return split(self, *args)
+
+        patched.setattr(EveryLayer, "split", failing)
+        with pytest.raises(Killed):
+            write(tiny, given(LINES), tmp_path / "killed")
+    assert len(contents(tmp_path / "killed")) == 2
+    (tmp_path / "killed" / ".0123.part.parquet").write_bytes(b"half of a shard")
+    encoded.clear()
+    write(tiny, given(LINES), tmp_path / "killed")
+    assert encoded == LINES[10:]
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    encoded.clear()
+    write(tiny, given(LINES), tmp_path / "killed", batch_size=3)
+    assert not encoded
+
+
+def test_a_shard_that_was_deleted_is_made_again(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
+    files = write(tiny, LINES, tmp_path)
+    before = contents(tmp_path)
+    files[1].unlink()
+    encoded.clear()
+    write(tiny, LINES, tmp_path)
+    assert encoded == LINES[5:10]
+    assert contents(tmp_path) == before
+
+
+def test_texts_are_read_shard_by_shard(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    ahead: list[int] = []
+
+    def lines() -> Iterator[str]:
+        for row, line in enumerate(LINES):
+            ahead.append(row - 5 * len(list(tmp_path.glob("shard-*"))))
+            yield line
+
+    write(tiny, lines(), tmp_path)
+    assert max(ahead) < 5
+
+
+OTHER: dict[str, tuple[dict[str, Any], str]] = {
+    "sizes": ({"sizes": ["1L-8d", "4L-16d"]}, r"other sizes: \['1L-8d', '4L-32d'\] there, \['1L-8d', '4L-16d'\] now"),
+    "columns": ({"columns": ["a", "b"]}, "other columns"),
+    "shard size": ({"shard_size": 6}, "other shard size: 5 there, 6 now"),
+    "unit length": ({"normalize_embeddings": True}, "other normalized: False there, True now"),
+    "prompt": ({"prompt": "query: "}, "other keywords"),
+    "texts": ({"texts": ["new", *LINES[1:]]}, "was made with other texts. To go on"),
+    "more texts": ({"texts": [*LINES, "new"]}, "was made with other texts"),
+    "fewer texts": ({"texts": LINES[:10]}, r"The texts end before .*shard-000002.parquet: it is of a run with more texts"),
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_a_folder_of_another_run_is_refused(
+    what: str, tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]
+) -> None:
+    write(tiny, LINES, tmp_path)
+    before = contents(tmp_path)
+    encoded.clear()
+    changed, told = OTHER[what]
+    with pytest.raises(ValueError, match=told):
+        write(tiny, **{"texts": LINES, "folder": tmp_path, **changed})
+    assert not encoded
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_of_another_model_is_refused(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
+    write(tiny, LINES, tmp_path)
+    next(tiny.parameters()).data += 1
+    encoded.clear()
+    with pytest.raises(ValueError, match=r"was made with other model: .* there, .* now"):
+        write(tiny, LINES, tmp_path)
+    assert not encoded
+
+
+def test_files_of_others_are_refused(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    pd.DataFrame({"text": LINES}).to_parquet(tmp_path / "mine.parquet")
+    with pytest.raises(ValueError, match=r"mine.parquet is not of encode_to_parquet. Choose a folder of its own"):
+        write(tiny, LINES, tmp_path)
+    (tmp_path / "mine.parquet").write_bytes(b"not Parquet")
+    with pytest.raises(OSError, match=r"mine.parquet cannot be read: .* Delete it, and it is made again"):
+        write(tiny, LINES, tmp_path)
+    with pytest.raises(NotADirectoryError, match="is a file; name a folder"):
+        write(tiny, LINES, tmp_path / "mine.parquet")
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "told"),
+    [
+        ("a text", TypeError, "texts must be a list or a generator of texts or a datasets.Dataset, got a str"),
+        ({"text": LINES}, TypeError, "got a dict"),
+        (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame. Of a frame, Dataset.from_pandas\(frame\)"),
+        (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "a DatasetDict has one for each split"),
+        (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),
+        ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*the shard that starts at row 5"),
+        (Dataset.from_dict({"text": [*LINES[:7], None]}), TypeError, "Row 2 of column(.|\n)*starts at row 5"),
+        ([], ValueError, "There is no text to embed"),
+    ],
+)
+def test_texts_of_a_wrong_kind_are_refused(
+    texts: Any, error: type[Exception], told: str, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=told):
+        write(tiny, texts, tmp_path)
+
+
+def test_no_size_of_a_shard_is_none(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="shard_size must be 1 or more, got 0"):
+        write(tiny, LINES, tmp_path, shard_size=0)
+
+
+@pytest.mark.slow
+def test_sigkill_loses_no_shard_and_encodes_none_twice(
+    tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]
+) -> None:
+    tiny.save_pretrained(str(tmp_path / "tiny"))
+    lines = LINES * 60
+    script = (
+        "import sys; from st_matryoshka2d import encode_to_parquet\n"
+        "model, folder, *lines = sys.stdin.read().splitlines()\n"
+        f"encode_to_parquet(model, lines, folder, {SIZES}, shard_size=50, device='cpu')\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdin is not None
+    process.stdin.write("\n".join([str(tmp_path / "tiny"), str(tmp_path / "killed"), *lines]))
+    process.stdin.close()
+    while len(list((tmp_path / "killed").glob("shard-*"))) < 3:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    survived = len(list((tmp_path / "killed").glob("shard-*")))
+    assert 3 <= survived < len(lines) / 50
+    assert all(pq.read_table(path).num_rows == 50 for path in (tmp_path / "killed").glob("shard-*"))
+    write(str(tmp_path / "tiny"), lines, tmp_path / "killed", shard_size=50, device="cpu")
+    assert encoded == lines[50 * survived :]
+    write(str(tmp_path / "tiny"), lines, tmp_path / "whole", shard_size=50, device="cpu")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")

@@ -46,7 +46,8 @@ def align(
     similarities stay as they are.
 
     Each text goes through the model once. `truncate`, `load`, `encode_sizes`, `evaluate`, the losses and everything else use
-    the readout of their depth. To align a model that is aligned puts the new maps behind the old ones: do so after training.
+    the readout of their depth. Align an aligned model again after training, or for other texts: the new maps are merged into
+    the old ones, and the full size stays exactly as it is, so that an index of it can still be searched.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth. It
@@ -123,6 +124,8 @@ def _fitted(
     device = model.device if model.device.type == "cuda" else torch.device("cpu")
     regressed = {name: _regressed(route) for name, route in gathered.items()}
     turn = shared_rotation(torch.stack([spread for _, spread in regressed.values()]).sum(0)).float()
+    if any(isinstance(module, Readout) for module in model.modules()):
+        turn = torch.eye(len(turn))  # training has made use of the coordinates, and an index may hold them
     made: dict[str, dict[int, Affine]] = {}
     for name, route in gathered.items():
         whole = route.sample[:, -1] @ turn.T

@@ -54,8 +54,10 @@ def test_after_training_it_fits_again(tiny: SentenceTransformer) -> None:
         for parameter in aligned[0].model.encoder.layer[1:].parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     expected = products(aligned)
+    index = aligned.encode(OTHERS)
     again = align(aligned, TEXTS, steps=5)
     assert np.abs(products(again) - expected).max() < 2e-6 * np.abs(expected).max()
+    assert np.array_equal(again.encode(OTHERS), index), "what was indexed can still be searched"
     for depth in (1, 2, 3):
         assert apart(again, depth) < 0.7 * apart(aligned, depth)
 

@@ -24,7 +24,7 @@ _DIMS_AT_ONCE = 2  # of the small dims, drawn for a step
 _LEARNING_RATE = 1e-3
 _TEMPERATURE = 0.05
 _TO_ITSELF = 0.4  # weight of a text's distance to itself in the whole model, at the drawn dims
-_ACROSS, _ANCHOR = 3.0, 8.0  # at all dims: of the divergence across depths, and of that distance
+_ACROSS, _ANCHOR = 6.0, 8.0  # at all dims: of the divergence across depths, and of that distance
 _DAMPING = 0.3  # of the coordinates that a depth predicts badly
 
 
@@ -190,7 +190,7 @@ def _descend(
 
 
 def _distance(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], small: Sequence[int]) -> Tensor:
-    # KL(s; t) + 3 KL(c; t) + 8 (1 - cos(a, z)), with a the embedding by the readout and z by the whole model, s and t the
+    # KL(s; t) + 6 KL(c; t) + 8 (1 - cos(a, z)), with a the embedding by the readout and z by the whole model, s and t the
     # similarities of the texts to each other by a and by z, c those of a to z. With small dims, the mean over the drawn d of
     # KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 - cos(a^d, z^d)) besides, rho the correlation.
     full, large = F.normalize(whole, dim=1), F.normalize(embedded, dim=1)

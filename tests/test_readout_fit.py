@@ -164,7 +164,7 @@ def slow_distance(embedded: Tensor, whole: Tensor, dims: list[int]) -> Tensor:
             + 0.4 * (1 - oracles.cosine(embedded[i, :d], whole[i, :d]))
             for d in dims
         ]
-        across = 3 * divergence(i, embedded, whole) + 8 * (1 - oracles.cosine(embedded[i], whole[i]))
+        across = 6 * divergence(i, embedded, whole) + 8 * (1 - oracles.cosine(embedded[i], whole[i]))
         at_small = torch.stack(small).mean() if small else 0
         losses.append(at_small + divergence(i, embedded, embedded) + across)
     return torch.stack(losses).mean()

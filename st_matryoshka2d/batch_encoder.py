@@ -1,4 +1,4 @@
-"""Batches of columns to batches with embeddings, for engines that spread a corpus over many workers."""
+"""Add embeddings to batches of columns, for engines that spread a corpus over many workers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from st_matryoshka2d.texts import check_text
 
 __all__ = ["SizesEncoder", "require_columns", "strings"]
 
-# An engine may unpickle an encoder for each of its tasks. All that are made from one share the model of their process.
+# An engine may unpickle an encoder for each of its tasks. All copies of an encoder share one model in a process.
 _IN_THIS_PROCESS: dict[str, EveryLayer] = {}
-_KEPT = 4  # encoders of a process whose models stay
+_KEPT = 4  # models that a process keeps
 
-# Tokenizers are not to be shared by threads, and a model is to be loaded once.
+# Tokenizers are not safe to share between threads, and a model should be loaded once.
 _ONE_AT_A_TIME = Lock()
 
 
 class SizesEncoder:
-    """Embed the texts of a batch at many sizes: columns in, the same columns and one for each size out.
+    """Embed the texts of a batch at many sizes: it returns the batch with a new column for each size.
 
     One object fits the engines that spread a corpus over workers. A batch may be
 
@@ -47,29 +47,29 @@ class SizesEncoder:
     `encode` takes a column alone, for Spark's `predict_batch_udf` and for Daft. Each text goes through the model once for
     all sizes, and the embeddings are those of `encode_sizes`.
 
-    The model is loaded where the encoder is made, so that a mistake is told there, and once in each process that receives a
-    pickled encoder. An encoder made from a folder or a Hub name carries the name. Every worker has to reach it, and refuses
-    other weights than those the encoder was made with. One made from a model carries the model.
+    The model is loaded when the encoder is created, so that mistakes show early, and once in each process that receives a
+    pickled encoder. An encoder made from a folder or a Hub name only carries the name: every worker must be able to read it,
+    and raises an error if it finds other weights. An encoder made from a model carries the model.
 
     Args:
-        model: A `SentenceTransformer`, a folder or a Hub name. What needs other keywords of `load` is loaded before.
-        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
-        text: Column that holds the texts.
-        columns: Names of the new columns, one for each size; by default the sizes' own, such as `"6L-128d"`.
-        normalize_embeddings: Unit length, after the dims are cut.
-        device: Where each worker computes, such as `"cuda"`; None for the best device it has. A model in memory stays where
-            it is in this process.
+        model: A `SentenceTransformer`, a folder or a Hub name. If `load` needs keywords, load the model first and pass it.
+        sizes: Sizes, as `Size` or as text such as `"6L-128d"`.
+        text: Name of the column that holds the texts.
+        columns: Names of the new columns, one for each size. The default is the size, such as `"6L-128d"`.
+        normalize_embeddings: Scale embeddings to unit length, after the dims are cut.
+        device: Where each worker computes, such as `"cuda"`; None for its best device. In this process, a model in memory
+            stays where it is.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ...
 
     Attributes:
         text: As given.
         columns: The size of each new column, by name.
-        revision: Changes with anything that changes an embedding of the model.
+        revision: A digest of everything that affects the model's embeddings.
 
     Raises:
         TypeError: The model is neither a model nor a name, or a batch or a row has another type.
-        ValueError: A size is not within the model, names of columns are wrong, a keyword is one that the sizes or the engine
-            replace, a batch lacks the text column or has one of the new ones, or a worker finds another model.
+        ValueError: A size is not within the model, column names are wrong, the sizes or the engine replace a keyword, a
+            batch lacks the text column or already has a new one, or a worker finds another model.
         FileNotFoundError: There is no such folder or model.
 
     Example:
@@ -110,7 +110,7 @@ class SizesEncoder:
             raise ValueError(f"The new column {text!r} would replace the texts: give other names as columns=[...].")
         self.normalize_embeddings, self.device = normalize_embeddings, device
         self.kwargs = {"show_progress_bar": False, **kwargs}
-        encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)  # a wrong keyword is told here, not by a worker
+        encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)  # a wrong keyword fails here, not in a worker
         self.model_name, self.revision = model_name(whole), model_revision(whole)
         self._mark = uuid4().hex
         self._every: EveryLayer | None = EveryLayer.of(whole, self._depths)
@@ -122,11 +122,11 @@ class SizesEncoder:
             batch: A dict of columns, a `pandas.DataFrame`, a `pyarrow.Table` or `RecordBatch`, or an iterator over batches.
 
         Returns:
-            The same kind, with the columns of the batch and the new ones. Nothing is changed in place.
+            A batch of the same kind with the new columns. Nothing is changed in place.
 
         Raises:
-            TypeError: The batch is none of these, or a row of the text column is no text.
-            ValueError: There is no text column, one of the new columns is there, or a text has half of a surrogate pair.
+            TypeError: The batch is none of these, or a row of the text column is not a string.
+            ValueError: The text column is missing, a new column already exists, or a text has half of a surrogate pair.
         """
         if isinstance(batch, Iterator):
             return map(self, batch)
@@ -157,7 +157,7 @@ class SizesEncoder:
             For each new column an array (texts, dim).
 
         Raises:
-            TypeError: A row is no text.
+            TypeError: A row is not a string.
             ValueError: A text has half of a surrogate pair.
 
         Example:
@@ -175,7 +175,7 @@ class SizesEncoder:
         return {name: self._column(every.split(embeddings, size)) for name, size in self.columns.items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process, which may have no GPU."""
+        """What is pickled for another process, which may have no GPU."""
         state = {**vars(self), "_every": None}
         if self._model is not None and self._model.device.type != "cpu":
             state["_model"] = copy.deepcopy(self._model).cpu()
@@ -186,43 +186,45 @@ class SizesEncoder:
         return [size.num_layers for size in self.columns.values()]
 
     def _column(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
-        """One size as an array of its own: a view would keep all sizes in memory."""
+        """Copy one size: a view would keep all sizes in memory."""
         if self.normalize_embeddings:
             embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
         return np.ascontiguousarray(embeddings.float().cpu().numpy())
 
     def _of_this_process(self) -> EveryLayer:
-        """The model that all copies of this encoder share here."""
+        """The model that all copies of this encoder share in this process."""
         every = _IN_THIS_PROCESS.pop(self._mark, None) or self._loaded()
-        _IN_THIS_PROCESS[self._mark] = every  # behind those that were used before it
+        _IN_THIS_PROCESS[self._mark] = every  # last in the order of use
         while len(_IN_THIS_PROCESS) > _KEPT:
             del _IN_THIS_PROCESS[next(iter(_IN_THIS_PROCESS))]
         return every
 
     def _loaded(self) -> EveryLayer:
-        """The model in a worker, whole and the same as where the encoder was made."""
+        """Load the model in a worker and check that it is the one that the encoder was made with."""
         if self._model is not None:
             return EveryLayer.of(self._model.to(self.device or get_device_name()), self._depths)
         model = load(self._path, device=self.device)
         if model_revision(model) != self.revision:
             raise ValueError(
-                f"{self._path!r} is another model here than where the SizesEncoder was made, or other versions of libraries "
-                "read it. Give all machines the same files and versions, or make the encoder from a model in memory, which "
-                "goes to the workers."
+                f"{self._path!r} holds another model here than where the SizesEncoder was made, or library versions differ. "
+                "Give all machines the same files and versions, or make the encoder from a model in memory, which is sent "
+                "to the workers."
             )
         return EveryLayer.of(model, self._depths)
 
 
 def require_columns(found: Sequence[str], text: str, new: Iterable[str]) -> None:
-    """Refuse a batch without texts, and one in which a column would be lost."""
+    """Refuse a batch that has no texts, or in which a column would be replaced."""
     if text not in found:
         raise ValueError(f"There is no column {text!r} to read texts from, only {list(found)}. Name it: text='...'.")
     if taken := sorted(set(new) & set(found)):
-        raise ValueError(f"There is a column {taken[0]!r} already, which would be lost: give other names as columns=[...].")
+        raise ValueError(
+            f"There already is a column {taken[0]!r}, which would be replaced. Choose other names: columns=[...]."
+        )
 
 
 def strings(values: Any, column: str) -> list[str]:
-    """The rows of a column, all of them texts."""
+    """The rows of a column as a list, if all are strings."""
     if isinstance(values, str):
         raise TypeError(f"Column {column!r} must be a list of texts, got one string; wrap it: [text].")
     if hasattr(values, "to_pylist"):  # of pyarrow and of Daft
@@ -231,15 +233,15 @@ def strings(values: Any, column: str) -> list[str]:
     for place, text in enumerate(rows):
         if not isinstance(text, str):
             raise TypeError(
-                f"Row {place} of column {column!r} is {text!r} ({type(text).__name__}), but every row must be a text. "
-                "Leave such rows out, or fill them, before they are embedded."
+                f"Row {place} of column {column!r} is {text!r} ({type(text).__name__}), but every row must be a string. "
+                "Remove or fill such rows first."
             )
         check_text(text, f"Row {place} of column {column!r}")
     return rows
 
 
 def _reachable(path: str) -> str:
-    """A folder by its full name: workers start elsewhere."""
+    """The full path of a folder: workers start in another folder."""
     return str(Path(path).absolute()) if Path(path).exists() else path
 
 

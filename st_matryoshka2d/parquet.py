@@ -1,4 +1,4 @@
-"""A corpus to Parquet files of embeddings, in shards that are written whole, so that a killed run goes on."""
+"""Write the embeddings of a corpus to Parquet shards, so that a killed run can continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["encode_to_parquet"]
 
 _ABOUT = b"st_matryoshka2d.encode_to_parquet"
 
-# Keywords of `encode` that may be others when a run goes on: they change embeddings by no more than rounding.
+# Keywords of `encode` that may change when a run continues: they change embeddings only by rounding.
 _FREE = {"batch_size", "show_progress_bar"}
 
 
@@ -43,36 +43,36 @@ def encode_to_parquet(
     show_progress_bar: bool = True,
     **kwargs: Any,
 ) -> list[Path]:
-    """Embed a corpus at many sizes into Parquet files; killed and called again, it goes on.
+    """Embed a corpus at many sizes into Parquet files. Call it again to continue a run that was killed.
 
-    A shard is read, embedded and written before the next is read, so memory does not grow with the corpus. A file is there
-    whole or not at all. The next call with the same arguments compares the texts with those of the shards that are there,
-    and embeds the rest. A run that is killed loses the shard in hand and no other, and the files end byte for byte as those
-    of a run that was not killed. One call at a time writes to a folder.
+    Shards are read, embedded and written one after the other, so memory does not grow with the corpus. A file is complete or
+    not there. The next call with the same arguments compares the texts of the finished shards and embeds the rest. A killed
+    run only loses the shard it was working on, and ends with the same bytes as a run that was not killed. Only one call at a
+    time may write to a folder.
 
     Args:
         model: A `SentenceTransformer`, a folder or a Hub name.
         texts: A list or a generator of texts, or a `Dataset`, streamed or not, all of whose columns are kept. They must come
             in the same order each time.
-        folder: Where `shard-000000.parquet` and those after it are written. It is made if it is not there.
-        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
-        text: Column that holds the texts, read in a data set, and written.
-        columns: Names of the new columns, one for each size; by default the sizes' own, such as `"6L-128d"`. Each holds
+        folder: Where to write `shard-000000.parquet` and so on. It is created if it does not exist.
+        sizes: Sizes, as `Size` or as text such as `"6L-128d"`.
+        text: Name of the column that holds the texts, in a data set and in the files.
+        columns: Names of the new columns, one for each size. The default is the size, such as `"6L-128d"`. Each column holds
             lists of float32 of fixed length.
         shard_size: Texts in a file. The embeddings of one shard are in memory, at full width for each depth.
-        normalize_embeddings: Unit length, after the dims are cut.
-        device: Such as `"cuda"`; None for the best there is, or where the model is.
-        show_progress_bar: Show one step for each text. Those that are there already count.
-        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ... A run may go on with another
+        normalize_embeddings: Scale embeddings to unit length, after the dims are cut.
+        device: Such as `"cuda"`; None for the best device, or the device of the model.
+        show_progress_bar: Show a progress bar over the texts, including those of finished shards.
+        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ... A run may continue with another
             `batch_size`, and on another device.
 
     Returns:
         The files, in the order of the texts. `datasets.load_dataset("parquet", data_dir=folder)` reads them.
 
     Raises:
-        TypeError: The texts are a table of another kind or one string, or a row is no text.
-        ValueError: There are no texts, the folder holds embeddings of another model, of other sizes, texts or settings, or
-            what `SizesEncoder` refuses.
+        TypeError: The texts are a table of another kind or one string, or a row is not a string.
+        ValueError: There are no texts, the folder holds embeddings of another model, other sizes, texts or settings, or
+            `SizesEncoder` refuses an argument.
         OSError: A file cannot be read or written.
 
     Example:
@@ -99,14 +99,14 @@ def encode_to_parquet(
     if not written:
         raise ValueError("There is no text to embed.")
     if more := sorted({*_shards(place)} - {*written}):
-        raise ValueError(f"The texts end before {more[0]}: it is of a run with more texts. Choose another folder.")
+        raise ValueError(f"The texts end before {more[0]}: it belongs to a run with more texts. Choose another folder.")
     return written
 
 
 def _run(
     encoder: SizesEncoder, tables: Iterator[pa.Table], place: Path, about: Mapping[str, Any], bar: tqdm[Any]
 ) -> list[Path]:
-    """Write the shards that are not there."""
+    """Write the missing shards."""
     shards: list[Path] = []
     try:
         for table in tables:
@@ -119,31 +119,31 @@ def _run(
             shards.append(path)
             bar.update(len(table))
     except (TypeError, ValueError) as error:
-        error.add_note(f"This is of the shard that starts at row {len(shards) * about['shard size']}.")
+        error.add_note(f"The shard starts at row {len(shards) * about['shard size']}.")
         raise
     return shards
 
 
 def _tables(texts: Any, column: str, rows: int) -> Iterator[pa.Table]:
-    """The corpus in tables of the rows of a shard, read one by one."""
+    """The corpus as one table for each shard, read when it is needed."""
     if isinstance(texts, Dataset | IterableDataset):
         return iter(texts.with_format("arrow").iter(batch_size=rows))
     if isinstance(texts, str | Mapping | pd.DataFrame | pa.Table) or getattr(texts, "ndim", 1) != 1:
         raise TypeError(
-            f"texts must be a list or a generator of texts or a datasets.Dataset, got a {type(texts).__name__}. Of a frame, "
-            "Dataset.from_pandas(frame) makes one; a DatasetDict has one for each split."
+            f"texts must be a list or a generator of texts or a datasets.Dataset, got a {type(texts).__name__}. Convert a "
+            "frame with Dataset.from_pandas(frame), or choose a split of a DatasetDict."
         )
     return _in_tables(iter(texts), column, rows)
 
 
 def _in_tables(texts: Iterator[str], column: str, rows: int) -> Iterator[pa.Table]:
-    """Texts alone as a table of one column."""
+    """Texts as tables of one column."""
     while chunk := list(islice(texts, rows)):
         yield pa.table({column: strings(chunk, column)})
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder, without what a killed run was writing."""
+    """Create the folder, and remove the partial file of a killed run."""
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise NotADirectoryError(f"{place} is a file; name a folder for the shards.")
@@ -154,12 +154,12 @@ def _folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def _shards(place: Path) -> list[Path]:
-    """Every Parquet file of a folder: whoever reads the folder reads them all."""
+    """Every Parquet file of a folder, because readers of the folder read them all."""
     return sorted(place.glob("[!.]*.parquet"))
 
 
 def _about(encoder: SizesEncoder, shard_size: int) -> dict[str, Any]:
-    """What a run must share with the one that it goes on from, in words that an error can say."""
+    """What must be the same to continue a run, named as an error names it."""
     return {
         "model": f"{encoder.model_name} {encoder.revision}",
         "sizes": [str(size) for size in encoder.columns.values()],
@@ -172,25 +172,25 @@ def _about(encoder: SizesEncoder, shard_size: int) -> dict[str, Any]:
 
 
 def _require_same(path: Path, wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on where a shard is there that this run would not have written."""
+    """Refuse to continue from a shard that this run would not have written."""
     try:
         metadata = pq.read_schema(path).metadata or {}
     except (pa.ArrowException, OSError) as error:
-        raise OSError(f"{path} cannot be read: {error}. Delete it, and it is made again.") from error
+        raise OSError(f"{path} cannot be read: {error}. Delete it to have it written again.") from error
     if _ABOUT not in metadata:
-        raise ValueError(f"{path} is not of encode_to_parquet. Choose a folder of its own for the embeddings.")
+        raise ValueError(f"{path} was not written by encode_to_parquet. Choose an empty folder.")
     found = json.loads(metadata[_ABOUT])
     for name, value in wanted.items():
         if value is not None and found.get(name) != value:
             told = "" if name == "texts" else f": {found.get(name)} there, {value} now"
             raise ValueError(
-                f"{path} was made with other {name}{told}. To go on, call with the same arguments; to begin anew, choose "
-                "another folder or delete this one."
+                f"{path} was written with other {name}{told}. Call with the same arguments to continue, or choose another "
+                "folder to start again."
             )
 
 
 def _digest(table: pa.Table) -> str:
-    """What the rows of a shard are known by, whatever the pieces they were read in."""
+    """A digest of the rows of a shard, independent of how they were read in chunks."""
     sink = pa.BufferOutputStream()
     plain = table.replace_schema_metadata(None).combine_chunks()
     with pa.ipc.new_stream(sink, plain.schema) as stream:
@@ -199,7 +199,7 @@ def _digest(table: pa.Table) -> str:
 
 
 def _write(path: Path, table: pa.Table, about: Mapping[str, Any]) -> None:
-    """One file, whole or not at all; the same rows give the same bytes."""
+    """Write one file completely or not at all; the same rows give the same bytes."""
     metadata = {**(table.schema.metadata or {}), _ABOUT: json.dumps(about)}
     table = table.replace_schema_metadata(metadata)
     replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))

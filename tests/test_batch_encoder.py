@@ -146,7 +146,7 @@ def test_a_worker_refuses_another_model_than_the_one_that_was_meant(folder: str,
     sent = pickle.dumps(SizesEncoder(folder, SIZES))
     next(tiny.parameters()).data += 1
     tiny.save_pretrained(folder)
-    with pytest.raises(ValueError, match=r"is another model here than where the SizesEncoder was made"):
+    with pytest.raises(ValueError, match=r"holds another model here than where the SizesEncoder was made"):
         pickle.loads(sent).encode(TEXTS)
 
 
@@ -183,7 +183,7 @@ def test_a_folder_that_is_not_there_is_refused_when_the_encoder_is_made(tmp_path
     ("batch", "error", "told"),
     [
         ({"body": ["a"]}, ValueError, r"There is no column 'text' to read texts from, only \['body'\]"),
-        ({"text": ["a"], "1L-8d": [0]}, ValueError, "There is a column '1L-8d' already, which would be lost"),
+        ({"text": ["a"], "1L-8d": [0]}, ValueError, "There already is a column '1L-8d', which would be replaced"),
         ({"text": ["a", None]}, TypeError, "Row 1 of column 'text' is None"),
         (pd.DataFrame({"text": ["a", None]}), TypeError, "Row 1 of column 'text' is nan"),
         ({"text": "a text"}, TypeError, "got one string; wrap it"),

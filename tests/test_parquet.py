@@ -130,9 +130,12 @@ OTHER: dict[str, tuple[dict[str, Any], str]] = {
     "shard size": ({"shard_size": 6}, "other shard size: 5 there, 6 now"),
     "unit length": ({"normalize_embeddings": True}, "other normalized: False there, True now"),
     "prompt": ({"prompt": "query: "}, "other keywords"),
-    "texts": ({"texts": ["new", *LINES[1:]]}, "was made with other texts. To go on"),
-    "more texts": ({"texts": [*LINES, "new"]}, "was made with other texts"),
-    "fewer texts": ({"texts": LINES[:10]}, r"The texts end before .*shard-000002.parquet: it is of a run with more texts"),
+    "texts": ({"texts": ["new", *LINES[1:]]}, r"was written with other texts\. Call with the same arguments"),
+    "more texts": ({"texts": [*LINES, "new"]}, "was written with other texts"),
+    "fewer texts": (
+        {"texts": LINES[:10]},
+        r"The texts end before .*shard-000002.parquet: it belongs to a run with more texts",
+    ),
 }
 
 
@@ -154,17 +157,17 @@ def test_a_folder_of_another_model_is_refused(tiny: SentenceTransformer, tmp_pat
     write(tiny, LINES, tmp_path)
     next(tiny.parameters()).data += 1
     encoded.clear()
-    with pytest.raises(ValueError, match=r"was made with other model: .* there, .* now"):
+    with pytest.raises(ValueError, match=r"was written with other model: .* there, .* now"):
         write(tiny, LINES, tmp_path)
     assert not encoded
 
 
 def test_files_of_others_are_refused(tiny: SentenceTransformer, tmp_path: Path) -> None:
     pd.DataFrame({"text": LINES}).to_parquet(tmp_path / "mine.parquet")
-    with pytest.raises(ValueError, match=r"mine.parquet is not of encode_to_parquet. Choose a folder of its own"):
+    with pytest.raises(ValueError, match=r"mine.parquet was not written by encode_to_parquet. Choose an empty folder"):
         write(tiny, LINES, tmp_path)
     (tmp_path / "mine.parquet").write_bytes(b"not Parquet")
-    with pytest.raises(OSError, match=r"mine.parquet cannot be read: .* Delete it, and it is made again"):
+    with pytest.raises(OSError, match=r"mine.parquet cannot be read: .* Delete it to have it written again"):
         write(tiny, LINES, tmp_path)
     with pytest.raises(NotADirectoryError, match="is a file; name a folder"):
         write(tiny, LINES, tmp_path / "mine.parquet")
@@ -175,10 +178,10 @@ def test_files_of_others_are_refused(tiny: SentenceTransformer, tmp_path: Path) 
     [
         ("a text", TypeError, "texts must be a list or a generator of texts or a datasets.Dataset, got a str"),
         ({"text": LINES}, TypeError, "got a dict"),
-        (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame. Of a frame, Dataset.from_pandas\(frame\)"),
-        (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "a DatasetDict has one for each split"),
+        (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame. Convert a frame with Dataset.from_pandas\(frame\)"),
+        (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "choose a split of a DatasetDict"),
         (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),
-        ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*the shard that starts at row 5"),
+        ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*The shard starts at row 5"),
         (Dataset.from_dict({"text": [*LINES[:7], None]}), TypeError, "Row 2 of column(.|\n)*starts at row 5"),
         ([], ValueError, "There is no text to embed"),
     ],

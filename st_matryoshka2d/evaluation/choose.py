@@ -1,17 +1,17 @@
-"""Which size to ship: the cheapest that is good enough and within the budget, or all that no other beats."""
+"""Which size to ship: the cheapest that is good enough and within the budget."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, aligned, called, costs, document_size, full_row, name_of
+from st_matryoshka2d.evaluation.front import time_column
+from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, called, costs, document_size, full_row, name_of
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.sizes import Size
 
@@ -204,59 +204,3 @@ def _what_there_is(table: pd.DataFrame, limits: Sequence[_Limit]) -> str:
         if (rows := table[_all_met(table, [other for other in limits if other is not limit])]).size:
             near.append(limit.best(rows))
     return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text
-
-
-_COSTS = ["milliseconds_per_text", "num_layers", "parameters", "bytes", "dim"]
-
-
-class _Front(pd.DataFrame):
-    """The table that `pareto` returns. It prints in few columns; whatever is made of it is a plain table."""
-
-    def __repr__(self) -> str:
-        forms: dict[str, tuple[str, Callable[[Any], str]]] = {
-            "score": ("score", lambda score: f"{score * 100:.2f}"),
-            "relative": (f"of {self.attrs.get('largest', 'largest')}", lambda share: f"{share * 100:.1f} %"),
-            "milliseconds_per_text": ("ms a text", "{:.3g}".format),
-            "parameters": ("parameters", "{:,d}".format),
-            "bytes": ("bytes", "{:d}".format),
-        }
-        known = [name for name in forms if self[name].notna().any()]
-        body = [[name_of(row), *(forms[name][1](getattr(row, name)) for name in known)] for row in self.itertuples()]
-        return aligned(["size", *(forms[name][0] for name in known)], body)
-
-    __str__ = __repr__
-
-
-def pareto(grid: Scores, cost: str | Sequence[str] | None = None, task: str | None = None) -> _Front:
-    """The rows of `costs` on the front, cheapest first: a table to work with, that prints in few columns."""
-    chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
-    table = costs(grid.frame, grid.latency, task)
-    front = _Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
-    if (largest := full_row(table)) is not None:
-        front.attrs["largest"] = name_of(largest)
-    return front
-
-
-def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:
-    """Which rows no other row dominates."""
-    values = table.assign(score=-table["score"])[[*chosen, "score"]].to_numpy(dtype=float, na_value=np.nan)
-    no_worse = (values[:, None] <= values).all(axis=2)
-    better = (values[:, None] < values).any(axis=2)
-    dominated = pd.Series((no_worse & better).any(axis=0), table.index)
-    return table["score"].notna() & ~dominated
-
-
-def time_column(grid: Scores) -> str:
-    """What stands for the time of a size: its layers, as long as no depth was timed."""
-    return "num_layers" if grid.latency is None else "milliseconds_per_text"
-
-
-def checked_costs(grid: Scores, cost: str | Sequence[str]) -> list[str]:
-    """The names of costs as a list, if the grid knows them all."""
-    chosen = [cost] if isinstance(cost, str) else list(cost)
-    if not chosen or (unknown := [name for name in chosen if name not in _COSTS]):
-        raise ValueError(f"A cost is one of {', '.join(_COSTS)}, got {unknown[0] if chosen else chosen!r}.")
-    for name in chosen:
-        if name in ("milliseconds_per_text", "parameters") and (grid.latency is None or name not in grid.latency):
-            raise ValueError(f"The grid does not know {name}; give it the times of the model: {HOW_TO_TIME}.")
-    return chosen

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation import choose, pivots
+from st_matryoshka2d.evaluation import choose, front, pivots
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.files import replace_file
 
@@ -156,7 +156,7 @@ class GridResult(Scores):
                 None for the time (layers, without latency) and the bytes of a vector.
             task: Name of one task; None for the mean over tasks.
         """
-        return choose.pareto(self, cost, task)
+        return front.pareto(self, cost, task)
 
     def plot_pareto(
         self,
@@ -174,9 +174,7 @@ class GridResult(Scores):
             cost: As for `pareto`, but one; None for the time (layers, without latency).
             task: As for `pareto`.
         """
-        from st_matryoshka2d.plots.pareto import plot_pareto
-
-        return plot_pareto(self, path, title, cost, task)
+        return front.plot_pareto(self, path, title, cost, task)
 
     def __str__(self) -> str:
         one = self.narrowed(pivots.shown(self.frame))

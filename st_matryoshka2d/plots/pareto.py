@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain, cycle, pairwise, product, repeat
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,14 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.choose import checked_costs, on_front, time_column
-from st_matryoshka2d.evaluation.pivots import costs, name_of, vector_bytes
-from st_matryoshka2d.plots.saving import check_ending, save_figure
+from st_matryoshka2d.plots.saving import save_figure
 from st_matryoshka2d.plots.style import add_note, apart, new_figure, plain, shades
-
-if TYPE_CHECKING:
-    from st_matryoshka2d.evaluation.scores import Scores
 
 _AXES = {
     "milliseconds_per_text": "milliseconds a text",
@@ -45,26 +37,28 @@ _HEIGHTS_AWAY = range(9)
 _GAP = 5.0  # typographic points between the middle of a point and a label that lies close to it
 
 
-def plot_pareto(
-    grid: Scores, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
+def plot_front(
+    table: pd.DataFrame, column: str, path: str | os.PathLike[str] | None, title: str, metric: str, note: str
 ) -> Figure:
     """Every size as a point, and a line through those that nothing of the same cost or less outscores.
 
     Colours are dimensions, or layers where the cost is of dimensions; sizes off the line are pale.
+
+    Args:
+        table: The rows of `costs`, with `name`, and `front` for those on the line.
+        column: The cost.
+        path: Where to save the figure, if anywhere.
+        title: Above the axes.
+        metric: Beside the axis of scores.
+        note: In the corner, such as the model.
     """
-    check_ending(path)
-    (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
-    table = costs(grid.frame, grid.latency, task).dropna(subset="score")
-    if table.empty:
-        raise ValueError("No size of this grid has a score, so there is nothing to draw.")
     table = table.assign(x=table[column].astype(float) / (1e6 if column == "parameters" else 1), y=table["score"] * 100)
+    front = table["front"]
     figure = new_figure(8.0, 5.2)
     axes = plain(figure.add_subplot(), "both")
     axes.set_axisbelow(True)
-    title = pivots.subject([task] if task else grid.tasks) if title is None else title
-    axes.set(xlabel=_AXES[column], ylabel=f"{pivots.metric_name(grid.frame, task)} (%)", title=title)
-    add_note(figure, grid.model)
-    front = on_front(table, [column])
+    axes.set(xlabel=_AXES[column], ylabel=metric, title=title)
+    add_note(figure, note)
     line = table[front].sort_values(["x", "y", "bytes"])
     axes.plot(line["x"], line["y"], color="0.35", linewidth=1.4, zorder=2)
     _points(figure, axes, table, "num_layers" if column in ("bytes", "dim") else "dim", front)
@@ -73,7 +67,7 @@ def plot_pareto(
         _ticks(axes, sorted(table["x"].unique()), log=column != "num_layers")
     places = line.groupby(["x", "y"], sort=False)
     others = [f" and {count - 1} more" if count > 1 else "" for count in places.size()]  # that lie at the same place
-    names = [name_of(rows) + more for rows, more in zip(places.head(1).itertuples(), others, strict=True)]
+    names = [name + more for name, more in zip(places.head(1)["name"], others, strict=True)]
     _label_points(figure, axes, np.array(list(places.groups)), names, avoid=table[["x", "y"]].to_numpy())
     save_figure(figure, path)
     return figure
@@ -95,7 +89,8 @@ def _ticks(axes: Axes, values: list[float], *, log: bool) -> None:
 def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front: pd.Series[bool]) -> None:
     """The points, and legends of what their colours and shapes mean."""
     values = sorted(table[colours].unique())
-    precisions = sorted(table["precision"].unique(), key=partial(vector_bytes, 8), reverse=True)
+    widths = (table["bytes"] / table["dim"]).groupby(table["precision"]).median()
+    precisions = list(widths.sort_values(ascending=False).index)
     palette = shades(values)
     shapes = dict(zip(precisions, cycle(_MARKERS), strict=False))
     for (precision, shape), area in zip(shapes.items(), chain(_AREAS, repeat(_AREAS[-1])), strict=False):

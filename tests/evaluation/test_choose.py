@@ -13,56 +13,9 @@ import pytest
 
 from st_matryoshka2d import GridResult, Size
 from st_matryoshka2d.evaluation.pivots import costs
-from tests.support.grids import BITS, random_grid, random_times, timed, with_scores
+from tests.support.grids import BITS, curve, random_grid, random_times, timed, with_scores
 
 DEPTHS = (1, 2, 4)
-
-
-def members(table: pd.DataFrame) -> set[tuple[int, int, str]]:
-    return set(zip(table["num_layers"], table["dim"], table["precision"], strict=True))
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("cost", [None, "bytes", "num_layers", ("parameters", "dim"), ("milliseconds_per_text",)])
-def test_the_front_has_what_no_other_size_dominates(seed: int, cost: Any) -> None:
-    grid = timed(seed, precisions=tuple(BITS))
-    grid = with_scores(
-        grid, lambda frame: frame["score"].where(~((frame["dim"] == 20) & (frame["num_layers"] == 2)), np.nan)
-    )
-    names = ["milliseconds_per_text", "bytes"] if cost is None else [cost] if isinstance(cost, str) else list(cost)
-    rows = [row for row in costs(grid.frame, grid.latency).to_dict("records") if not np.isnan(row["score"])]
-    expected = set()
-    for row in rows:
-        beaten = False
-        for other in rows:
-            no_worse = other["score"] >= row["score"] and all(other[name] <= row[name] for name in names)
-            better = other["score"] > row["score"] or any(other[name] < row[name] for name in names)
-            beaten = beaten or (no_worse and better)
-        if not beaten:
-            expected.add((row["num_layers"], row["dim"], row["precision"]))
-    front = grid.pareto(cost)
-    assert members(front) == expected
-    assert len(front) == len(expected)
-    assert front[names[0]].is_monotonic_increasing
-
-
-def test_without_latency_layers_stand_for_time() -> None:
-    grid = random_grid(0)
-    assert members(grid.pareto()) == members(grid.pareto(["num_layers", "bytes"])) != members(grid.pareto("bytes"))
-
-
-def test_the_front_prints_in_few_columns_and_is_a_table() -> None:
-    front = curve().pareto("milliseconds_per_text")
-    assert str(front).splitlines() == [
-        "|   size | score | of 4L-64d | ms a text | parameters | bytes |",
-        "| -----: | ----: | --------: | --------: | ---------: | ----: |",
-        "| 1L-64d | 60.00 |    75.0 % |       0.5 |      1,100 |   256 |",
-        "| 2L-64d | 70.00 |    87.5 % |       0.9 |      1,200 |   256 |",
-        "| 4L-64d | 80.00 |   100.0 % |      1.75 |      1,400 |   256 |",
-    ]
-    assert type(front.head(1)) is type(front[["score", "bytes"]]) is pd.DataFrame
-    untimed = GridResult(curve().to_frame()).pareto("bytes")
-    assert str(untimed).startswith("|        size | score | of 4L-64d | bytes |\n")
 
 
 def cheapest(
@@ -105,15 +58,6 @@ def test_the_choice_is_that_of_a_loop_over_all_sizes(latency: bool) -> None:
         assert (found.size, found.precision) == (Size(expected["num_layers"], expected["dim"]), expected["precision"])
         assert len(found.to_frame()) == 27
     assert found_none > 3
-
-
-def curve() -> GridResult:
-    """Scores 0.4 .. 0.8, better with each layer and dim, in two precisions, and round times."""
-    scores = {(n, d): 0.8 - 0.1 * (2 - i) - 0.1 * (2 - j) for i, n in enumerate(DEPTHS) for j, d in enumerate((8, 20, 64))}
-    grid = random_grid(0, precisions=("float32", "int8"), tasks=("A",))
-    by_size = [scores[size] for size in zip(grid.frame["num_layers"], grid.frame["dim"], strict=True)]
-    grid = with_scores(grid, lambda frame: np.array(by_size) - 0.04 * (frame["precision"] == "int8"))
-    return grid.with_latency(random_times(0).assign(milliseconds_per_text=[0.5, 0.9, 1.75]))
 
 
 def test_what_a_recommendation_prints() -> None:

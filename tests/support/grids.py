@@ -74,3 +74,14 @@ def random_result(**overwrites: Any) -> FunnelResult:
         row |= {name: rng.uniform(0.1, 0.9) for name in ("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone")}
         rows.append({**row, **overwrites})
     return FunnelResult(pd.DataFrame(rows), "some model")
+
+
+def curve() -> GridResult:
+    """Scores 0.4 .. 0.8, better with each layer and dim, in two precisions, and round times."""
+    scores = {
+        (n, d): 0.8 - 0.1 * (2 - i) - 0.1 * (2 - j) for i, n in enumerate((1, 2, 4)) for j, d in enumerate((8, 20, 64))
+    }
+    grid = random_grid(0, precisions=("float32", "int8"), tasks=("A",))
+    by_size = [scores[size] for size in zip(grid.frame["num_layers"], grid.frame["dim"], strict=True)]
+    grid = with_scores(grid, lambda frame: np.array(by_size) - 0.04 * (frame["precision"] == "int8"))
+    return grid.with_latency(random_times(0).assign(milliseconds_per_text=[0.5, 0.9, 1.75]))

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import distributed
 
 from st_matryoshka2d.losses import MIPICLoss
-from st_matryoshka2d.losses.distributed import average_gradient, gather, is_distributed, rows_before, start_alike
+from st_matryoshka2d.losses.distributed import average_gradient, gather, own_rows
 from st_matryoshka2d.processes import Processes
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
 
@@ -29,15 +29,11 @@ def _launch(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("_launch")
 def test_rows_and_gradients_of_a_single_process_stay_as_they_are() -> None:
     rows = torch.randn(3, 4, requires_grad=True)
-    parameter = torch.nn.Parameter(torch.ones(2))
-    start_alike([parameter])
     (gather(rows) * torch.arange(4)).sum().backward()
-    assert is_distributed()
     assert torch.equal(gather(rows), rows)
     assert torch.equal(rows.grad, torch.arange(4.0).expand(3, 4))  # type: ignore[arg-type]
     assert torch.equal(average_gradient(rows.detach()), rows)
-    assert torch.equal(parameter, torch.ones(2))
-    assert rows_before(3) == 0
+    assert own_rows(rows, gathered=True).tolist() == [0, 1, 2]
 
 
 def test_a_step_in_a_launch_is_that_without(tiny: SentenceTransformer, request: pytest.FixtureRequest) -> None:

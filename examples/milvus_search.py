@@ -5,7 +5,7 @@
 
 A collection has two fields of vectors: the first 64 coordinates, and all of them. A search of the small field brings along
 the whole embeddings of its shortlist, and one product ranks them. Prints what each way finds, its bytes and its speed in
-Milvus Lite, which is a file. With the address of a server in its place, the same calls go to Milvus.
+Milvus Lite, which lives in a folder. With the address of a server in its place, the same calls go to that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ full = search.documents.shape[1]
 
 
 def database(name: str, **dims: int) -> MilvusClient:
-    """A file of the documents with these fields, which hold the first dims. FLAT is exact; HNSW is for more documents."""
+    """The documents, with fields of this many dims. FLAT is exact; HNSW is for more documents."""
     shutil.rmtree(OUT / f"milvus-{name}.db", ignore_errors=True)
     client = MilvusClient(str(OUT / f"milvus-{name}.db"))
     schema, indexes = client.create_schema(), client.prepare_index_params()

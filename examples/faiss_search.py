@@ -1,0 +1,53 @@
+"""Shortlists of few dims, ranked by all dims, in FAISS. The whole model embeds documents, fewer layers may embed queries.
+
+    make example-faiss_search                                              # generated sentences
+    .venv/bin/python examples/faiss_search.py --data FOLDER                # corpus, queries and qrels as Parquet files
+
+FAISS takes embeddings of all dims and cuts them itself: a transform keeps the first 64 coordinates and gives them length 1
+again. `IndexRefine` ranks the shortlist of that index by a second one over all dims, of floats or of one byte a dim. Prints
+what each index finds, its bytes and its speed.
+"""
+
+from __future__ import annotations
+
+import faiss
+import numpy as np
+from demo_engines import OUT, Find, bytes_of, report, start
+
+DIM, SHORTLIST = 64, 100
+
+search = start()
+full = search.documents.shape[1]
+faiss.omp_set_num_threads(1)
+
+
+def few(index: faiss.Index) -> faiss.Index:
+    """An index over the first dims that takes embeddings of all dims. Millions of documents want `IndexHNSWFlat` in it."""
+    cut = faiss.IndexPreTransform(faiss.NormalizationTransform(DIM, 2.0), index)
+    cut.prepend_transform(faiss.RemapDimensionsTransform(full, DIM, False))  # False: the first, not evenly spread ones
+    return cut
+
+
+def built(index: faiss.Index) -> tuple[Find, int]:
+    """Index the documents: how to ask for ten, and the bytes of the file."""
+    index.train(search.documents)  # int8 learns its ranges, the others nothing
+    index.add(search.documents)
+    faiss.write_index(index, str(OUT / "faiss.index"))
+    refined = isinstance(index, faiss.IndexRefine)
+    params = faiss.IndexRefineSearchParameters(k_factor=SHORTLIST / 10) if refined else None
+
+    def find(query: np.ndarray) -> list[int]:
+        ids: list[int] = index.search(query[None], 10, params=params)[1][0].tolist()
+        return ids
+
+    return find, bytes_of(OUT / "faiss.index")
+
+
+int8 = faiss.IndexScalarQuantizer(full, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT)
+ways = {
+    f"all {full} dims": built(faiss.IndexFlatIP(full)),
+    f"{DIM} dims": built(few(faiss.IndexFlatIP(DIM))),
+    f"{DIM} dims, then all": built(faiss.IndexRefineFlat(few(faiss.IndexFlatIP(DIM)))),
+    f"{DIM} dims, then all in int8": built(faiss.IndexRefine(few(faiss.IndexFlatIP(DIM)), int8)),
+}
+report(f"FAISS {faiss.__version__}", search, ways)

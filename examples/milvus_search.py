@@ -1,0 +1,67 @@
+"""Shortlists of few dims, ranked by all dims, in Milvus. The whole model embeds documents, fewer layers may embed queries.
+
+    make example-milvus_search                                             # generated sentences
+    .venv/bin/python examples/milvus_search.py --data FOLDER               # corpus, queries and qrels as Parquet files
+
+A collection has two fields of vectors: the first 64 coordinates, and all of them. A search of the small field brings along
+the whole embeddings of its shortlist, and one product ranks them. Prints what each way finds, its bytes and its speed in
+Milvus Lite, which lives in a folder. With the address of a server in its place, the same calls go to that.
+"""
+
+from __future__ import annotations
+
+import shutil
+from importlib.metadata import version
+
+import numpy as np
+from demo_engines import OUT, Find, bytes_of, report, start
+from pymilvus import DataType, MilvusClient
+
+DIM, SHORTLIST = 64, 100
+
+search = start()
+full = search.documents.shape[1]
+
+
+def database(name: str, **dims: int) -> MilvusClient:
+    """The documents, with fields of this many dims. FLAT is exact; HNSW is for more documents."""
+    shutil.rmtree(OUT / f"milvus-{name}.db", ignore_errors=True)
+    client = MilvusClient(str(OUT / f"milvus-{name}.db"))
+    schema, indexes = client.create_schema(), client.prepare_index_params()
+    schema.add_field("id", DataType.INT64, is_primary=True)
+    for field, dim in dims.items():
+        schema.add_field(field, DataType.FLOAT_VECTOR, dim=dim)
+        indexes.add_index(field, index_type="FLAT", metric_type="COSINE")
+    client.create_collection("documents", schema=schema, index_params=indexes)
+    for begin in range(0, len(search.documents), 1000):
+        part = enumerate(search.documents[begin : begin + 1000], begin)
+        rows = [{"id": row, **{field: vector[:dim] for field, dim in dims.items()}} for row, vector in part]
+        client.insert("documents", rows)
+    client.flush("documents")
+    return client
+
+
+def nearest(client: MilvusClient, field: str, query: np.ndarray) -> list[int]:
+    """Ids, best first."""
+    (hits,) = client.search("documents", [query], anns_field=field, limit=10)
+    return [hit["id"] for hit in hits]
+
+
+wide, narrow, both = database("wide", whole=full), database("narrow", small=DIM), database("both", small=DIM, whole=full)
+
+
+def ranked(query: np.ndarray) -> list[int]:
+    """A shortlist of few dims, ranked by all."""
+    (hits,) = both.search("documents", [query[:DIM]], anns_field="small", limit=SHORTLIST, output_fields=["whole"])
+    order = np.argsort(-(np.array([hit["entity"]["whole"] for hit in hits]) @ query))
+    return [hits[place]["id"] for place in order[:10]]
+
+
+ways: dict[str, tuple[Find, int]] = {
+    f"all {full} dims": (lambda query: nearest(wide, "whole", query), bytes_of(OUT / "milvus-wide.db")),
+    f"{DIM} dims": (lambda query: nearest(narrow, "small", query[:DIM]), bytes_of(OUT / "milvus-narrow.db")),
+    f"{DIM} dims, then all": (ranked, bytes_of(OUT / "milvus-both.db")),
+}
+report(f"Milvus Lite {version('milvus-lite')}", search, ways)
+for client in (wide, narrow, both):
+    client.close()

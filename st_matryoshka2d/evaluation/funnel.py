@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, groupby, permutations
@@ -39,6 +40,7 @@ def evaluate_funnel(
     tasks: Tasks,
     sizes: Iterable[Size | str] | None = None,
     *,
+    documents: Size | str | None = None,
     shortlists: int | Iterable[int] = (20, 50, 100),
     k: int = 10,
     precisions: str | Iterable[str] = AXES["precision"],
@@ -57,6 +59,9 @@ def evaluate_funnel(
         model: As for `evaluate`.
         tasks: One or several mteb tasks of retrieval, task names or benchmarks, or tasks that `retrieval_task` makes.
         sizes: Sizes that either stage may have; None for all layers, with 8, 16, 32, ... and all dims.
+        documents: Size of the documents in both stages, such as `"6L-384d"`: sizes are then those of the queries, which use
+            as many dims of the documents as they have. For models whose sizes share one space, as `align` makes them. None:
+            each stage has queries and documents of one size.
         shortlists: How many documents the first stage hands on, k1; none below k. Memory grows with the longest, the number
             of queries, and up to the square of the number of sizes.
         k: How many documents come out.
@@ -68,8 +73,8 @@ def evaluate_funnel(
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model, no size is cheaper than another, a shortlist is shorter than k, or a task
-            does not search a corpus (STS, reranking, ...).
+        ValueError: A size is not within the model, or wider than `documents`; no size is cheaper than another; a shortlist
+            is shorter than k; a task does not search a corpus (STS, reranking, ...).
 
     Warns:
         UserWarning: A shortlist is longer than a corpus, so that nothing is left out.
@@ -83,6 +88,13 @@ def evaluate_funnel(
            first   second  k1  recall_at_k1  ndcg  ndcg_alone
         0  6L-4d  6L-384d   1           0.5   0.5         1.0
         1  6L-4d  6L-384d   3           1.0   1.0         1.0
+
+        A shallow query makes the shortlist, a deeper one puts it in order, and the whole model has embedded the documents:
+
+        >>> settings = {"documents": "6L-384d", "shortlists": 3, "k": 1, "show_progress_bar": False}
+        >>> across = evaluate_funnel(model, task, ["3L-64d", "6L-384d"], **settings)
+        >>> across.firsts, across.seconds, across.document_size
+        (['3L-64d'], ['6L-384d'], '6L-384d')
     """
     routes_of(model)
     chosen = chosen_tasks(tasks)
@@ -93,7 +105,7 @@ def evaluate_funnel(
         if part.skip_first_result:
             raise ValueError(f"{name} leaves out the first result of each query: its shortlists have no fixed length.")
     lengths = _lengths(shortlists, positive_int(k, "k"))
-    variants = _variants(full_size(model), sizes, precisions)
+    variants = _variants(full_size(model), sizes, documents, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
     told = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
     name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
@@ -116,7 +128,7 @@ def evaluate_funnel(
             "alone.",
             stacklevel=2,
         )
-    return FunnelResult(frame, str(run.embeddings.meta.name))
+    return FunnelResult(frame, str(run.embeddings.meta.name), variants[0].axes["documents"])
 
 
 def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
@@ -129,18 +141,32 @@ def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
     return lengths
 
 
-def _variants(full: Size, sizes: Iterable[Size | str] | None, precisions: str | Iterable[str]) -> list[Variant]:
-    default = sizes_product([full.num_layers], [*mrl_dims(full.dim), full.dim])
+def _variants(
+    full: Size, sizes: Iterable[Size | str] | None, documents: Size | str | None, precisions: str | Iterable[str]
+) -> list[Variant]:
+    side = None if documents is None else validate_sizes([documents], full, "documents")[0]
+    widest = (side or full).dim
+    default = sizes_product([full.num_layers], [*mrl_dims(widest), widest])
     wanted, stored = default if sizes is None else validate_sizes(sizes, full), precisions_of(precisions)
-    variants = [Variant(size, precision) for size in wanted for precision in stored]
+    if wide := [size for size in wanted if size.dim > widest]:
+        raise ValueError(
+            f"{wide[0]} is wider than the documents, {side}: queries have at most as many dims. Give narrower sizes, or "
+            "wider documents."
+        )
+    variants = [Variant(size, precision, documents=side) for size in wanted for precision in stored]
     # Smallest vectors first; of vectors that are as large, fewest layers first.
     variants.sort(key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
     if not pairs_of(variants):
         raise ValueError(
-            f"No size is cheaper than another among {', '.join(map(str, variants))}: the first of two stages has no more "
-            "layers, dims and bits than the second, and less of one of them."
+            f"No size is cheaper than another among {', '.join(map(_query_of, variants))}: the first of two stages has no "
+            "more layers, dims and bits than the second, and less of one of them."
         )
     return variants
+
+
+def _query_of(variant: Variant) -> str:
+    """A variant without the size of its documents, which is the same in all funnels."""
+    return str(replace(variant, documents=None))
 
 
 def _score(
@@ -161,11 +187,11 @@ def _score(
         place: dict[str, Any] = {"task": task.metadata.name, "split": split, "subset": subset}
         place |= {"k": k, "queries": len(found.query_ids), "documents": found.documents}
         for first, second, k1 in funnels:
-            funnel = {"first": str(variants[first]), "second": str(variants[second]), "k1": k1}
+            funnel = {"first": _query_of(variants[first]), "second": _query_of(variants[second]), "k1": k1}
             whole = {f"{name}_alone": of[alone[second]][name] for name in ("ndcg", "recall")}
             costs = stage_costs(variants[first], variants[second], k1, found.documents)
             rows.append({**place, **funnel, **of[first, second, k1], **whole, **costs})
-    return Kept(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name)))
+    return Kept(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name), variants[0].axes["documents"]))
 
 
 def funnel_scores(

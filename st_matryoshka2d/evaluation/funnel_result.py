@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
+from st_matryoshka2d.evaluation.grid_io import AXES, told
+from st_matryoshka2d.sizes import Size
 from st_matryoshka2d.table_files import SavedTable, TableFile
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class FunnelResult(SavedTable):
     Args:
         frame: What `to_frame` says, without what is kept.
         model: Name of the model, for titles.
+        document_size: Size of the documents in both stages, `"same size"` where each stage has its own.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a row is there twice.
@@ -66,6 +69,7 @@ class FunnelResult(SavedTable):
 
     frame: pd.DataFrame
     model: str = ""
+    document_size: str = AXES["documents"]
 
     _file = TableFile("FunnelResult", _KINDS)
 
@@ -88,8 +92,9 @@ class FunnelResult(SavedTable):
 
     @property
     def seconds(self) -> list[str]:
-        """Sizes that put shortlists in order, smallest vectors first."""
-        return list(self.frame.sort_values("second_bytes", kind="stable")["second"].unique())
+        """Sizes that put shortlists in order, smallest vectors first; of vectors that are as large, fewest layers first."""
+        of_second = dict(zip(self.frame["second"], self.frame["second_bytes"], strict=True))
+        return sorted(of_second, key=lambda name: (of_second[name], Size.parse(name.split()[0])))
 
     @property
     def shortlists(self) -> list[int]:
@@ -181,16 +186,19 @@ class FunnelResult(SavedTable):
         from st_matryoshka2d.plots.saving import saved
 
         shares = self.by_shortlist(second, value, task) * 100
-        title = title if title is not None else pivots.subject([task] if task else self.tasks)
+        title = title if title is not None else self._subject([task] if task else self.tasks)
         words = {"title": title, "label": f"{self._in_words(second, value)} (%)"}
         return saved(path, lambda: funnel_curves(shares, self._bytes(), **words))
 
     def __str__(self) -> str:
         alone = self.summary().query("second == @self.seconds[-1]")["ndcg_alone"].iloc[0]
         words = self._in_words(None, "ndcg_kept")
-        return f"{pivots.subject(self.tasks)}: {words}, which has {100 * alone:.2f}; percent\n{self.to_markdown()}"
+        return f"{self._subject(self.tasks)}: {words}, which has {100 * alone:.2f}; percent\n{self.to_markdown()}"
 
     __repr__ = __str__
+
+    def _subject(self, tasks: Sequence[str]) -> str:
+        return ", ".join([pivots.subject(tasks), *told({**AXES, "documents": self.document_size})])
 
     def _in_words(self, second: str | None, value: str) -> str:
         return _SHOWN[value].format(k=self.frame["k"].iloc[0], second=second or self.seconds[-1])

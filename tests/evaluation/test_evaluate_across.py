@@ -149,6 +149,6 @@ def test_an_aligned_model_is_scored_through_the_readouts_of_both_depths(tiny: Se
     assert cells(grid, Size(2, 16), "STS13") == pytest.approx(expected, abs=1e-6)
 
 
-def test_truncations_and_funnels_have_documents_of_the_same_size(tiny: SentenceTransformer) -> None:
+def test_truncations_have_documents_of_the_same_size(tiny: SentenceTransformer) -> None:
     found = evaluate_truncations(tiny, LocalSTS(), seeds=2, windows=[], show_progress_bar=False).grid
     assert found.document_sizes == ["same size"]

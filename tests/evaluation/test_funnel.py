@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import FunnelResult, Size, evaluate_funnel, truncate
+from st_matryoshka2d import FunnelResult, Size, align, evaluate_funnel, truncate
 from st_matryoshka2d.evaluation import search
 from st_matryoshka2d.evaluation.funnel import funnel_scores
 from st_matryoshka2d.evaluation.rankings import Found
 from st_matryoshka2d.topk import Candidates, Rankings
+from tests.support import families
 from tests.support.labels import aggregate
 from tests.support.quick import quick
 from tests.support.search import (
@@ -68,8 +70,10 @@ CODES: dict[str, Callable[[NDArray[np.floating]], NDArray[np.floating]]] = {
 class Oracle:
     """Queries and documents of one split, ranked by models that are really cut."""
 
-    def __init__(self, model: SentenceTransformer, task: Any, subset: str, split: str) -> None:
-        self.scores = cache(self.rank)
+    def __init__(
+        self, model: SentenceTransformer, task: Any, subset: str, split: str, document_layers: int | None = None
+    ) -> None:
+        self.scores, self.document_layers = cache(self.rank), document_layers
         data = task.dataset[subset][split]
         self.model, self.own_ids = model, task.ignore_identical_ids
         self.relevance: Mapping[str, Mapping[str, int]] = {q: found for q, found in data["relevant_docs"].items() if found}
@@ -78,8 +82,11 @@ class Oracle:
 
     def rank(self, view: str) -> Ranking:
         size, _, precision = view.partition(" ")
-        cut = truncate(self.model, *map(int, size.replace("d", "").split("L-")))
-        sides = [CODES[precision or "float32"](cut.encode(list(x.values()))) for x in (self.queries, self.documents)]
+        layers, dim = map(int, size.replace("d", "").split("L-"))
+        sides = [
+            CODES[precision or "float32"](truncate(self.model, depth, dim).encode(list(texts.values())))
+            for depth, texts in ((layers, self.queries), (self.document_layers or layers, self.documents))
+        ]
         one, two = (side / np.linalg.norm(side, axis=1, keepdims=True).clip(1e-12) for side in sides)
         return {
             query: {doc: float(s) for doc, s in zip(self.documents, row, strict=True) if not (self.own_ids and doc == query)}
@@ -145,6 +152,34 @@ def test_every_funnel_is_that_of_two_cut_models(tiny: SentenceTransformer, make_
     means = frame.groupby(["first", "second", "k1"])["ndcg"].mean()
     for row in result.summary().to_dict("records"):
         assert row["ndcg"] == pytest.approx(means[row["first"], row["second"], row["k1"]])
+
+
+@pytest.mark.parametrize("documents", ["4L-32d", Size(3, 32)])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_documents_of_one_size_in_both_stages(tiny: SentenceTransformer, documents: Size | str, precision: str) -> None:
+    texts = [" ".join(pair) for pair in product(families.WORDS[:12], families.WORDS[:12])]
+    model = align(tiny, texts, steps=2)
+    model.prompts = {"query": "the old ", "document": "a river "}
+    asked: dict[str, Any] = {"shortlists": [7, 25], "k": 5, "precisions": precision}
+    result = funnel(model, LocalRetrieval(), SIZES, documents=documents, **asked)
+    task = LocalRetrieval()
+    task.load_data()
+    oracle = Oracle(model, task, "default", "test", Size.parse(str(documents)).num_layers)
+    oracle.queries = {name: f"the old {text}" for name, text in oracle.queries.items()}
+    oracle.documents = {name: f"a river {text}" for name, text in oracle.documents.items()}
+    rows = result.to_frame().to_dict("records")
+    assert {(row["first"].split()[0], row["second"].split()[0]) for row in rows} == PAIRS
+    for row in rows:
+        expected = oracle.expected(row["first"], row["second"], row["k1"], 5)
+        assert {name: row[name] for name in MEASURES} == pytest.approx(expected, abs=1e-6), row
+    own = funnel(model, LocalRetrieval(), SIZES, **asked)
+    assert (own.document_size, result.document_size) == ("same size", str(documents))
+    assert (own.frame["ndcg"] != result.frame["ndcg"]).any()
+
+
+def test_by_default_queries_are_no_wider_than_the_documents(tiny: SentenceTransformer) -> None:
+    result = funnel(tiny, LocalRetrieval(), documents="2L-16d", shortlists=10)
+    assert (result.firsts, result.seconds) == (["4L-8d"], ["4L-16d"])
 
 
 def test_integers_make_shortlists_for_floats(tiny: SentenceTransformer) -> None:
@@ -304,10 +339,12 @@ def test_texts_go_through_the_model_once_and_not_again_with_a_cache(tiny: Senten
     again = funnel(tiny, LocalRetrieval(), **{**asked, "cache": ResultCache(tmp_path)})
     assert {seen[text] for text in queries.union(documents)} == {1}
     pd.testing.assert_frame_equal(again.to_frame(), first.to_frame(), check_exact=True)
-    other = funnel(tiny, LocalRetrieval(), **{**asked, "shortlists": [12]})
+    other = funnel(tiny, LocalRetrieval(), **{**asked, "shortlists": [12], "documents": "4L-32d"})
     assert {seen[text] for text in queries.union(documents)} == {2}
     assert other.shortlists == [12]
-    (broken,) = (path for path in tmp_path.rglob("funnels-*.parquet") if FunnelResult.load(path).shortlists == [10, 20])
+    kept = {path: FunnelResult.load(path) for path in tmp_path.rglob("funnels-*.parquet")}
+    assert {one.document_size for one in kept.values()} == {"same size", "4L-32d"}
+    (broken,) = (path for path, one in kept.items() if one.shortlists == [10, 20])
     broken.write_bytes(broken.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"funnels-.*\.parquet is broken; delete it"):
         funnel(tiny, LocalRetrieval(), **asked)
@@ -361,6 +398,11 @@ class NotLoaded(LocalRetrieval):
         ({"sizes": ["2L-32d", "4L-8d"]}, ValueError, "No size is cheaper"),
         ({"sizes": ["4L-8d", "4L-33d"]}, ValueError, "4L-33d asks for 33 dimensions"),
         ({"sizes": ["4L-8d"], "precisions": ["int8", "uint8"]}, ValueError, "4L-8d int8, 4L-8d uint8"),
+        ({"documents": "4L-16d", "sizes": SIZES}, ValueError, "2L-32d is wider than the documents, 4L-16d: queries have"),
+        ({"documents": "4L-32d", "sizes": ["2L-32d", "4L-8d"]}, ValueError, "among 4L-8d, 2L-32d: the first"),
+        ({"documents": "5L-32d"}, ValueError, "documents: 5L-32d asks for 5 layers, the model has 4"),
+        ({"documents": "4L"}, ValueError, "A size is written like"),
+        ({"documents": ["4L-32d", "2L-32d"]}, TypeError, r"documents must be a Size such as"),
         ({"precisions": "int3"}, ValueError, "precision must be one of"),
         ({"precisions": []}, ValueError, "at least one"),
         ({"precisions": ["int8", "int8"]}, ValueError, "each precision once"),

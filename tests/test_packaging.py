@@ -121,10 +121,8 @@ def test_what_is_imported_is_declared() -> None:
 def test_constraints_pin_every_direct_requirement() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    project = PROJECT["project"]
-    direct = requirement_names(
-        [*project["dependencies"], *project["optional-dependencies"]["dev"], *project["optional-dependencies"]["engines"]]
-    )
+    extras = PROJECT["project"]["optional-dependencies"]
+    direct = requirement_names([*PROJECT["project"]["dependencies"], *extras["dev"], *extras["engines"], *extras["peers"]])
     assert direct <= requirement_names(list(pins))
     assert not [version for version in pins.values() if "+" in version]
 

@@ -121,7 +121,7 @@ def read(folder: Path, suite: str) -> pd.DataFrame:
 
 def by_depth(frame: pd.DataFrame) -> list[str]:
     """A row for each set of texts, a column for each depth."""
-    wide = frame.pivot_table(index="fitted", columns="num_layers", values="score", sort=False)
+    wide = frame.pivot_table(index="fitted", columns="num_layers", values="score", sort=False).sort_index(axis=1)
     rows = [
         ["fitted on", *(f"{layers} layer{'' if number == 0 else 's'}" for number, layers in enumerate(wide.columns)), "mean"]
     ]

@@ -127,13 +127,36 @@ def numbers(lines: list[str], name: str) -> list[str]:
 
 def test_the_docs_print_what_the_report_has() -> None:
     found = PUBLISHED.read_text(encoding="utf-8").splitlines()
-    printed = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A better recipe")[0].splitlines()
-    rows = [line for line in printed if line.startswith("|")]
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    rows = [line for line in page.split("## A better recipe")[0].splitlines() if line.startswith("|")]
     assert len(rows) > 10
+    assert set(rows) <= set(found)
+    recipe = page.split("## A better recipe")[1].split("### What else was tried")[0].splitlines()
+    rows = [line for line in recipe if line.startswith(tuple(f"| {method} |" for method in METHODS))]
+    assert len(rows) == 4 + 3 + 3  # all dims, across, search across
     assert set(rows) <= set(found)
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     for name, method in README.items():
         assert numbers(readme, name) == numbers(found, method)
+
+
+def test_the_alignment_page_prints_what_its_report_has() -> None:
+    found = (ROOT / "benchmarks" / "results" / "alignment" / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
+    parts = dict(part.split("\n", 1) for part in re.split(r"\n##? |alone, all dims:\n", found))
+    wikiqa = found.split("WikiQA alone, all dims:")[1].splitlines()
+    rows = {
+        "five sets, 384 dims": "documents at all layers, 384 dims",
+        "five sets, 64 dims": "documents at all layers, 64 dims",
+    }
+    for name, title in rows.items():
+        (part,) = (text for head, text in parts.items() if head.startswith("Search") and head.endswith(title))
+        assert numbers(page, name) == numbers(part.splitlines(), "10,000 NLI and the documents")[:-1]
+    assert numbers(page, "WikiQA, 384 dims") == numbers(wikiqa, "10,000 NLI and the documents")[:-1]
+    names = {"100 NLI sentences": "100 NLI", "1,000": "1,000 NLI", "10,000": "10,000 NLI", "50,000": "50,000 NLI"}
+    for name, row in {**names, "not aligned": "not aligned", "10,000 captions of photos": "10,000 captions"}.items():
+        means = [numbers(text.splitlines(), row)[-1] for head, text in parts.items() if head.startswith("STS")]
+        assert numbers(page, name) == means[:3]
 
 
 def test_the_report_is_what_its_scores_make(tmp_path: Path) -> None:

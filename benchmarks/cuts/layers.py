@@ -1,0 +1,94 @@
+"""Ways to fewer layers: the first ones, evenly spaced ones, those of most influence, or the first ones aligned."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from torch import nn
+from torch.nn import functional as F
+
+from st_matryoshka2d import Size, align, encode_sizes
+from st_matryoshka2d.backbone import find_backbone
+from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.sizes import full_size
+
+__all__ = ["ALIGNED", "DEPTHS", "FIRST", "Embedder"]
+
+Rows = NDArray[np.floating]
+FIRST, EVEN, INFLUENCE, ALIGNED = "first layers", "evenly spaced layers", "layers of most influence", "aligned"
+DEPTHS = [FIRST, EVEN, INFLUENCE, ALIGNED]
+
+
+@dataclass
+class Embedder:
+    """Embeddings of a model's depths, with different layers kept, of the texts of a suite and of those to fit on."""
+
+    model: SentenceTransformer
+    texts: list[str]
+    fitted: list[str]
+    depths: list[int]
+    folder: Path
+
+    def __call__(self, kept: str, depth: int) -> tuple[Rows, Rows]:
+        """Rows of the texts and of those to fit on, after `depth` layers chosen as `kept` says."""
+        kept = FIRST if depth == max(self.depths) and kept != ALIGNED else kept
+        if kept in (FIRST, ALIGNED):
+            rows = self._of_one_pass(kept, depth)
+        else:
+            [rows] = self._known(f"{kept}-{depth}", lambda: [self._embed(self.kept(kept, depth))])
+        return rows[: len(self.texts)], rows[len(self.texts) :]
+
+    def kept(self, kept: str, depth: int) -> list[int]:
+        """Layers, counted from 0."""
+        total = full_size(self.model).num_layers
+        if kept == EVEN:
+            return [round(place) for place in np.linspace(0, total - 1, depth)] if depth > 1 else [total - 1]
+        return sorted(np.argsort(-self.influence, kind="stable")[:depth].tolist())
+
+    @cached_property
+    def influence(self) -> Rows:
+        """How much each block changes its tokens: 1 - cos of its input and output (ShortGPT, arXiv 2403.03853)."""
+        network = transformer_of(self.model).model.eval()
+        with torch.no_grad():
+            batch = self.model.tokenize(self.fitted[:256])
+            states = network(**{name: batch[name] for name in ("input_ids", "attention_mask")}, output_hidden_states=True)
+            mask = batch["attention_mask"].bool()
+            hidden = [state[mask] for state in states.hidden_states]
+        return np.array([1 - float(F.cosine_similarity(a, b).mean()) for a, b in pairwise(hidden)])
+
+    def _of_one_pass(self, kept: str, depth: int) -> Rows:
+        def all_depths() -> list[Rows]:
+            model = align(self.model, self.fitted, show_progress_bar=True) if kept == ALIGNED else self.model
+            sizes = [Size(depth, full_size(model).dim) for depth in self.depths]
+            return list(encode_sizes(model, [*self.texts, *self.fitted], sizes, show_progress_bar=True).values())
+
+        return np.asarray(self._known(kept, all_depths)[self.depths.index(depth)])
+
+    def _embed(self, kept: list[int]) -> Rows:
+        return np.asarray(with_layers(self.model, kept).encode([*self.texts, *self.fitted], show_progress_bar=True))
+
+    def _known(self, name: str, make: Callable[[], list[Rows]]) -> Rows:
+        file = self.folder / f"{name.replace(' ', '_')}.npy"
+        if not file.exists():
+            np.save(file.with_suffix(".part.npy"), np.stack(make()))
+            file.with_suffix(".part.npy").rename(file)
+        return np.asarray(np.load(file, mmap_mode="r"))
+
+
+def with_layers(model: SentenceTransformer, kept: list[int]) -> SentenceTransformer:
+    """A copy of the model with only these layers."""
+    made = copy.deepcopy(model)
+    network = transformer_of(made).model
+    path = str(find_backbone(network).blocks)
+    blocks = list(network.get_submodule(path).children())
+    network.set_submodule(path, nn.ModuleList([blocks[index] for index in kept]))
+    return made

@@ -10,7 +10,7 @@ from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_trunca
 from reproduction.methods import ALIGNED, BEST, CUT, PRETRAINED, SEPARATE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
-from reproduction.tables import ablations, comparison, differences
+from reproduction.tables import ablations, comparison, differences, kept
 
 __all__ = ["file_of", "write"]
 
@@ -92,11 +92,12 @@ def compared(scores: pd.DataFrame, suite: str, ladder: list[str]) -> list[str]:
     by_rung, by_task = (STARBUCKS_BY_RUNG, STARBUCKS_BY_SET) if suite == "sts" else ({}, {})
     tasks = sorted(rungs["task"].unique())
     of_tasks = {name: [row[task] for task in tasks] for name, row in by_task.items()}
-    gaps = differences(rungs, PAIRS, by_rung)
+    gaps, shares = differences(rungs, PAIRS, by_rung), kept(rungs, CUT)
     return [
         *("", f"## {suite}: by size, mean of the tasks", ""),
         *comparison(rungs, by_rung),
         *("", f"## {suite}: by task, mean over the sizes", ""),
         *comparison(rungs.assign(column=rungs["task"]), of_tasks),
+        *(["", f"## {suite}: share of the untrained full size", "", *shares] if shares else []),
         *(["", f"## {suite}: differences in points", "", *gaps] if gaps else []),
     ]

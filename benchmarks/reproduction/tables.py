@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_1samp
 
-__all__ = ["ablations", "comparison", "differences", "markdown"]
+__all__ = ["ablations", "comparison", "differences", "kept", "markdown"]
 
 
 def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> list[str]:
@@ -80,6 +80,21 @@ def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: d
                 for (size, theirs), gap in zip(by_size.items(), gaps, strict=True)
             ]
     return markdown(rows) if len(rows) > 1 else []
+
+
+def kept(scores: pd.DataFrame, untrained: str) -> list[str]:
+    """What each size keeps, in percent of what all layers and dims score untrained; no line if that was not scored.
+
+    Args:
+        scores: method, seed, task, num_layers, dim, size, column, score.
+        untrained: The method without training.
+    """
+    full = scores[(scores["dim"] == scores["dim"].max()) & (scores["num_layers"] == scores["num_layers"].max())]
+    whole = full.loc[full["method"] == untrained, "score"].mean()
+    columns = list(dict.fromkeys(scores["column"]))
+    wide = scores.pivot_table(index="method", columns="column", values="score", observed=True)[columns] / whole
+    rows = [["", *columns], *([str(method), *(f"{share:.1%}" for share in shares)] for method, shares in wide.iterrows())]
+    return [] if pd.isna(whole) else markdown(rows)
 
 
 def alike(scores: pd.DataFrame, *methods: str) -> pd.DataFrame:

@@ -64,9 +64,16 @@ def test_a_method_has_its_means_and_their_spread_over_seeds(
 def test_a_method_has_a_row_of_all_depths_at_the_full_width(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
     scores, table, _ = report
     mine = scores[(scores["method"] == "Starbucks") & (scores["dim"] == 384)].groupby(["num_layers", "seed"])["score"].mean()
-    row = rows_of(table, "Starbucks")[2]
+    row = rows_of(table, "Starbucks")[3]
     assert row[:-1] == [f"{one.mean():.1f} ± {one.std():.1f}" for _, one in mine.groupby("num_layers")]
-    assert len(rows_of(table, "separate")) == 2
+    assert len(rows_of(table, "separate")) == 3
+
+
+def test_a_share_is_of_the_untrained_full_size(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
+    scores, table, _ = report
+    whole = scores[(scores["method"] == "cut") & (scores["size"] == "6L-384d")]["score"].mean()
+    mine = scores[scores["method"] == "Starbucks"].groupby("size")["score"].mean()
+    assert rows_of(table, "Starbucks")[2] == [f"{mine[size] / whole:.1%}" for size in LADDER]
 
 
 @pytest.mark.parametrize(("method", "other"), [("Starbucks", "2DMSE"), ("Starbucks", "separate"), ("cut, aligned", "cut")])

@@ -175,9 +175,8 @@ def teacher_columns(
 def _check_width(teacher: int, student: int) -> None:
     if teacher != student:
         raise ValueError(
-            "across compares the student with the teacher coordinate by coordinate, but the teacher's embeddings have "
-            f"{teacher} and the student's {student}. Take a teacher as wide as the student, or across=0, which compares "
-            "similarities alone."
+            f"across compares coordinates, but the teacher's embeddings have {teacher} and the student's {student}. Take a "
+            "teacher as wide as the student, or across=0, which compares similarities alone."
         )
 
 
@@ -197,5 +196,4 @@ def _vocabulary(module: Any) -> tuple[dict[str, int], int | None] | None:
 def _texts_read(features: dict[str, Any], tokenizer: Any) -> list[str]:
     """What was tokenized, prompts included; one text after another, because a batch without padding is one long row."""
     rows = [_create_minibatch(features, row, row + 1)["input_ids"].flatten() for row in range(_get_batch_size(features))]
-    texts: list[str] = tokenizer.batch_decode(rows, skip_special_tokens=True)
-    return texts
+    return list(tokenizer.batch_decode(rows, skip_special_tokens=True))

@@ -67,11 +67,10 @@ class Representation:
 def embed_alike(columns: list[dict[str, Any]], embed: Callable[[dict[str, Any]], Column]) -> list[Column]:
     """Columns of like width, such as a positive and its negatives, share one forward pass, as in sentence-transformers."""
     first, *others = columns
-    embedded = [embed(first)]
     merged = merge_feature_batches(others) if len(others) > 1 else None
-    if merged is None:
-        return embedded + [embed(column) for column in others]
-    return embedded + list(embed(merged).chunk(len(others)))
+    embedded = [embed(first)]
+    embedded += [embed(column) for column in others] if merged is None else embed(merged).chunk(len(others))
+    return embedded
 
 
 def _tokens(features: Mapping[str, Any], mask: Tensor | None) -> Tokens:

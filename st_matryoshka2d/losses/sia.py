@@ -105,9 +105,7 @@ class SIA(Term):
             for layer in tokens.values():
                 query = at_least_float32(prefix(layer.pooled.detach(), self.dims[-1]))
                 states, size = _centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
-                attention, scores = _attention_divergence(
-                    states, mask, query, list(self.P.values()), self.attention_temperature
-                )
+                attention, scores = self._attention_divergence(states, mask, query)
                 by_layer.append(torch.stack([attention, _cka_loss(states, size, scores, self.dims, kept)], dim=1))
         return torch.stack(by_layer).sum(dim=0)
 
@@ -120,6 +118,27 @@ class SIA(Term):
         """Settings, for the model card."""
         settings = ("layers", "dims", "gammas", "weight", "attention_temperature")
         return {f"sia_{name}": getattr(self, name) for name in settings}
+
+    def _attention_divergence(
+        self,
+        states: Float[Tensor, "batch tokens hidden"],
+        mask: Bool[Tensor, "batch tokens"],
+        query: Float[Tensor, "batch hidden"],
+    ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch tokens"]]:
+        """How far the attention that prefixes pay to the tokens is from that of the whole states (Eq. 4-6)."""
+        # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every token, h_cls . P_i^T
+        # h_j[:d_i]; the query is projected instead, (P_i h_cls) . h_j[:d_i]: the same for a fraction of the work.
+        scale = math.sqrt(states.shape[-1]) * self.attention_temperature
+        teacher = (states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale
+        widest = self.dims[-2]
+        queries = [F.pad(query @ p.to(query.dtype).T, (0, widest - len(p))) for p in self.P.values()]
+        student = torch.stack(queries, dim=1) @ states[..., :widest].transpose(1, 2) / scale
+        padding = ~mask.unsqueeze(1)
+        floor = torch.finfo(states.dtype).min
+        log_student = student.masked_fill(padding, floor).log_softmax(dim=-1)
+        log_teacher = teacher.masked_fill(~mask, floor).log_softmax(dim=-1).unsqueeze(1)
+        difference = (log_student - log_teacher).masked_fill(padding, 0.0)
+        return (log_student.exp() * difference).sum(dim=(1, 2)), teacher.masked_fill(~mask, floor)
 
 
 def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
@@ -166,29 +185,6 @@ def _centred(
         mean = inside.sum(dim=1, keepdim=True) / count
         size = (inside.square().sum(dim=(1, 2), keepdim=True) / (count * states.shape[-1])).sqrt()
     return states - mean, size.clamp(min=torch.finfo(states.dtype).tiny)
-
-
-def _attention_divergence(
-    states: Float[Tensor, "batch tokens hidden"],
-    mask: Bool[Tensor, "batch tokens"],
-    query: Float[Tensor, "batch hidden"],
-    projections: Sequence[Float[Tensor, "dim hidden"]],
-    temperature: float,
-) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch tokens"]]:
-    """How far the attention that prefixes pay to the tokens is from that of the whole states (Eq. 4-6)."""
-    # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every token, h_cls . P_i^T
-    # h_j[:d_i]; the query is projected instead, (P_i h_cls) . h_j[:d_i]: the same for a fraction of the work.
-    scale = math.sqrt(states.shape[-1]) * temperature
-    teacher = (states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale
-    widest = max(len(projection) for projection in projections)
-    queries = [F.pad(query @ p.to(query.dtype).T, (0, widest - len(p))) for p in projections]
-    student = torch.stack(queries, dim=1) @ states[..., :widest].transpose(1, 2) / scale
-    padding = ~mask.unsqueeze(1)
-    floor = torch.finfo(states.dtype).min
-    log_student = student.masked_fill(padding, floor).log_softmax(dim=-1)
-    log_teacher = teacher.masked_fill(~mask, floor).log_softmax(dim=-1).unsqueeze(1)
-    difference = (log_student - log_teacher).masked_fill(padding, 0.0)
-    return (log_student.exp() * difference).sum(dim=(1, 2)), teacher.masked_fill(~mask, floor)
 
 
 def _tokens_kept(lengths: Sequence[int], gammas: Sequence[float]) -> list[list[int]]:

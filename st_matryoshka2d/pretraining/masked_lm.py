@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -66,15 +66,21 @@ class MaskedLM:
 
     def head(self, mlm: PreTrainedModel, states: Tensor) -> Tensor:
         """The head up to the vocabulary: (rows, hidden) to (rows, width of the output embeddings)."""
-        view = _replaced(mlm, {self.encoder: _Given(states[None]), self.vocabulary: nn.Identity()})
+        given = BaseModelOutput(last_hidden_state=states[None])
+        view = _replaced(mlm, {self.encoder: _InPlace(lambda *_, **__: given), self.vocabulary: nn.Identity()})
         logits: Tensor = view(inputs_embeds=states[None]).logits
         return logits[0]
 
     def decode(self, mlm: PreTrainedModel, blocks: nn.ModuleList, cls: Tensor, **inputs: Tensor) -> Tensor:
         """States (batch, tokens, hidden) of other blocks on the encoder's embeddings, the first of which `cls` replaces."""
         encoder = mlm.get_submodule(self.encoder)
-        entry = _FirstReplaced(encoder.get_submodule(self.entry), cls)
-        replacements = {self.entry: entry, str(self.backbone.blocks): blocks}
+        embed = encoder.get_submodule(self.entry)
+
+        def with_cls(*args: Any, **kwargs: Any) -> Tensor:
+            embedded: Tensor = embed(*args, **kwargs)
+            return torch.cat([cls[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
+
+        replacements = {self.entry: _InPlace(with_cls), str(self.backbone.blocks): blocks}
         view = _replaced(encoder, replacements, cut_config(mlm.config, len(blocks)))
         states: Tensor = view(**inputs).last_hidden_state
         return states
@@ -103,20 +109,16 @@ def _find_entry(encoder: PreTrainedModel, backbone: Backbone, inputs: Mapping[st
     """The outermost module that returns exactly what the first block is given."""
     made: list[tuple[str, Any]] = []
     given: list[Any] = []
-
-    def note_output(path: str) -> Any:
-        return lambda module, args, output: made.append((path, output))
-
-    def note_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given.append(args[0] if args else kwargs.get("hidden_states"))
-
     blocks = str(backbone.blocks)
+    paths = {part: path for path, part in encoder.named_modules() if path and not f"{path}.".startswith(f"{blocks}.")}
     with ExitStack() as hooks:
-        for path, module in encoder.named_modules():
-            if path and not f"{path}.".startswith(f"{blocks}."):
-                hooks.callback(module.register_forward_hook(note_output(path)).remove)
+        for module in paths:
+            hooks.callback(module.register_forward_hook(lambda seen, _, output: made.append((paths[seen], output))).remove)
         first = next(encoder.get_submodule(blocks).children())
-        hooks.callback(first.register_forward_pre_hook(note_input, with_kwargs=True).remove)
+        note_input = first.register_forward_pre_hook(
+            lambda _, args, kwargs: given.append(args[0] if args else kwargs.get("hidden_states")), with_kwargs=True
+        )
+        hooks.callback(note_input.remove)
         encoder(**inputs)
     found = [path for path, output in made if given and output is given[0]]
     if not found:
@@ -131,10 +133,7 @@ def _find_vocabulary(mlm: PreTrainedModel) -> str:
     output: Any = mlm.get_output_embeddings()
     found: list[str] = [path for path, module in mlm.named_modules() if module is output]
     if not found or not isinstance(output, nn.Linear):
-        raise ValueError(
-            f"{type(mlm).__name__} ends in {type(output).__name__}, not in one linear layer over the vocabulary; "
-            "its masked-LM head is not understood."
-        )
+        raise ValueError(f"{type(mlm).__name__} ends in {type(output).__name__}, not in a linear layer over the vocabulary.")
     return found[0]
 
 
@@ -147,28 +146,12 @@ def _check_head(mlm: PreTrainedModel, parts: MaskedLM, inputs: Mapping[str, Tens
         raise ValueError(f"{type(mlm).__name__}: its head, run by itself, gives other logits than in the model.")
 
 
-class _Given(nn.Module):
-    """In place of an encoder: returns states that are there already."""
+class _InPlace(nn.Module):
+    """A function in place of a module."""
 
-    def __init__(self, states: Tensor) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self._states = states
-
-    def forward(self, *args: Any, **kwargs: Any) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=self._states)
-
-
-class _FirstReplaced(nn.Module):
-    """In place of an embedding layer: its output with another vector for the first token."""
-
-    def __init__(self, entry: nn.Module, first: Tensor) -> None:
-        super().__init__()
-        self._entry = entry
-        self._first = first
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        states: Tensor = self._entry(*args, **kwargs)
-        return torch.cat([self._first[:, None].to(states.dtype), states[:, 1:]], dim=1)
+        self.forward = function
 
 
 def _replaced(module: nn.Module, replacements: Mapping[str, nn.Module], config: Any = None) -> Any:

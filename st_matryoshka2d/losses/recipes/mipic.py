@@ -92,7 +92,9 @@ class MIPICLoss(MultiSizeLoss):
         full = trainable_size(model)
         if positive(alpha, "alpha") > 1:
             raise ValueError(f"alpha shares the loss between MRL and the rest, so it is at most 1, got {alpha}.")
-        default = _preset_of(full)
+        # Of a model with one of the paper's shapes; for another the terms take the ladder.
+        names = [name for name, (depths, _, width, _) in _PRESETS.items() if full == Size(depths[-1], width)]
+        default = MIPICLoss.preset(names[0]) if names else {}
         if dims is None:
             dims = default.get("dims", [size.dim for size in ladder_to(full)])
         dims = ascending_dims(dims, full.dim)
@@ -136,9 +138,3 @@ class MIPICLoss(MultiSizeLoss):
     def phi(self) -> nn.ModuleList:
         """PIC's projectors, from each checkpoint to the next; saved as `P` is."""
         return next((term.phi for term in self.terms if isinstance(term, PIC)), nn.ModuleList())
-
-
-def _preset_of(full: Size) -> dict[str, Any]:
-    """The preset for a model of one of the paper's shapes; nothing for another, for which the terms take the ladder."""
-    names = [name for name, (layers, _, dim, _) in _PRESETS.items() if full == Size(layers[-1], dim)]
-    return MIPICLoss.preset(names[0]) if names else {}

@@ -119,26 +119,23 @@ class PCACompression(Term):
         with torch.autocast(column.device.type, enabled=False):
             embeddings = at_least_float32(column)
             seen = gather(embeddings.detach()) if gathered else embeddings
-            target, student = _pca_targets(embeddings, seen, dim), prefix(embeddings, dim)
+            target, student = embeddings.detach() @ _pca(seen, dim).to(embeddings), prefix(embeddings, dim)
             return F.mse_loss(student, target) + kl_divergence(student, target, temperature=1.0)
 
 
-def _pca_targets(
-    embeddings: Float[Tensor, "batch full"], seen: Float[Tensor, "texts full"], dim: int
-) -> Float[Tensor, "batch dim"]:
-    """Compress embeddings along the principal directions of how their coordinates attend to each other."""
-    # E U_k S_k with A = U S V^T = softmax(E^T E / sqrt(D)). U and S come from the eigenvectors of A A^T, in double
-    # precision: the same as an exact singular value decomposition in half the time. Each column of U is signed so that its
-    # entry of largest magnitude is positive, without which the target would flip from step to step.
-    with torch.no_grad():
-        texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)  # Apple's GPUs have no double
-        attention = torch.softmax(texts.T @ texts / texts.shape[1] ** 0.5, dim=-1)
-        squares, vectors = torch.linalg.eigh(attention @ attention.T)  # ascending
-        vectors = vectors[:, -dim:].flip(1)
-        signs = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True)).sign()
-        strengths = squares[-dim:].flip(0).clamp(min=0).sqrt()
-        compress: Tensor = (vectors * signs * strengths).to(embeddings.device, embeddings.dtype)
-        return embeddings @ compress
+@torch.no_grad()
+def _pca(seen: Float[Tensor, "texts full"], dim: int) -> Float[Tensor, "full dim"]:
+    """U_k S_k: the principal directions of how the coordinates of texts attend to each other."""
+    # A = U S V^T = softmax(E^T E / sqrt(D)). U and S come from the eigenvectors of A A^T, in double precision: the same as
+    # an exact singular value decomposition in half the time. Each column of U is signed so that its entry of largest
+    # magnitude is positive, without which the target would flip from step to step.
+    texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)  # Apple's GPUs have no double
+    attention = torch.softmax(texts.T @ texts / texts.shape[1] ** 0.5, dim=-1)
+    squares, vectors = torch.linalg.eigh(attention @ attention.T)  # ascending
+    vectors = vectors[:, -dim:].flip(1)
+    signs = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True)).sign()
+    directions: Tensor = vectors * signs * squares[-dim:].flip(0).clamp(min=0).sqrt()
+    return directions
 
 
 class EspressoLoss(MultiSizeLoss):

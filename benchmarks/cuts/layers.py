@@ -51,7 +51,7 @@ class Embedder:
         """Layers, counted from 0."""
         total = full_size(self.model).num_layers
         if kept == EVEN:
-            return [round(place) for place in np.linspace(0, total - 1, depth)] if depth > 1 else [total - 1]
+            return [round(place) for place in np.linspace(0, total - 1, depth)]
         return sorted(np.argsort(-self.influence, kind="stable")[:depth].tolist())
 
     @cached_property
@@ -59,7 +59,7 @@ class Embedder:
         """How much each block changes its tokens: 1 - cos of its input and output (ShortGPT, arXiv 2403.03853)."""
         network = transformer_of(self.model).model.eval()
         with torch.no_grad():
-            batch = self.model.tokenize(self.fitted[:256])
+            batch = self.model.preprocess(self.fitted[:256])
             states = network(**{name: batch[name] for name in ("input_ids", "attention_mask")}, output_hidden_states=True)
             mask = batch["attention_mask"].bool()
             hidden = [state[mask] for state in states.hidden_states]

@@ -1,0 +1,138 @@
+"""Cuts that cost nothing, and their scores, against other libraries and loops."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from cuts.layers import EVEN, FIRST, INFLUENCE, Embedder, with_layers
+from cuts.scores import Pairs, Search, counts
+from cuts.widths import WIDTHS
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sklearn.decomposition import PCA
+from torch.nn import functional as F
+
+from st_matryoshka2d import evaluate, retrieval_task, truncate
+
+TEXTS = ["a cat", "rain in town", "he plays chess", "a kitten sleeps", "the piano at home", "my car"]
+DRAW = np.random.default_rng(0)
+SAMPLE = DRAW.normal(size=(200, 16)) @ np.diag(np.linspace(3, 1, 16)) + DRAW.normal(size=16)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder: Path) -> SentenceTransformer:
+    return SentenceTransformer(str(tiny_folder), device="cpu").eval()
+
+
+@pytest.fixture
+def embedder(model: SentenceTransformer, tmp_path: Path) -> Embedder:
+    return Embedder(model, TEXTS[:4], TEXTS[4:], [1, 2, 3, 4], tmp_path)
+
+
+@pytest.mark.parametrize(("name", "whiten"), [("components", False), ("components, white", True)])
+def test_components_are_those_of_sklearn(name: str, whiten: bool) -> None:
+    mine = WIDTHS[name](SAMPLE, 5)(SAMPLE)
+    theirs = PCA(5, whiten=whiten).fit_transform(SAMPLE)
+    assert np.abs(mine) == pytest.approx(np.abs(theirs), abs=1e-8)
+
+
+def test_tempering_lies_between_components_and_whitening() -> None:
+    spread = WIDTHS["components, tempered by 0.5"](SAMPLE, 5)(SAMPLE).std(0, ddof=1)
+    assert spread == pytest.approx(PCA(5).fit_transform(SAMPLE).std(0, ddof=1) ** 0.5, rel=1e-6)
+
+
+def test_other_widths_keep_coordinates() -> None:
+    kept = {name: fit(SAMPLE, 4)(SAMPLE) for name, fit in WIDTHS.items()}
+    assert (kept["first dims"] == SAMPLE[:, :4]).all()
+    assert (kept["last dims"] == SAMPLE[:, -4:]).all()
+    most = sorted(range(16), key=lambda place: -SAMPLE[:, place].var())[:4]
+    assert (kept["dims of most variance"] == SAMPLE[:, most]).all()
+    random = kept["random dims, seed 1"]
+    assert all((column == SAMPLE.T).all(1).any() for column in random.T)
+    assert len({tuple(column) for column in random.T}) == 4
+
+
+def test_a_random_rotation_keeps_all_similarities_at_the_full_width() -> None:
+    turned = WIDTHS["random rotation"](SAMPLE, 16)(SAMPLE)
+    assert turned @ turned.T == pytest.approx(SAMPLE @ SAMPLE.T)
+
+
+def test_the_first_layers_are_those_of_a_cut(model: SentenceTransformer, embedder: Embedder) -> None:
+    expected = truncate(model, num_layers=2).encode(TEXTS)
+    assert with_layers(model, [0, 1]).encode(TEXTS) == pytest.approx(expected, abs=1e-6)
+    texts, fitted = embedder(FIRST, 2)
+    assert np.concatenate([texts, fitted]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_layers_are_left_out_between(model: SentenceTransformer, embedder: Embedder) -> None:
+    assert embedder.kept(EVEN, 2) == [0, 3]
+    backbone = model[0].model
+    with torch.no_grad():
+        batch = model.preprocess(TEXTS)
+        hidden = backbone.embeddings(batch["input_ids"])
+        mask = (1 - batch["attention_mask"][:, None, None].float()) * torch.finfo(torch.float32).min
+        for place in (0, 3):
+            hidden = backbone.encoder.layer[place](hidden, mask)
+            hidden = hidden[0] if isinstance(hidden, tuple) else hidden
+        weight = batch["attention_mask"][:, :, None].float()
+        expected = (hidden * weight).sum(1) / weight.sum(1)
+    assert np.concatenate(embedder(EVEN, 2)) == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_the_layers_kept_are_those_that_change_their_input_most(model: SentenceTransformer, embedder: Embedder) -> None:
+    moved = torch.zeros(4)
+    tokens = 0
+    for text in embedder.fitted:
+        with torch.no_grad():
+            states = model[0].model(**model.preprocess([text]), output_hidden_states=True).hidden_states
+        for place in range(4):
+            moved[place] += (1 - F.cosine_similarity(states[place][0], states[place + 1][0], dim=1)).sum()
+        tokens += states[0].shape[1]
+    assert embedder.influence == pytest.approx((moved / tokens).numpy(), abs=1e-5)
+    assert embedder.kept(INFLUENCE, 2) == sorted(moved.argsort(descending=True)[:2].tolist())
+
+
+def test_embeddings_are_made_once(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = np.concatenate(embedder(EVEN, 2))
+    monkeypatch.setattr(Embedder, "_embed", lambda *_: pytest.fail("embedded again"))
+    assert (np.concatenate(embedder(EVEN, 2)) == first).all()
+
+
+def test_pairs_are_scored_as_scipy_does() -> None:
+    one, two = zip(*permutations(TEXTS, 2), strict=True)
+    frame = pd.DataFrame({"sentence1": one, "sentence2": two, "score": DRAW.integers(0, 6, len(one))})
+    pairs = Pairs([frame, frame.iloc[:20]])
+    rows = DRAW.normal(size=(len(pairs.all), 8))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    place = {text: row for row, text in enumerate(pairs.all)}
+    expected = []
+    for part in (frame, frame.iloc[:20]):
+        found = [unit[place[a]] @ unit[place[b]] for a, b in zip(part["sentence1"], part["sentence2"], strict=True)]
+        expected.append(spearmanr(found, part["score"]).statistic)
+    scores = pairs.scores(rows)
+    assert scores.mean == pytest.approx(100 * np.mean(expected), abs=1e-4)
+    assert scores.resampled.shape == (500,)
+    assert (scores.resampled == pairs.scores(rows).resampled).all()
+
+
+def test_search_is_scored_as_mteb_does(model: SentenceTransformer) -> None:
+    corpus = {f"d{number}": text for number, text in enumerate(TEXTS)}
+    queries = {"q1": "a small cat", "q2": "bad weather", "q3": "music"}
+    task = retrieval_task(corpus, queries, {"q1": {"d0": 2, "d3": 1}, "q2": ["d1"], "q3": ["d4"]}, name="Tiny")
+    search = Search([task])
+    rows = np.asarray(model.encode(search.all))
+    full = f"4L-{rows.shape[1]}d"
+    expected = evaluate(model, task, sizes=[full], show_progress_bar=False).score(full)
+    assert search.scores(rows).mean == pytest.approx(100 * expected, abs=1e-3)
+
+
+def test_a_resample_draws_as_many_as_there_are() -> None:
+    drawn = counts(7)
+    assert (drawn[0] == 1).all()
+    assert (drawn.sum(1) == 7).all()
+    assert len({tuple(row) for row in drawn}) > 100

@@ -13,7 +13,7 @@ Nothing is trained. Finished work is kept: an interrupted run continues from the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -45,46 +45,46 @@ def captions(data: Path, count: int) -> list[str]:
     return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
 
 
-def documents(data: Path) -> list[str]:
-    """The documents of all search tasks, and 10,000 NLI sentences."""
-    tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in SEARCH]
+def documents(data: Path, names: Sequence[str] = SEARCH) -> list[str]:
+    """The documents of search tasks, and 10,000 NLI sentences."""
+    tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in names]
     found = [
         " ".join(pair).strip() for table in tables for pair in zip(table["title"].fillna(""), table["text"], strict=True)
     ]
     return [*nli(data, 10_000), *found]
 
 
-FITTED: dict[str, Callable[[Path], list[str]] | None] = {
+FITTED: dict[str, Callable[[argparse.Namespace], list[str]] | None] = {
     CUT: None,
-    **{f"{count:,} NLI": lambda data, count=count: nli(data, count) for count in COUNTS},  # type: ignore[misc]
-    "10,000 captions": lambda data: captions(data, 10_000),
-    DOCUMENTS: documents,
+    **{f"{count:,} NLI": lambda options, count=count: nli(options.data, count) for count in COUNTS},  # type: ignore[misc]
+    "10,000 captions": lambda options: captions(options.data, 10_000),
+    DOCUMENTS: lambda options: documents(options.data, options.search),
 }
 
 
-def sts(model: SentenceTransformer, data: Path) -> pd.DataFrame:
+def sts(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame:
     """Score the ladder and all dims twice: both texts at one size, and the second text at the full size."""
     full = full_size(model)
-    tasks = [sts_task(pd.read_parquet(data / "sts" / name / "test.parquet"), name=name) for name in STS]
+    tasks = [sts_task(pd.read_parquet(options.data / "sts" / name / "test.parquet"), name=name) for name in STS]
     sizes = [*sizes_ladder(model), *(Size(layers, full.dim) for layers in range(1, full.num_layers))]
     same = evaluate(model, tasks, sizes=sizes)
     across = evaluate(model, tasks, dims=[64, full.dim], documents=full)
     return pd.concat([same.frame, across.frame])
 
 
-def search_tasks(data: Path) -> list[AbsTask]:
-    """The search tasks."""
+def search_tasks(data: Path, names: Sequence[str] = SEARCH) -> list[AbsTask]:
+    """Search tasks."""
 
     def table(name: str, part: str) -> pd.DataFrame:
         return pd.read_parquet(data / "retrieval" / name / f"{part}.parquet")
 
-    return [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in SEARCH]
+    return [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in names]
 
 
-def search(model: SentenceTransformer, data: Path) -> pd.DataFrame:
+def search(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame:
     """Score queries at every depth on documents at the full depth."""
     full = full_size(model)
-    return evaluate(model, search_tasks(data), dims=[64, full.dim], documents=full).frame
+    return evaluate(model, search_tasks(options.data, options.search), dims=[64, full.dim], documents=full).frame
 
 
 SUITES = {"sts": sts, "search": search}
@@ -102,9 +102,9 @@ def run(fitted: str, options: argparse.Namespace) -> None:
         return
     model = SentenceTransformer(options.model, device=options.device)
     if (texts := FITTED[fitted]) is not None:
-        model = align(model, texts(options.data), show_progress_bar=True)
+        model = align(model, texts(options), show_progress_bar=True)
     for suite in wanted:
-        frame = SUITES[suite](model, options.data).query("is_main")
+        frame = SUITES[suite](model, options).query("is_main")
         columns = ["task", "num_layers", "dim", "documents", "score"]
         frame = frame.assign(score=(100 * frame["score"]).round(3))[columns]
         file = file_of(options.out, suite, fitted)
@@ -151,7 +151,11 @@ def report(folder: Path, about: str, ladder: list[str]) -> str:
         scores = read(folder, "search")
         for dim in sorted(scores["dim"].unique(), reverse=True):
             title = f"## Search, queries at n layers, documents at all layers, {dim} dims"
-            text += [title, f"Mean nDCG@10 of {', '.join(SEARCH)}.", "\n".join(by_depth(scores[scores["dim"] == dim]))]
+            text += [
+                title,
+                f"Mean nDCG@10 of {', '.join(scores['task'].unique())}.",
+                "\n".join(by_depth(scores[scores["dim"] == dim])),
+            ]
         wikiqa = scores[(scores["task"] == "wikiqa_test") & (scores["dim"] == scores["dim"].max())]
         text += ["nDCG@10 of WikiQA alone, all dims:", "\n".join(by_depth(wikiqa))]
     (folder / "README.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
@@ -182,6 +186,9 @@ def main() -> None:
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--fitted", nargs="*", choices=FITTED, default=list(FITTED))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
+    parser.add_argument(
+        "--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks, on all of which to fit too"
+    )
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, default=here)
     options = parser.parse_args()
@@ -189,7 +196,7 @@ def main() -> None:
     for fitted in options.fitted:
         run(fitted, options)
     model = SentenceTransformer(options.model, device="cpu")
-    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else options.model
+    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
     about = f"{name}, aligned but not trained. Written by `benchmarks/alignment.py`."
     print(report(options.out, about, [str(size) for size in sizes_ladder(model)]))
 

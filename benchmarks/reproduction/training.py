@@ -42,9 +42,9 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
 
 
 def aligned(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """Align a model with 50,000 texts, without labels, for the ladder; return it and the seconds it took."""
+    """Align a model with 10,000 texts, without labels; return it and the seconds it took."""
     begin = time.perf_counter()
-    made = align(model, unlabelled(seed, options), sizes_ladder(model), batch_size=options.batch_size)
+    made = align(model, unlabelled(seed, options), batch_size=options.batch_size)
     return made, time.perf_counter() - begin
 
 

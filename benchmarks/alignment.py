@@ -31,6 +31,7 @@ SEARCH = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test"]
 COUNTS = [100, 1_000, 10_000, 50_000]
 CUT = "not aligned"
 DOCUMENTS = "10,000 NLI and the documents"
+FOR_THE_LADDER = f"{COUNTS[-1]:,} NLI, for the ladder"
 
 
 def nli(data: Path, count: int) -> list[str]:
@@ -58,6 +59,7 @@ FITTED: dict[str, Callable[[argparse.Namespace], list[str]] | None] = {
     CUT: None,
     **{f"{count:,} NLI": lambda options, count=count: nli(options.data, count) for count in COUNTS},  # type: ignore[misc]
     "10,000 captions": lambda options: captions(options.data, 10_000),
+    FOR_THE_LADDER: lambda options: nli(options.data, COUNTS[-1]),
     DOCUMENTS: lambda options: documents(options.data, options.search),
 }
 
@@ -102,7 +104,8 @@ def run(fitted: str, options: argparse.Namespace) -> None:
         return
     model = SentenceTransformer(options.model, device=options.device)
     if (texts := FITTED[fitted]) is not None:
-        model = align(model, texts(options), show_progress_bar=True)
+        named = sizes_ladder(model) if fitted == FOR_THE_LADDER else None
+        model = align(model, texts(options), named, show_progress_bar=True)
     for suite in wanted:
         frame = SUITES[suite](model, options).query("is_main")
         columns = ["task", "num_layers", "dim", "documents", "score"]

@@ -161,6 +161,7 @@ def test_the_alignment_page_prints_what_its_report_has() -> None:
         assert numbers(page, name) == numbers(part.splitlines(), "10,000 NLI and the documents")[:-1]
     assert numbers(page, "WikiQA, 384 dims") == numbers(wikiqa, "10,000 NLI and the documents")[:-1]
     names = {"100 NLI sentences": "100 NLI", "1,000": "1,000 NLI", "10,000": "10,000 NLI", "50,000": "50,000 NLI"}
+    names["50,000, and the ladder named in `sizes`"] = "50,000 NLI, for the ladder"
     for name, row in {**names, "not aligned": "not aligned", "10,000 captions of photos": "10,000 captions"}.items():
         means = [numbers(text.splitlines(), row)[-1] for head, text in parts.items() if head.startswith("STS")]
         assert numbers(page, name) == means[:3]

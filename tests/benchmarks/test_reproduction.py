@@ -167,6 +167,19 @@ def test_the_alignment_page_prints_what_its_report_has() -> None:
         assert numbers(page, name) == means[:3]
 
 
+def test_the_alignment_page_prints_what_the_larger_model_found() -> None:
+    scores = pd.read_csv(next((ROOT / "benchmarks/results/alignment/all-mpnet-base-v2/scores").glob("*.csv")))
+    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
+    rows = {
+        "two sets, 768 dims": scores[scores["dim"] == 768],
+        "two sets, 64 dims": scores[scores["dim"] == 64],
+        "WikiQA, 768 dims": scores[(scores["dim"] == 768) & (scores["task"] == "wikiqa_test")],
+    }
+    for name, part in rows.items():
+        means = part.groupby("num_layers")["score"].mean()
+        assert numbers(page, name) == [f"{means[layers]:.1f}" for layers in (1, 2, 4, 6, 8, 10, 12)]
+
+
 def test_the_report_is_what_its_scores_make(tmp_path: Path) -> None:
     shutil.copytree(PUBLISHED.parent / "scores", tmp_path / "scores")
     about = PUBLISHED.read_text(encoding="utf-8").splitlines()[2]

@@ -22,9 +22,9 @@ from st_matryoshka2d.encode import EveryLayer, encode_sizes
 from st_matryoshka2d.identity import model_name, model_revision
 from st_matryoshka2d.loading import load
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
-from st_matryoshka2d.texts import check_text
+from st_matryoshka2d.texts import strings
 
-__all__ = ["SizesEncoder", "require_columns", "strings"]
+__all__ = ["SizesEncoder", "require_columns"]
 
 # An engine may unpickle an encoder for each of its tasks. All copies of an encoder share one model in a process.
 _IN_THIS_PROCESS: dict[str, EveryLayer] = {}
@@ -221,23 +221,6 @@ def require_columns(found: Sequence[str], text: str, new: Iterable[str]) -> None
         raise ValueError(
             f"There already is a column {taken[0]!r}, which would be replaced. Choose other names: columns=[...]."
         )
-
-
-def strings(values: Any, column: str) -> list[str]:
-    """The rows of a column as a list, if all are strings."""
-    if isinstance(values, str):
-        raise TypeError(f"Column {column!r} must be a list of texts, got one string; wrap it: [text].")
-    if hasattr(values, "to_pylist"):  # of pyarrow and of Daft
-        values = values.to_pylist()
-    rows = values.tolist() if hasattr(values, "tolist") else list(values)
-    for place, text in enumerate(rows):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"Row {place} of column {column!r} is {text!r} ({type(text).__name__}), but every row must be a string. "
-                "Remove or fill such rows first."
-            )
-        check_text(text, f"Row {place} of column {column!r}")
-    return rows
 
 
 def _reachable(path: str) -> str:

@@ -17,9 +17,10 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.batch_encoder import SizesEncoder, require_columns, strings
+from st_matryoshka2d.batch_encoder import SizesEncoder, require_columns
 from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.sizes import Size, positive_int
+from st_matryoshka2d.texts import strings
 
 __all__ = ["encode_to_parquet"]
 

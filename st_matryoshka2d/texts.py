@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
@@ -23,6 +24,23 @@ def check_text(text: object, where: str) -> None:
     if isinstance(text, str) and not text.isascii():
         with naming_a_broken_text(where):
             text.encode()
+
+
+def strings(values: Any, column: str) -> list[str]:
+    """The rows of a column as a list, if all are strings."""
+    if isinstance(values, str):
+        raise TypeError(f"Column {column!r} must be a list of texts, got one string; wrap it: [text].")
+    if hasattr(values, "to_pylist"):  # of pyarrow and of Daft
+        values = values.to_pylist()
+    rows = values.tolist() if hasattr(values, "tolist") else list(values)
+    for place, text in enumerate(rows):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"Row {place} of column {column!r} is {text!r} ({type(text).__name__}), but every row must be a string. "
+                "Remove or fill such rows first."
+            )
+        check_text(text, f"Row {place} of column {column!r}")
+    return rows
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Sentence-embedding models that can be cut in depth and in width: train, cut, score, ship."""
+"""Cut sentence-embedding models in depth and width: align, train, score and ship any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alignment: every depth of a model speaks the language of the whole, without labels and without training."""
+"""Alignment: map every depth of a model into the space of the whole model, without labels and without training."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ def align(
     .. math:: z^n = M_n h^n + b_n, \quad M_n = R A_n, \quad M_N = R
 
     with h^n the embedding of a text after n of N layers, before a final `Normalize`; A_n and b_n the ridge regression from
-    h^n to h^N, of unit length if the model normalizes; and R one rotation for all depths. Then each M_n is refined, so that
-    it relates texts as the whole model does, and coordinates that its depth predicts badly are made smaller.
+    h^n to h^N, of unit length if the model normalizes; and R one rotation for all depths. Then each M_n is refined to
+    relate texts as the whole model does, and coordinates that its depth predicts badly are scaled down.
 
-    Afterwards any two sizes can be compared, up to the narrower one's dims: what 3 layers embed can search what
-    the whole model has indexed. Sizes with few layers or few dims score far better than before. At the full size all
-    similarities stay as they are.
+    Afterwards any two sizes share one space, up to the narrower one's dims: queries embedded by 3 layers can search an index
+    of the whole model. Sizes with few layers or few dims score far better than before. All similarities at the full size
+    stay the same.
 
     Each text goes through the model once. `truncate`, `load`, `encode_sizes`, `evaluate`, the losses and everything else use
-    the readout of their depth. Align an aligned model again after training, or for other texts: the new maps are merged into
-    the old ones, and the full size stays exactly as it is, so that an index of it can still be searched.
+    the readout of their depth. After training, or for other texts, align the aligned model again: the new maps are merged
+    into the old ones, and the full size does not change, so an existing index of it stays valid.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth. It
-            is not changed; the result shares its weights' memory. Have it in float32: half precision rounds the rotation,
-            and moves cosines at the full size by up to 0.01.
-        texts: Texts like those that will be embedded, 10,000 or so: a list, a column of a `datasets.Dataset`, or a
-            generator, which is read in chunks. The regression uses all of them, the refinement 20,000 drawn at random.
-        sizes: Small sizes to refine for besides, such as `["1L-16d", "2L-32d"]`, when they will be used alone: they relate
-            texts better, and search what other sizes have indexed worse. Every depth gets a readout in any case.
-        steps: Of the refinement, for each depth; 0 for none.
-        batch_size: Texts in a batch of the model.
-        show_progress_bar: Show one for the texts, and one for the refinement.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
+            It is not changed; the result shares its weights. Use float32: half precision rounds the rotation, and changes
+            cosines at the full size by up to 0.01.
+        texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator,
+            which is read in chunks. The regression uses all of them, the refinement a random sample of 20,000.
+        sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on their own, and worse at
+            searching an index of another size. Every depth gets a readout in any case.
+        steps: Refinement steps for each depth; 0 for no refinement.
+        batch_size: Texts per forward pass.
+        show_progress_bar: Show progress bars for the texts and for the refinement.
 
     Returns:
-        A `SentenceTransformer` with one module more, in front of the final `Normalize`. Saved, it loads with plain
-        sentence-transformers, which sees a `Dense` and the full size; `load` brings the readouts. Vectors that the model
-        made before can be compared with those it makes now after one product: `vectors @ aligned[-2].linear.weight.T`.
+        A `SentenceTransformer` with one more module, in front of the final `Normalize`. Saved, it also loads with plain
+        sentence-transformers, as a `Dense` at the full size; `load` restores the readouts. To compare vectors from before
+        the alignment with new ones, rotate them: `vectors @ aligned[-2].linear.weight.T`.
 
     Raises:
-        TypeError: `texts` is not made of strings, or the model is not a `SentenceTransformer`.
-        ValueError: There are not even three different texts, the model has a `truncate_dim`, its embeddings are not
-            finite, or a `Router` is followed by more than a `Normalize`.
+        TypeError: `texts` are not strings, or the model is not a `SentenceTransformer`.
+        ValueError: There are fewer than three different texts, the model has a `truncate_dim`, its embeddings are not
+            finite, or a `Router` is followed by other modules than a `Normalize`.
 
     References:
         - Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to Conclusions, https://arxiv.org/abs/2303.09435: affine
@@ -86,25 +86,25 @@ def align(
         >>> model.similarity(queries, documents).argmax(dim=1)
         tensor([0, 1, 2])
     """
-    # A caller's no_grad or inference_mode would otherwise show in the refinement, and in the weights.
+    # The refinement needs gradients even if the caller is in no_grad or inference_mode.
     with torch.inference_mode(False), torch.enable_grad():
         dims = _dims_by_depth(model, sizes)
         if steps != 0:
             positive_int(steps, "steps")
         _check_modules(model)
         gathered = gather(model, texts, batch_size, show_progress_bar)
-        # Small dims relate texts better when they are refined for, and are worse across depths, the larger dims too.
+        # Refining for small dims improves these sizes alone, but all dims get worse across depths.
         readouts = _fitted(model, gathered, dims if sizes is not None else {}, steps, show_progress_bar)
         return _declared(_placed(model, readouts), model, dims)
 
 
 def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | None) -> dict[int, list[int]]:
-    """For each depth below the whole model's the small dims that are asked for."""
+    """Return the requested small dims for each depth below the full one."""
     routes_of(model)
     if model.truncate_dim is not None:
         raise ValueError(
-            f"The model has truncate_dim={model.truncate_dim}: readouts map to all dims of the whole model. "
-            "Align it with truncate_dim = None, and cut it afterwards."
+            f"The model has truncate_dim={model.truncate_dim}, but readouts map to all dims of the whole model. "
+            "Set truncate_dim = None, align, and cut it afterwards."
         )
     full = full_size(model)
     every = sizes_product(range(1, full.num_layers + 1), mrl_dims(full.dim))
@@ -120,12 +120,12 @@ def _fitted(
     steps: int,
     show_progress_bar: bool,
 ) -> dict[str, dict[int, Affine]]:
-    """By route and depth, the whole model's own depth included."""
+    """Fit the maps of all depths, by route; the full depth gets the rotation."""
     device = model.device if model.device.type == "cuda" else torch.device("cpu")
     regressed = {name: _regressed(route) for name, route in gathered.items()}
     turn = shared_rotation(torch.stack([spread for _, spread in regressed.values()]).sum(0)).float()
     if any(isinstance(module, Readout) for module in model.modules()):
-        turn = torch.eye(len(turn))  # training has made use of the coordinates, and an index may hold them
+        turn = torch.eye(len(turn))  # keep the coordinates: training relied on them, and an index may contain them
     made: dict[str, dict[int, Affine]] = {}
     for name, route in gathered.items():
         whole = route.sample[:, -1] @ turn.T
@@ -135,7 +135,7 @@ def _fitted(
         better = refined(start, states, whole, small, steps, device, show_progress_bar) if steps else start
         spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).covariance for depth in better}
         better = {depth: damped(readout, spreads[depth], unit.var(0)) for depth, readout in better.items()}
-        length = whole.norm(dim=1).mean()  # a prediction is shorter than what it predicts
+        length = whole.norm(dim=1).mean()  # regression shrinks predictions
         scaled = {
             depth: readout.times(float(length / readout(states[depth]).norm(dim=1).mean()))
             for depth, readout in better.items()
@@ -145,7 +145,7 @@ def _fitted(
 
 
 def _regressed(route: Gathered) -> tuple[dict[int, Affine], Tensor]:
-    """The readouts below the whole depth, and the covariance of all that they predict; without any, of the whole."""
+    """Return the readouts by regression, and the summed covariance of their outputs; for one layer, of the model's."""
     sums = [fitted + held_out for fitted, held_out in zip(route.fitted, route.held_out, strict=True)]
     readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}
     slopes = {n: readout.weight.double() for n, readout in readouts.items()}
@@ -157,13 +157,13 @@ def _check_modules(model: SentenceTransformer) -> None:
     first, *after = model.children()
     if isinstance(first, Router) and any(not isinstance(module, Normalize) for module in after):
         raise ValueError(
-            f"The Router is followed by {[type(module).__name__ for module in after]}, which would come after the readouts "
-            "of its routes. Put these modules at the end of each route; a Normalize may stay where it is."
+            f"The Router is followed by {[type(module).__name__ for module in after]}, but readouts must come after all "
+            "modules except Normalize. Move these modules to the end of each route."
         )
 
 
 def _placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affine]]) -> SentenceTransformer:
-    """The pipeline with its readouts, in the memory of the model."""
+    """Insert the readouts into a pipeline that shares the weights of the model."""
     first = next(model.children())
     dtype = model.dtype or torch.float32
     if not isinstance(first, Router):
@@ -175,7 +175,7 @@ def _placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affi
 
 
 def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.dtype) -> dict[str, nn.Module]:
-    """The modules of a way with a readout at its end, in front of `Normalize`; behind the one that is there already."""
+    """Insert a readout at the end of a route, before `Normalize`; merge it into one that is there already."""
     *modules, (place, last) = [(name, share_memory(module)) for name, module in way.named_children()]
     tail = [last] if isinstance(last, Normalize) else []
     if not tail:
@@ -196,7 +196,7 @@ def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.d
 def _declared(
     aligned: SentenceTransformer, model: SentenceTransformer, dims: Mapping[int, list[int]]
 ) -> SentenceTransformer:
-    """What the aligned model tells of itself: its readouts, its sizes, and a name of its own."""
+    """Write readouts, sizes and a new name into the config and card of the aligned model."""
     inherit_card(aligned, model)
     aligned.model_card_data.add_tags("aligned")
     full = full_size(model)
@@ -210,7 +210,7 @@ def _declared(
         declare_readouts(config, dims)
         expect_readouts(route.transformer, True)
         if before == ALIGN:
-            config.matryoshka_sizes = []  # what was aligned for them is turned away
+            config.matryoshka_sizes = []  # the sizes of an earlier alignment no longer apply
         declare_training(config, [*fine, *narrow, full], f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
     name_apart(aligned, model, "aligned")
     return aligned

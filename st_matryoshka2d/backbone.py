@@ -1,8 +1,8 @@
-"""Depth: where a Hugging Face model keeps its blocks, and how it is cut. The only file that knows model families.
+"""Find the blocks of a Hugging Face model, and cut it in depth. The only file that knows model families.
 
-It knows them by structure, not by name: the blocks are the one `ModuleList` as long as the config says the model is
-deep, and the tail is whatever modules turn the last block's output into the model's output (the final norm of pre-norm
-families, nothing in post-norm ones). What is not understood is refused; what is found is proved in `verify.py`.
+It knows them by structure, not by name: the blocks are the one `ModuleList` with as many entries as the config has layers,
+and the tail is the modules that turn the last block's output into the model's output (the final norm of pre-norm families,
+nothing in post-norm ones). Unknown structures are refused; `verify.py` checks the known ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Copied = TypeVar("Copied", bound=nn.Module)
 
 _CAPTURING = "transformers.utils.output_capturing"
 
-# Lists that can be as long as the model is deep by accident; every other list of that length is one entry per layer.
+# Lists that may be as long as the model is deep by accident; every other list of that length has one entry per layer.
 _NOT_PER_LAYER = {
     "architectures",
     "bos_token_id",
@@ -36,19 +36,19 @@ _NOT_PER_LAYER = {
 }
 
 
-# Transformers notes what a class can record when the first model of it is built. A process that only reads one from a
-# pickle, as workers do, builds none, and would get no states.
+# Transformers registers what a class can record when its first model is built. A process that only unpickles models, such
+# as a worker, builds none, and would get no states.
 _BUILT_HERE: set[type[PreTrainedModel]] = set()
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """What there is to know about a model's depth.
+    """The layers of a model.
 
     Attributes:
         num_layers: How many blocks a forward pass runs, N.
-        blocks: Dotted path of the `ModuleList` of N blocks; None where one block is run N times (ALBERT) and only the
-            config says how often.
+        blocks: Dotted path of the `ModuleList` of N blocks; None if one block is run N times (ALBERT), which only the
+            config shows.
         tail: Dotted paths of the modules between the last block and the model's output, in order of use.
     """
 
@@ -57,7 +57,7 @@ class Backbone:
     tail: tuple[str, ...]
 
     def finish(self, model: PreTrainedModel, state: Tensor) -> Tensor:
-        """Turn the raw state after any block into what the model cut there returns: (batch, tokens, hidden) both ways."""
+        """Turn the raw state after a block into the output of the model cut there; both are (batch, tokens, hidden)."""
         for path in self.tail:
             state = model.get_submodule(path)(state)
         return state
@@ -78,7 +78,7 @@ def find_backbone(model: nn.Module) -> Backbone:
 
 
 def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
-    """Copy of a config that says `num_layers`, every per-layer list (`layer_types`, ...) cut to match."""
+    """Copy a config with `num_layers` layers, and cut every per-layer list (`layer_types`, ...) to match."""
     cut = copy.copy(config)
     for name, value in vars(config).items():
         if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
@@ -88,9 +88,9 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
 
 
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
-    """The model with its first `num_layers` blocks only, made of the model's own parameters: training it trains them."""
+    """Return the model with its first `num_layers` blocks only; it shares the parameters, so training it trains them."""
     # Containers are copied, so that the view can have fewer blocks and a config of its own; parameters, buffers and leaf
-    # modules are shared, no tensor is made, and the model looked at stays as it is.
+    # modules are shared, no tensor is made, and the model itself does not change.
     config = cut_config(model.config, num_layers)
     copies: dict[int, nn.Module] = {}
 
@@ -98,8 +98,8 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
         if id(module) in copies or not module._modules:
             return copies.get(id(module), module)
         container = copies[id(module)] = copy.copy(module)
-        # Transformers installs hooks on what it is first asked the states of. They must not pile up on the model through
-        # a view, and a cut with them could not be pickled, which encoding with several processes needs.
+        # Transformers installs hooks when the states of a model are first requested. They must not pile up on the model
+        # through a view, and a cut with them cannot be pickled, which encoding with several processes needs.
         hooks = {key: hook for key, hook in module._forward_hooks.items() if getattr(hook, "__module__", None) != _CAPTURING}
         container._forward_hooks = OrderedDict(hooks)
         container.__dict__.pop("_output_capturing_hooks_installed", None)
@@ -119,7 +119,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
 
 
 def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
-    """A model built from its config alone; its parameters take no memory, its buffers are real."""
+    """Build a model from its config alone; its parameters take no memory, its buffers are real."""
     with no_init_weights(), init_empty_weights(include_buffers=False):
         built: PreTrainedModel = cls(config)
     return built
@@ -127,7 +127,7 @@ def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrained
 
 @contextmanager
 def hidden_states(model: PreTrainedModel) -> Iterator[None]:
-    """Within this context the model returns the state after every block."""
+    """Make the model return the state after every block, within this context."""
     if type(model) not in _BUILT_HERE:
         skeleton(type(model), model.config)
         _BUILT_HERE.add(type(model))
@@ -181,7 +181,7 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
         with probing(model) as inputs:
             goal = model(**inputs).last_hidden_state
     except Exception as error:
-        raise refusal(model, f"A few tokens could not be run through it. {type(error).__name__}: {error}") from error
+        raise refusal(model, f"It failed on a few test tokens. {type(error).__name__}: {error}") from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -202,7 +202,7 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def probing(model: PreTrainedModel) -> Iterator[dict[str, Tensor]]:
-    """Inputs for a short run (two rows, one padded) in evaluation mode; modes and random numbers are put back."""
+    """Inputs for a short run (two rows, one padded) in evaluation mode; restore modes and random states."""
     modes = {module: module.training for module in model.modules()}
     words: Any = model.get_input_embeddings()
     vocabulary, device = words.weight.shape[0], words.weight.device
@@ -219,16 +219,16 @@ def probing(model: PreTrainedModel) -> Iterator[dict[str, Tensor]]:
 
 
 def same(left: Tensor, right: Tensor, tolerance: float = 0.0) -> bool:
-    """Equal to a share of the largest value; NaN equals NaN, so that a broken model is not called an unknown one."""
+    """Compare within a share of the largest value; NaN equals NaN, so that broken weights do not look like a new family."""
     scale = torch.nan_to_num(right).abs().max()
     return left.shape == right.shape and torch.allclose(left, right, rtol=0.0, atol=tolerance * float(scale), equal_nan=True)
 
 
 def share_memory(module: Copied) -> Copied:
-    """Copy a module but not its tensors: what is done to the copy (dtype, device, mode) does not reach the original."""
+    """Copy a module but share its tensors; changes of the copy's dtype, device or mode do not affect the original."""
     memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
     memo.update({id(b): b.detach() for b in module.buffers()})
-    # A hook that is somebody's method keeps reporting to that object, not to a copy of it.
+    # A hook that is a bound method keeps reporting to its object, not to a copy of it.
     hooks = [
         hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
     ]
@@ -237,5 +237,5 @@ def share_memory(module: Copied) -> Copied:
 
 
 def refusal(model: nn.Module, reason: str) -> ValueError:
-    """The error for a model whose depth cannot be chosen."""
+    """Build the error for a model that cannot be cut in depth."""
     return ValueError(f"{type(model).__name__} cannot be cut in depth exactly, so it is not cut at all. {reason}")

@@ -26,9 +26,9 @@ from st_matryoshka2d.texts import strings
 
 __all__ = ["SizesEncoder", "require_columns"]
 
-# An engine may unpickle an encoder for each of its tasks. All copies of an encoder share one model in a process.
+# An engine may unpickle an encoder for each of its tasks, so all copies of an encoder in a process share one model.
 _IN_THIS_PROCESS: dict[str, EveryLayer] = {}
-_KEPT = 4  # models that a process keeps
+_MAX_MODELS = 4  # in this cache
 
 # Tokenizers are not safe to share between threads, and a model should be loaded once.
 _ONE_AT_A_TIME = Lock()
@@ -194,8 +194,8 @@ class SizesEncoder:
     def _of_this_process(self) -> EveryLayer:
         """The model that all copies of this encoder share in this process."""
         every = _IN_THIS_PROCESS.pop(self._mark, None) or self._loaded()
-        _IN_THIS_PROCESS[self._mark] = every  # last in the order of use
-        while len(_IN_THIS_PROCESS) > _KEPT:
+        _IN_THIS_PROCESS[self._mark] = every  # most recently used comes last
+        while len(_IN_THIS_PROCESS) > _MAX_MODELS:
             del _IN_THIS_PROCESS[next(iter(_IN_THIS_PROCESS))]
         return every
 

@@ -1,4 +1,4 @@
-"""Cutting a model to a size: the result is a plain `SentenceTransformer`."""
+"""Cut a model to a size; the result is a plain `SentenceTransformer`."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def truncate(
 ) -> SentenceTransformer:
     """Cut a model to a size.
 
-    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package. The full model stays as it
-    is, but the two share their weights' memory, so training one trains the other; for an independent cut, take
-    `copy.deepcopy` of it or `load` it. mteb knows the cut by a name of its own, such as `org/name-3L-64d`.
+    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package. The full model does not
+    change, but both share their weights, so training one trains the other; for an independent cut, use
+    `copy.deepcopy(cut)` or `load`. In mteb the cut has its own name, such as `org/name-3L-64d`.
 
-    `dim` sets the pipeline's `truncate_dim`: what `encode` returns, the first coordinates of the full embeddings, not
-    normalised again. A direct forward returns all, so a loss of sentence-transformers trains all; to train the first 64,
-    take `MultiSizeLoss` with that size. A size that the model was not trained at (`matryoshka_sizes`) is warned of.
+    `dim` sets the pipeline's `truncate_dim`: `encode` returns the first coordinates of the full embeddings, not normalised
+    again. `forward` returns all of them, so a loss of sentence-transformers trains all dims; to train the first 64, use
+    `MultiSizeLoss` with that size. Warns if the model lists its trained sizes and this is not one of them.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `truncate(model, 3, 64)`.
         dim: Dimensions to keep, 1..D; None for all.
         num_layers: Transformer layers to keep, 1..N; None for all.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: Nothing is given, or a size and numbers; a number is out of range, the text is not a size, or the
+        ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, or the
             architecture cannot be cut exactly.
 
     Example:
@@ -60,7 +60,7 @@ def truncate(
     """
     layers, width = resolve_size(size, num_layers, dim)
     if layers is None and width is None:
-        raise ValueError("Give num_layers, dim or both; neither was given, so there is nothing to cut.")
+        raise ValueError("There is nothing to cut. Pass a size, num_layers or dim.")
     cut = cut_to(model, layers, width)
     kept, full = full_size(cut), full_size(model)
     if kept != full:
@@ -70,7 +70,7 @@ def truncate(
 
 
 def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
-    """`truncate` without a warning for an untrained size, where the user did not choose the size."""
+    """Cut without warning of an untrained size, for callers that chose the size themselves."""
     routes_of(model)
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
@@ -87,7 +87,7 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
 def pipeline_at_depth(
     model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, with_readouts: bool = False
 ) -> Pipeline:
-    """The pipeline over fewer layers, of class `cls`, with shared weights; it may keep the readouts of depths below."""
+    """Make a pipeline of class `cls` over fewer layers, with shared weights; optionally keep readouts of lower depths."""
     (name, first), *head = model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
@@ -100,18 +100,18 @@ def pipeline_at_depth(
 
 
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Pipeline]) -> Pipeline:
-    """A pipeline of other modules with all other settings of the model."""
+    """Make a pipeline of other modules with the settings of the model."""
     ordered: Any = OrderedDict(modules)
     made = cls(
         modules=ordered,
         device=str(model.device),
         similarity_fn_name=model.similarity_fn_name,
-        trust_remote_code=model.trust_remote_code,  # the Trainer reads its checkpoints with it
+        trust_remote_code=model.trust_remote_code,  # the Trainer loads checkpoints with this setting
     )
-    made.prompts = dict(model.prompts)  # the constructor would add those that the model does not have
+    made.prompts = dict(model.prompts)  # the constructor would add default prompts
     made.default_prompt_name = model.default_prompt_name
     made.module_kwargs = copy.deepcopy(model.module_kwargs)
-    made.training = model.training  # `train` would set it in all modules, and a loaded model has its backbone in eval mode
+    made.training = model.training  # not `train()`, which would change all modules: a loaded backbone is in eval mode
     return made
 
 
@@ -131,14 +131,14 @@ def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module],
 
 
 def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
-    """A copy of a container, its settings and its mode, around other modules."""
+    """Copy a container, its settings and its mode, around other modules."""
     made = copy.copy(container)
     made._modules = dict(modules)
     return made
 
 
 def _name(model: SentenceTransformer) -> str | None:
-    """Id on the Hub, unless the model was changed since it was loaded."""
+    """Return the id on the Hub, unless the model was changed since it was loaded."""
     card = model.model_card_data
     origin = None if {"generated_from_trainer", "aligned"} & set(card.tags) else getattr(model.config, "name_or_path", None)
     for known in (card.model_id, origin):

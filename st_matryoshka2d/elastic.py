@@ -14,20 +14,19 @@ from st_matryoshka2d.verify import check_depths
 
 
 class TruncatedTransformer(Transformer):
-    """A `Transformer` module that runs as many layers as it is asked for, and computes no others.
+    """A `Transformer` module with the depth as an argument of each call; layers above it are not computed.
 
-    A pipeline that starts with it takes the depth per call, next to `truncate_dim`. Loading its checkpoint, which has all
-    weights and the default depth, needs this package and `trust_remote_code=True`, though no code is downloaded. To ship a
-    model that needs neither, save a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
+    A pipeline that starts with this module takes `num_layers` in `encode`, next to `truncate_dim`. Its checkpoint has all
+    weights and the default depth; loading it needs this package and `trust_remote_code=True`, though no code is downloaded.
+    To ship a model that needs neither, save a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
 
     Args:
         model_name_or_path: Hub id or folder, as for `Transformer`.
-        num_layers: Depth where a call names none; None for all layers. It limits nothing: losses, `truncate` and
-            `evaluate` see all layers.
-        **kwargs: All that `Transformer` takes.
+        num_layers: Default depth; None for all layers. It is not a limit: losses, `truncate` and `evaluate` use all layers.
+        **kwargs: Keywords of `Transformer`.
 
     Raises:
-        ValueError: The depth is not within the model, or the model cannot be cut exactly.
+        ValueError: The depth exceeds the model, or the model cannot be cut exactly.
 
     Example:
         >>> model[0] = TruncatedTransformer.from_transformer(model[0])
@@ -45,7 +44,7 @@ class TruncatedTransformer(Transformer):
 
     @classmethod
     def from_transformer(cls, module: Transformer, num_layers: int | None = None) -> TruncatedTransformer:
-        """The same module, weights shared, with a depth that can be chosen.
+        """Convert a module; weights are shared.
 
         Args:
             module: First module of a pipeline.
@@ -59,7 +58,7 @@ class TruncatedTransformer(Transformer):
         return elastic
 
     def to_transformer(self, num_layers: int | None = None) -> Transformer:
-        """A plain `Transformer` cut to a depth, which saves and loads without this package. Weights are shared.
+        """Cut to a plain `Transformer`, which saves and loads without this package; weights are shared.
 
         Args:
             num_layers: Layers to keep; None for the default depth.
@@ -73,12 +72,12 @@ class TruncatedTransformer(Transformer):
         """Run the first `num_layers` layers.
 
         Args:
-            features: What `preprocess` made.
+            features: Output of `preprocess`.
             num_layers: Depth of this call; None for the default depth.
             **kwargs: As for `Transformer.forward`.
 
         Raises:
-            ValueError: The depth is not within the model, or an aligned model was loaded without its readouts.
+            ValueError: The depth exceeds the model, or an aligned model was loaded without its readouts.
         """
         depth = self._depth(num_layers)
         backbone = self._backbone
@@ -114,25 +113,25 @@ class TruncatedTransformer(Transformer):
         return within(depth, total, "num_layers")
 
 
-# sentence-transformers writes module path and class name into every checkpoint: this name stays when files move.
+# sentence-transformers writes module path and class name into every checkpoint; this path must not change.
 TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
 def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
-    """A Transformer module over the first `num_layers` layers, with shared weights."""
+    """Cut a Transformer module to its first `num_layers` layers, with shared weights."""
     model = module.model
     backbone = find_backbone(model)
     within(num_layers, backbone.num_layers, "num_layers")
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ValueError(
-            f"{type(model).__name__} carries a PEFT adapter that is not merged, and a saved cut would lose it. "
+            f"{type(model).__name__} has a PEFT adapter that is not merged, and a saved cut would lose it. "
             "Merge it into the weights first, or remove it with `model.delete_adapter(...)`."
         )
     check_depths(model, backbone, [num_layers])
     cut = copy.copy(module)
-    # A tokenizer's settings (max_seq_length) belong to each model; its vocabulary is not copied.
+    # Tokenizer settings such as max_seq_length belong to each model; the vocabulary is not copied.
     cut.processor = copy.copy(module.processor)
     cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
     if num_layers < backbone.num_layers:
-        expect_readouts(cut, False)  # it gets that of its own depth alone
+        expect_readouts(cut, False)  # a cut only has the readout of its own depth
     return cut

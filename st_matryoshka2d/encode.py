@@ -1,4 +1,4 @@
-"""Texts to embeddings at many sizes, each text through the model once."""
+"""Embed texts at many sizes; each text goes through the model once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", 
 
 
 class EveryLayer(SentenceTransformer):
-    """A pipeline that returns its embeddings at several depths side by side, so that `encode` serves them all.
+    """A pipeline that returns its embeddings at several depths side by side, for use with `encode`.
 
-    Prompts, batches, devices, processes and progress bars are `SentenceTransformer`'s own. Make one with `EveryLayer.of`.
+    Prompts, batches, devices, processes and progress bars are those of `SentenceTransformer`. Create it with `of`.
     """
 
     depths: Sequence[int]
@@ -36,11 +36,11 @@ class EveryLayer(SentenceTransformer):
 
     @classmethod
     def of(cls, model: SentenceTransformer, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
-        """The model's layers up to the deepest wanted, with shared weights."""
+        """Wrap a model up to the deepest of these depths, with shared weights."""
         wanted = sorted(set(depths))
         require_readouts(model, model.config, wanted)
         require_padding(model)
-        every = pipeline_at_depth(model, wanted[-1], cls, with_readouts=True)  # which proves that depth
+        every = pipeline_at_depth(model, wanted[-1], cls, with_readouts=True)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.backbones = {}
         for name, route in routes_of(model).items():
@@ -54,22 +54,22 @@ class EveryLayer(SentenceTransformer):
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
         name = route_taken(self, input)
         with hidden_states(routes_of(self)[name].transformer.model):
-            outputs = super().forward(dict(input), **kwargs)  # modules write what they make into what they are given
+            outputs = super().forward(dict(input), **kwargs)  # a copy, because modules write into their input
         backbone = self.backbones[name]
         by_layer = split_layers(self, outputs, self.depths, backbone, route=name, normalize=self.normalize, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
-        del outputs["all_layer_embeddings"]  # large, and nobody asked
+        del outputs["all_layer_embeddings"]  # large, and no longer needed
         return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
-        """Length by which `encode` sorts texts: by tokens, a batch has a third less padding than by characters."""
-        # Where sentence-transformers no longer asks, it sorts by characters.
+        """Return the length by which `encode` sorts texts: sorted by tokens, batches have a third less padding."""
+        # If a release of sentence-transformers stops calling this, it sorts by characters.
         if not isinstance(sample, str) or not getattr(self.tokenizer, "is_fast", False):
             return super()._input_length(sample)
         return sum(self.tokenizer.backend_tokenizer.encode(sample).attention_mask)
 
     def split(self, embeddings: Any, size: Size) -> Any:
-        """The columns of one size in what `encode` returned."""
+        """Select the columns of one size from the result of `encode`."""
         width = embeddings.shape[-1] // len(self.depths)
         start = self.depths.index(size.num_layers) * width
         return prefix(embeddings[..., start : start + width], size.dim)
@@ -85,11 +85,11 @@ def encode_sizes(
 ) -> dict[Size, NDArray[np.float32]]:
     """Embed texts at many sizes with one forward pass through the deepest of them.
 
-    Equal to `truncate(model, size).encode(texts)` for each size, to rounding.
+    Equals `truncate(model, size).encode(texts)` for each size, up to rounding.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
-        texts: What `encode` takes; not a single string.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
+        texts: Inputs of `encode`; not a single string.
         sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
         normalize_embeddings: Unit length, after the dims are cut.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ... With

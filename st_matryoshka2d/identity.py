@@ -1,6 +1,6 @@
-"""What a model tells of itself: its name in a cache of results, ours or mteb's, and the card of one made from another.
+"""Names and revisions that identify models in caches of results, ours and mteb's, and cards of derived models.
 
-Two models that embed differently never have one identity.
+Two models that embed differently never share an identity.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.layers import routes_of
 
-# Said by the user, or known from training. Scores are not among them: those of a part are others.
+# Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
     *("language", "license", "task_name", "tags", "citations", "local_files_only"),
     *("base_model", "base_model_revision", "datasets", "train_datasets", "eval_datasets"),
     *("all_hyperparameters", "non_default_hyperparameters"),
 )
 
-_TOLD = {"_name_or_path", "transformers_version", "is_matryoshka"}
+_ORIGIN = {"_name_or_path", "transformers_version", "is_matryoshka"}
 
 
 def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
-    """Give a model that was made from another a name and a revision of its own, where mteb reads them."""
-    # mteb keeps scores under the card's `model_name`, or `base_model` where there is none, and its `base_model_revision`. A
-    # card says of the last that the base model was taken at it, so the commit stays in front of what is added here.
+    """Give a derived model a name and a revision of its own in its card, where mteb reads them."""
+    # mteb stores scores under the card's `model_name` (`base_model` if it has none) and `base_model_revision`. The latter
+    # is also the commit of the base model, so the new part is appended to the commit.
     card = made.model_card_data
     commit = (card.base_model_revision or "").partition("+")[0] if card.base_model else ""
     card.model_name = f"{model_name(model)}-{what}"
@@ -41,10 +41,10 @@ def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: obje
 
 
 def model_name(model: SentenceTransformer) -> str:
-    """`"organisation/name"`: the model's own, that of the model it was trained from, or that of its folder."""
+    """Return `"organisation/name"`: the model's own, that of its base model, or `"local/"` and the name of its folder."""
     card = model.model_card_data
     for known in (card.model_id, card.model_name, card.base_model):
-        # a card that was saved is called "SentenceTransformer based on organisation/name"
+        # saved cards have names such as "SentenceTransformer based on organisation/name"
         if known and re.fullmatch(r"[\w.-]+/[\w.-]+", str(known)):
             return str(known)
     path = getattr(getattr(model[0], "model", None), "name_or_path", "") or "model"
@@ -52,12 +52,12 @@ def model_name(model: SentenceTransformer) -> str:
 
 
 def model_revision(model: SentenceTransformer) -> str:
-    """40 hexadecimal digits that change with anything that changes an embedding."""
-    # A commit of the Hub would not do: a model in memory may have been trained since it was loaded.
+    """Return 40 hexadecimal digits that change with anything that changes an embedding."""
+    # A commit of the Hub is not enough: a model in memory may have been trained since it was loaded.
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # numpy has no bfloat16; a view of the bytes serves every type. xxHash is as fast as memory, which SHA-256 is not
+        # numpy has no bfloat16, so hash a view of the bytes. xxHash is as fast as memory, unlike SHA-256
         content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest.update(xxhash.xxh3_128_digest(memoryview(content)))
     digest.update(json.dumps(_settings(model), sort_keys=True, default=str).encode())
@@ -82,47 +82,47 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def _settings_of(transformer: Transformer) -> dict[str, Any]:
-    """The config without entries that change no embedding: where it came from, how it was trained."""
+    """Return the config without entries that change no embedding: its origin, and how it was trained."""
     config = transformer.model.config.to_dict()
-    return {key: value for key, value in config.items() if key not in _TOLD and not key.startswith("matryoshka_")}
+    return {key: value for key, value in config.items() if key not in _ORIGIN and not key.startswith("matryoshka_")}
 
 
 def _tokenizer(tokenizer: Any) -> Any:
-    """All that turns a text into token ids; the padding of the last batch does not count."""
+    """Return all settings that affect token ids; padding and truncation of the last batch do not."""
     if tokenizer is None:
         return None
-    told: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}
+    settings: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}
     if not tokenizer.is_fast:
-        return told | {"vocabulary": sorted(tokenizer.get_vocab().items())}
+        return settings | {"vocabulary": sorted(tokenizer.get_vocab().items())}
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
-    return told | {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
+    return settings | {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
 
 
 def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
-    """Give a model the card of the one it was made of: license, data, training and papers, but not its scores."""
+    """Copy the card of a model to one derived from it: license, data, training and papers, but not scores."""
     for name in _INHERITED:
         setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
     _take_origin(made, model._model_card_text)
 
 
 def replace_card(model: SentenceTransformer) -> None:
-    """Let a new card be written for a cut that was loaded with the card of the whole, with what that said of its origin."""
+    """Drop the whole model's card from a loaded cut, so that saving writes a new one, but keep the origin in it."""
     _take_origin(model, model._model_card_text)
     model._model_card_text = None
 
 
 def _take_origin(made: SentenceTransformer, text: str | None) -> None:
-    """Take from a card that was read what is not known otherwise: sentence-transformers keeps it as text alone."""
-    said = _metadata(text)
+    """Fill in missing card data from the text of a loaded card, which sentence-transformers does not parse."""
+    metadata = _metadata(text)
     data = made.model_card_data
-    data.language = data.language or _texts(said.get("language"))
-    data.license = data.license or next(iter(_texts(said.get("license"))), None)
-    data.datasets = data.datasets or _texts(said.get("datasets"))
-    data.base_model = data.base_model or next(iter(_texts(said.get("base_model"))), None)
+    data.language = data.language or _texts(metadata.get("language"))
+    data.license = data.license or next(iter(_texts(metadata.get("license"))), None)
+    data.datasets = data.datasets or _texts(metadata.get("datasets"))
+    data.base_model = data.base_model or next(iter(_texts(metadata.get("base_model"))), None)
 
 
 def _metadata(text: str | None) -> dict[str, Any]:
-    """What stands at the head of a card; nothing where that cannot be read, since a card is no part of the model."""
+    """Parse the metadata of a card; return nothing if it is broken, since the model does not depend on it."""
     if not text:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""How long a model takes at each depth, on this machine."""
+"""Measure the time of a model at each depth."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from st_matryoshka2d.texts import check_texts, require_padding
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
-# From a search query to a paragraph, since padding and attention cost differently at different lengths. The first two are
-# one of each, so that a batch of two has both.
+# From a search query to a paragraph, because padding and attention depend on the length. The first two have both lengths,
+# for batches of two.
 _TEXTS = [
     "how to descale a kettle",
     "The study followed four hundred nurses for ten years and measured their sleep with a wrist sensor. Those on night "
@@ -44,31 +44,31 @@ def benchmark_latency(
     rounds: int = 30,
     show_progress_bar: bool = True,
 ) -> pd.DataFrame:
-    """Time `encode` at several depths against the full model.
+    """Time `encode` at several depths and compare with the full model.
 
-    Only depths are timed: a narrower embedding takes no less time. Times are of the whole call, tokenisation included, so
-    the gain is smaller than the layers alone would give. Depths take turns, so that other load hits all of them alike. A
-    single query waits longer than `milliseconds_per_text`, because a batch shares work; to time one, give a list of one.
+    Only depths are timed, because fewer dims do not save time. Times include tokenisation, so the speedup is smaller than
+    the number of layers suggests. Depths take turns, so that other load affects all of them. A single query takes longer
+    than `milliseconds_per_text`, because texts of a batch share work; to time one, pass a list of one text.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to be measured; it is left as it is.
-            Of a `Router` the default route is timed.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure; it is not changed. For
+            a `Router`, the default route is timed.
         num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
-        texts: What one call encodes, all of it; None for one batch of English texts of 2 to 55 words.
-        sizes: Sizes whose depths are timed, such as those of a grid, instead of `num_layers`.
-        batch_size: Texts in a batch of the model, and in the default batch.
-        rounds: Timed calls for each depth, after a tenth as many, and at least one, that do not count.
-        show_progress_bar: Show one step for each call.
+        texts: Texts to encode in each call; None for one batch of English texts of 2 to 55 words.
+        sizes: Sizes whose depths to time, such as those of a grid, instead of `num_layers`.
+        batch_size: Texts per forward pass, and in the default batch.
+        rounds: Timed calls per depth, after a tenth as many warm-up calls, at least one.
+        show_progress_bar: Show a progress bar with one step per call.
 
     Returns:
-        One row for each depth, ascending. `milliseconds`: median of one call over the rounds; `milliseconds_per_text`: the
-        same divided by the number of texts; `low`, `high`: the quartiles around `milliseconds`; `parameters`: weights of
-        the cut; `theory`: N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
+        One row per depth, ascending. `milliseconds`: median time of a call; `milliseconds_per_text`: the same divided by the
+        number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of the cut; `theory`:
+        N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
         TypeError: `texts` is one string, or a number is not an integer.
-        ValueError: A depth is not within the model or given twice, both `num_layers` and `sizes` are given, there are no
-            texts, one has half of a surrogate pair, a number is below 1, or the tokenizer has no padding token.
+        ValueError: A depth exceeds the model or is repeated, both `num_layers` and `sizes` are given, there are no texts,
+            one has half of a surrogate pair, a number is below 1, or the tokenizer has no padding token.
 
     Example:
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
@@ -94,13 +94,13 @@ def benchmark_latency(
     milliseconds = quartiles.loc[0.5]
     return pd.DataFrame(
         {
-            # what matters comes first and last, because a narrow terminal leaves out the middle
+            # the main columns come first and last, because a narrow terminal hides the middle
             "num_layers": depths,
             "milliseconds_per_text": milliseconds.to_numpy() / len(batch),
             "milliseconds": milliseconds.to_numpy(),
             "low": quartiles.loc[0.25].to_numpy(),
             "high": quartiles.loc[0.75].to_numpy(),
-            # a Module gives each of its parameters once, however often it is used
+            # `parameters` yields shared parameters once
             "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()],
             "theory": [full.num_layers / depth for depth in depths],
             "speedup": (milliseconds[full.num_layers] / milliseconds).to_numpy(),
@@ -119,7 +119,7 @@ def _depths(num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] 
 def _time_in_turns(
     models: dict[int, SentenceTransformer], texts: list[str], batch_size: int, rounds: int, show_progress_bar: bool
 ) -> pd.DataFrame:
-    """Seconds for one call: a row for each round, a column for each model."""
+    """Return the seconds of each call: a row per round, a column per model."""
     names = list(models)
     warm_up = max(1, rounds // _ROUNDS_TO_ONE_OF_WARM_UP)
     seconds: list[dict[int, float]] = []
@@ -131,7 +131,7 @@ def _time_in_turns(
             timed: dict[int, float] = {}
             for name in names[first:] + names[:first]:
                 start = time.perf_counter()
-                # Embeddings come back as arrays, so work that a GPU was only given, and has not done yet, is waited for.
+                # `encode` returns arrays, so pending work on a GPU is included.
                 models[name].encode(texts, batch_size=batch_size, show_progress_bar=False)
                 timed[name] = time.perf_counter() - start
                 bar.update()

@@ -1,4 +1,4 @@
-"""From one forward pass of a pipeline to its output at every depth."""
+"""Compute a pipeline's output at every depth from one forward pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from st_matryoshka2d.readout import AT_DEPTH
 
 @dataclass(frozen=True)
 class Route:
-    """The way of a text through a pipeline.
+    """The modules that a text passes through in a pipeline.
 
     Attributes:
         transformer: The first module, whose depth can be chosen.
@@ -29,7 +29,7 @@ class Route:
     head: Mapping[str, nn.Module]
 
     def without_normalize(self) -> Route:
-        """The route up to where the length of the embedding is lost."""
+        """Return the route without the final `Normalize` modules, where the length of the embedding is lost."""
         kept = list(self.head.items())
         while kept and isinstance(last := kept[-1][1], Normalize) and last.module_input_name == "sentence_embedding":
             kept.pop()
@@ -37,7 +37,7 @@ class Route:
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
-    """The pipeline inside `DistributedDataParallel` and `torch.compile` wrappers."""
+    """Return the pipeline inside `DistributedDataParallel` and `torch.compile` wrappers."""
     inner: Any = model
     while not isinstance(inner, SentenceTransformer):
         wrapped = getattr(inner, "_orig_mod", getattr(inner, "module", None))
@@ -50,7 +50,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 
 def transformer_of(model: SentenceTransformer) -> Transformer:
-    """The module whose depth can be chosen."""
+    """Return the module whose depth can be chosen."""
     if not isinstance(model, SentenceTransformer):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     first, *head = model.children()
@@ -58,7 +58,7 @@ def transformer_of(model: SentenceTransformer) -> Transformer:
 
 
 def routes_of(model: SentenceTransformer) -> dict[str, Route]:
-    """The routes through a pipeline by name: those of its `Router`, or the only one under an empty name."""
+    """Return the routes through a pipeline by name: those of its `Router`, or the only one under an empty name."""
     if not isinstance(model, SentenceTransformer):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     (_, first), *after = model.named_children()
@@ -71,7 +71,7 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
         head = {**{f"{name}.{index}": module for index, module in enumerate(rest, 1)}, **dict(after)}
         routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
         known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
-        widths[name] = int(known[-1].get_embedding_dimension())  # the last module that knows it
+        widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
     depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
         raise ValueError(f"The routes of the Router differ in depth, {depths}; all must have as many layers.")
@@ -81,7 +81,7 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
 
 
 def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
-    """Name of the route that a batch takes."""
+    """Return the name of the route that a batch takes."""
     first = next(pipeline.children())
     if not isinstance(first, Router):
         return ""
@@ -89,7 +89,7 @@ def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> s
 
 
 def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
-    """The `Normalize` modules at the end of a pipeline, whichever route a text takes."""
+    """Return the `Normalize` modules at the end of a pipeline; refuse routes of which only some have one."""
     routes = routes_of(model)
     ends = {name: list(route.head.values())[len(route.without_normalize().head) :] for name, route in routes.items()}
     if len({bool(end) for end in ends.values()}) > 1:
@@ -112,10 +112,10 @@ def layer_features(
     # The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
     pipeline = unwrap(model)
     name = route_taken(pipeline, features)
-    # A module that takes its depth per call runs no deeper than it must, and no less deep than its default.
+    # A module that takes its depth per call runs exactly as deep as needed, whatever its default.
     kwargs = {"num_layers": max(layers)} if "num_layers" in pipeline.get_model_kwargs() else {}
     with hidden_states(routes_of(pipeline)[name].transformer.model):
-        outputs = model(dict(features), **kwargs)  # modules write what they make into what they are given
+        outputs = model(dict(features), **kwargs)  # a copy, as modules write into their input
     return split_layers(pipeline, outputs, layers, backbones[name], route=name, normalize=normalize)
 
 

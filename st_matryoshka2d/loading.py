@@ -1,4 +1,4 @@
-"""Loading a cut: of the weights, only what the cut needs is read, and only that is fetched from the Hub."""
+"""Load a cut: only the weights that it needs are read, or downloaded from the Hub."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.verify import check_complete, check_loaded
 
-# Keywords of `from_pretrained` by which the weights come from elsewhere than the checkpoint's own safetensors files.
+# Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
 
 
@@ -47,11 +47,11 @@ def load(
     allow_bin: bool = False,
     **kwargs: Any,
 ) -> SentenceTransformer:
-    """Load a model cut to a size, without the weights of the layers above: they are neither fetched nor read.
+    """Load a model cut to a size; the weights of the layers above are neither downloaded nor read.
 
-    A piece fetched from the Hub is kept in its cache. This requires safetensors weights; nothing is unpickled, and no code
-    of the repository is run unless `trust_remote_code=True`, with which whole files are fetched. A size that the model was
-    not trained at is warned of.
+    Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is unpickled. Code of the repository
+    runs only with `trust_remote_code=True`, with which whole files are downloaded. Warns if the model was not trained at
+    this size.
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
@@ -60,21 +60,21 @@ def load(
             model, an aligned one with the readouts of all its depths.
         dim: Dimensions to keep, 1..D; None for all.
         num_layers: Transformer layers to keep, 1..N; None for all.
-        allow_bin: Where there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
-        **kwargs: Keywords of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
+        allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
+        **kwargs: Arguments of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
 
     Raises:
         TypeError: A number is not an integer.
         ValueError: A number is out of range, the text is not a size, a size and numbers are given, the architecture cannot
             be cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
-        FileNotFoundError: There is no such folder, or weights that are not in the cache while the Hub cannot be reached.
+        FileNotFoundError: There is no such folder, or the weights are not cached and the Hub cannot be reached.
 
     Example:
         >>> small = load(folder, "3L-64d")  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"
         >>> small.config.num_hidden_layers
         3
     """
-    layers, dim = resolve_size(size, num_layers, dim)  # how large the model is shows only later
+    layers, dim = resolve_size(size, num_layers, dim)  # compared with the model's size later
     checkpoint, kwargs = opened(name_or_path, kwargs)
     piece = None if layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, layers)
     if piece and piece.is_dir():
@@ -100,7 +100,7 @@ def load(
 def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
 ) -> tuple[SentenceTransformer, Any, Size]:
-    """Load all of a model that does not start with a plain Transformer, and cut it; tell what the whole was."""
+    """Load and cut a model that does not start with a plain Transformer; also return the whole's config and size."""
     configs = {folder: _read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
     _check_weights(checkpoint, configs, None, kwargs)
     whole = _assembled(checkpoint, kwargs)
@@ -109,22 +109,22 @@ def _cut_whole(
     if num_layers is None and dim is None:
         return whole, whole.config, full
     small = cut_to(whole, num_layers, dim)
-    if (kept := full_size(small)) != full:
-        name_apart(small, whole, kept)
+    if (size := full_size(small)) != full:
+        name_apart(small, whole, size)
     return small, whole.config, full
 
 
 def _first_layers(
     checkpoint: Checkpoint, piece: Path | None, full_config: PreTrainedConfig, num_layers: int, kwargs: dict[str, Any]
 ) -> SentenceTransformer:
-    """Load no more layers than wanted, from the checkpoint or its piece, and prove that they are those of the whole."""
+    """Load only the first layers, from the checkpoint or its piece, and check that they equal those of the whole."""
     cut = cut_config(full_config, num_layers)
     overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
     kwargs = {**kwargs, "config_kwargs": {**(kwargs.get("config_kwargs") or {}), **overrides}}
     source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
     _check_weights(source, dict.fromkeys(transformer_folders(source), config), num_layers, kwargs)
     revision = kwargs.pop("revision", None) if piece else None
-    with quiet_loading("MISSING", "MISMATCH"):  # it would name all the weights that are left in the file
+    with quiet_loading("MISSING", "MISMATCH"):  # would list all weights that were not read
         model = _assembled(source, kwargs)
     network = transformer_of(model).model
     if piece:
@@ -137,18 +137,18 @@ def _first_layers(
 
 
 def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full: Size, name: str | None) -> None:
-    """Set the width of a loaded cut, and say in its config and card what it was cut from."""
+    """Set the width of a loaded cut, and record in its config and card what it was cut from."""
     if dim is not None:
         model.truncate_dim = within(dim, full.dim, "dim")
     size = full_size(model)
     declare_cut(model.config, size, full_config, full, name)
     if size != full:
-        replace_card(model)  # what was read tells of the whole model; saving writes a new card
+        replace_card(model)  # it describes the whole model; saving writes a new card
         name_apart(model, model, size)
 
 
 def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:
-    """Whether the model is anything else than the safetensors files of a repository on the Hub."""
+    """Whether the model is anything but the safetensors files of a repository on the Hub."""
     is_code = bool(kwargs.get("trust_remote_code"))
     return checkpoint.commit is None or not checkpoint.is_plain or is_code or _brings_other_weights(kwargs)
 
@@ -158,14 +158,14 @@ def _brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
 
 
 def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keywords with one more, so that transformers unpickles nothing, or tensors alone with `allow_bin`."""
+    """Add an argument with which transformers unpickles nothing, or only tensors with `allow_bin`."""
     require_safetensors(checkpoint, allow_bin)
     safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
     return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
 
 
 def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
-    """Fetch a piece; None where whole files are needed or cached, or there is no network."""
+    """Download a piece; None if whole files are needed or cached, or if offline."""
     if checkpoint.is_cached or checkpoint.is_offline or not checkpoint.has_plain_weights:
         return None
     try:
@@ -194,7 +194,7 @@ def _read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any])
 def _check_weights(
     checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, kwargs: Mapping[str, Any]
 ) -> None:
-    """Check weights against the config of their folder, if it is they that will be read."""
+    """Check weights against the config of their folder, unless others will be loaded."""
     if not _brings_other_weights(kwargs):
         check_weights(checkpoint, configs, num_layers, bool(kwargs.get("trust_remote_code")))
 

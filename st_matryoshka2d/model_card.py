@@ -1,4 +1,4 @@
-"""Sections of our own in the card that sentence-transformers writes: what was trained, and what each size scores."""
+"""Add sections to the model card of sentence-transformers: the trained sizes, and the scores of each size."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _PAPERS = {
     "EspressoLoss": "https://arxiv.org/abs/2402.14776",
 }
 
-_WIDTH = "Without that package, sentence-transformers cuts the width alone, at all layers: {}."
+_WIDTH = "Plain sentence-transformers can only reduce the dimensions, with all layers: {}."
 _NOT_NORMALISED = (
-    "Embeddings of fewer dimensions are the first coordinates of the longer ones, not normalised again. Cosine similarity "
-    "does not notice; for dot products pass `normalize_embeddings=True` to `encode`."
+    "Embeddings with fewer dimensions are the first coordinates of the full ones, and are not normalised again. This does "
+    "not change cosine similarity; for dot products, pass `normalize_embeddings=True` to `encode`."
 )
 _ONE_SPACE = (
-    "Embeddings of any two of its sizes can be compared, up to the dimensions of the narrower: what a few layers embed can "
-    "search what the whole model has indexed."
+    "Embeddings of any two sizes can be compared, up to the dimensions of the narrower one: queries embedded by a few "
+    "layers can search an index built by the whole model."
 )
 _WITH_THE_WHOLE = (
-    "Its embeddings can be compared with those of the whole model, and of its other sizes, up to the dimensions of the "
-    "narrower."
+    "Its embeddings can be compared with those of the whole model and its other sizes, up to the dimensions of the narrower "
+    "one."
 )
 
 _USAGE = """```python
@@ -42,14 +42,14 @@ small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads th
 small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
 ```"""
 
-# The headings above which readers look for it.
+# The headings that new sections go above.
 _BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
 _BEGIN = "<!-- {}: begin -->"
 _LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
 
 _SCORES = """## Sizes
 
-This model can be cut: its first layers, with the first dimensions of what they give, are models too. \
+This model can be cut: its first layers, with the first dimensions of their embeddings, are models too. \
 Scores in percent ({metric}, {subject}):
 
 {table}
@@ -58,18 +58,18 @@ Scores in percent ({metric}, {subject}):
 
 
 def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
-    """Add a section to the card of a saved model: the sizes that were trained, how each is loaded, what it is a cut of.
+    """Add a section to the card of a saved model: its trained sizes, how to load them, and what it was cut from.
 
     The section "Layers and dimensions" goes into `README.md`; a second call replaces it. Saving a newly trained or cut model
-    writes a new card, so call this afterwards; a model that is loaded from the folder keeps the card. To have the section
-    name the model, give it its name on the Hub before you save it: `model.model_card_data.set_model_id("you/name")`.
+    writes a new card, so call this after saving; a model that is loaded from the folder keeps the card. To show the model's
+    name on the Hub in the section, set it before saving: `model.model_card_data.set_model_id("you/name")`.
 
     Args:
         folder: Where the model was saved with `save_pretrained`.
 
     Raises:
         FileNotFoundError: There is no `README.md` in the folder.
-        ValueError: The model declares neither trained sizes nor that it is a cut.
+        ValueError: The config of the model declares neither trained sizes nor a cut.
 
     Example:
         >>> from st_matryoshka2d import truncate
@@ -88,7 +88,7 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
 
     The section "Sizes" goes into `README.md`, and the heat map beside it, as `grid.png`; a second call replaces them. Saving
     the model again writes a new card, so call this last and upload the folder: `HfApi().upload_folder(folder_path=folder,
-    repo_id=...)`. To have the section name the model, call `model.model_card_data.set_model_id("you/name")` before you save.
+    repo_id=...)`. To show the model's name there, call `model.model_card_data.set_model_id("you/name")` before saving.
 
     Args:
         folder: Where the model was saved with `save_pretrained`.
@@ -96,7 +96,7 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
 
     Raises:
         FileNotFoundError: There is no `README.md` in the folder.
-        ValueError: The grid has more layers than the model in the folder, so it is that of another one.
+        ValueError: The grid has more layers than the model in the folder, so it belongs to another model.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -108,23 +108,21 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     """
     readme = _card_of(folder)
     config = readme.with_name("config.json")
-    there = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
+    depth = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
     scored = max(size.num_layers for size in grid.sizes)
-    if isinstance(there, int) and scored > there:
-        raise ValueError(
-            f"The grid has sizes of {scored} layers, the model in {folder} has {there}: give the grid of that model."
-        )
+    if isinstance(depth, int) and scored > depth:
+        raise ValueError(f"The grid has {scored} layers, the model in {folder} has {depth}: pass the grid of that model.")
     grid.plot(readme.with_name("grid.png"))
     subject = grid.tasks[0] if len(grid.tasks) == 1 else f"mean of {', '.join(grid.tasks[:-1])} and {grid.tasks[-1]}"
-    metric = ", ".join([pivots.metric_name(grid.frame), *pivots.to_be_told(grid.frame)])
+    metric = ", ".join([pivots.metric_name(grid.frame), *pivots.shown_labels(grid.frame)])
     section = _SCORES.format(subject=subject, metric=metric, table=grid.to_markdown())
-    if _BEGIN.format("trained sizes") not in readme.read_text(encoding="utf-8"):  # which says it already
+    if _BEGIN.format("trained sizes") not in readme.read_text(encoding="utf-8"):  # which shows it already
         section += f"\n\n{_USAGE.format(name=_called(readme), size=grid.sizes[len(grid.sizes) // 2])}"
     _write_section(readme, "sizes", section)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """What the first Transformer declares: that of the first module, or in a folder of it where a Router has several."""
+    """Read the first config.json with sizes or a cut: in the folder of the first module, or below it for a Router."""
     start = folder / Checkpoint(str(folder)).transformer
     for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -132,7 +130,7 @@ def _config(folder: Path) -> dict[str, Any]:
             return dict(config)
     raise ValueError(
         f"The config.json of the model in {folder} has neither `matryoshka_sizes` nor `matryoshka_cut`. "
-        "A model has them that was trained with a loss of st_matryoshka2d, or cut with its `truncate` or `load`."
+        "Train it with a loss of st_matryoshka2d, or cut it with `truncate` or `load`, which write them."
     )
 
 
@@ -165,18 +163,18 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
     paper = _PAPERS.get(loss.partition("(")[0])
     by = f"`{loss}`" + (f" ([paper]({paper}))" if paper else "")
     if not sizes:
-        return f"The whole was trained by {by}, at no size that is within this one."
+        return f"The whole model was trained with {by}, at no size within this cut."
     if loss == ALIGN:
         if is_cut:
-            return "Of the sizes for which the whole model was aligned, these are within it:"
+            return "Of the sizes that the whole model was aligned for, this cut has:"
         return "This model can be cut in layers and in dimensions. It was aligned for these sizes, without training:"
-    what = "Of the sizes at which the whole was" if is_cut else "This model can be cut in layers and in dimensions. It was"
-    end = ", these are within it:" if is_cut else " at these sizes:"
-    return f"{what} trained by {by}{end}"
+    if is_cut:
+        return f"The whole model was trained with {by}. Of its sizes, this cut has:"
+    return f"This model can be cut in layers and in dimensions. It was trained with {by} at these sizes:"
 
 
 def _table(sizes: list[Size]) -> str:
-    """A row for each run of layers with the same dims."""
+    """Format a Markdown table with a row for each run of layers with the same dims."""
     rows = [f"| {', '.join(map(str, layers))} | {', '.join(map(str, dims))} |" for layers, dims in layers_by_dims(sizes)]
     return "\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows])
 
@@ -189,15 +187,15 @@ def _middle(sizes: list[Size], whole: Size) -> Size:
 
 
 def _width(sizes: list[Size], whole: Size, name: str) -> str:
-    """How a dim is had at full depth, with one that was trained there, if there is one."""
+    """Say how to reduce the dims at full depth, with a trained dim as the example if there is one."""
     narrower = [size.dim for size in sizes if size.num_layers == whole.num_layers and size.dim < whole.dim]
     if narrower:
         return f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'
-    return f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers, so expect less"
+    return f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
 
 
 def _card_of(folder: str | os.PathLike[str]) -> Path:
-    """The card of a saved model; refuse a folder that has none."""
+    """Return the path of the card of a saved model; refuse a folder without one."""
     readme = Path(folder) / "README.md"
     if not readme.is_file():
         raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
@@ -205,13 +203,13 @@ def _card_of(folder: str | os.PathLike[str]) -> Path:
 
 
 def _called(readme: Path) -> str:
-    """What the card itself calls the model where it says how to load it."""
-    told = _LOADED.search(readme.read_text(encoding="utf-8"))
-    return told[1] if told else readme.resolve().parent.name
+    """Return the model's name in the card's own example of loading it, or else that of the folder."""
+    match = _LOADED.search(readme.read_text(encoding="utf-8"))
+    return match[1] if match else readme.resolve().parent.name
 
 
 def _write_section(readme: Path, name: str, section: str) -> None:
-    """Put a section above the evaluation, or in place of the one that hidden comments mark with that name."""
+    """Insert a section above the evaluation, or replace the one that hidden comments mark with that name."""
     card = readme.read_text(encoding="utf-8")
     begin, end = _BEGIN.format(name), f"<!-- {name}: end -->"
     section = f"{begin}\n{section}\n{end}"

@@ -1,4 +1,4 @@
-"""Ways to narrow embeddings other than keeping the first coordinates: the baselines that matryoshka training has to beat."""
+"""Ways to reduce dims other than keeping the first coordinates: baselines for matryoshka training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
 
 @dataclass(frozen=True)
 class RandomSubset:
-    """Random coordinates, which cost little (Takeshita et al., 2025): those of a small dim are among a larger one's."""
+    """Random coordinates (Takeshita et al., 2025), nested: the subset for a small dim is part of that for a larger dim."""
 
     seed: int
 
@@ -30,19 +30,19 @@ class RandomSubset:
 
     @property
     def name(self) -> str:
-        """`random-` and the seed."""
+        """`random-` with the seed."""
         return f"random-{self.seed}"
 
     def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
-        """The coordinates shuffled, in the same way at every layer."""
-        generator = random.Random(self.seed)  # whose numbers Python keeps the same on all machines, in all versions
+        """Shuffle the coordinates, in the same way at every layer."""
+        generator = random.Random(self.seed)  # reproducible on all machines and Python versions
         draws = [generator.random() for _ in range(embeddings.shape[-1])]
         return embeddings[..., sorted(range(len(draws)), key=draws.__getitem__)]
 
 
 @dataclass(frozen=True)
 class Window:
-    """Coordinates that follow each other, from one that is not the first; after the last comes the first again."""
+    """Consecutive coordinates from `start` on, wrapping around at the end."""
 
     start: int
 
@@ -51,11 +51,11 @@ class Window:
 
     @property
     def name(self) -> str:
-        """`window-` and the start."""
+        """`window-` with the start."""
         return f"window-{self.start}"
 
     def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
-        """The coordinates from `start` on, then those before it."""
+        """Rotate the coordinates so that `start` comes first."""
         if self.start >= embeddings.shape[-1]:
             raise ValueError(f"start={self.start}: the embeddings have {embeddings.shape[-1]} coordinates, counted from 0.")
         return embeddings.roll(-self.start, dims=-1)
@@ -63,7 +63,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class PCA:
-    """Principal components: centred embeddings, rotated so that the first coordinates vary most. Make one with `PCA.fit`."""
+    """Principal components: embeddings centred and rotated by decreasing variance. Create it with `PCA.fit`."""
 
     name: str
     bases: Mapping[int, tuple[Float[Tensor, " full"], Float[Tensor, "full full"]]]
@@ -78,7 +78,7 @@ class PCA:
         batch_size: int = 32,
         show_progress_bar: bool = False,
     ) -> PCA:
-        """Find the components of a sample of texts."""
+        """Fit the components on a sample of texts."""
         if isinstance(texts, str):
             raise TypeError("texts must be a list of texts, got one string.")
         transformer_of(model)
@@ -88,7 +88,7 @@ class PCA:
         if len(sample) <= full.dim:
             raise ValueError(
                 f"Components of {full.dim} dims need at least {full.dim + 1} different texts, got {len(sample)}. "
-                "Give more texts; ten for each dim is a good sample."
+                "Ten texts per dim are a good sample."
             )
         at_layer = {layer: Size(layer, full.dim) for layer in layers}
         embeddings = encode_sizes(
@@ -98,24 +98,24 @@ class PCA:
         return cls(f"pca-{digest[:8]}", {layer: _basis(embeddings[size]) for layer, size in at_layer.items()})
 
     def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
-        """The embeddings in the components of that layer, largest variance first."""
+        """Project embeddings onto the components of a layer, largest variance first."""
         if num_layers not in self.bases:
             raise ValueError(
-                f"This PCA was fitted at layers {sorted(self.bases)}, not at {num_layers}; pass that to PCA.fit as well."
+                f"This PCA was fitted at layers {sorted(self.bases)}, not at {num_layers}; pass it to PCA.fit as well."
             )
         mean, components = (part.to(embeddings) for part in self.bases[num_layers])
         return (embeddings - mean) @ components
 
 
 def _basis(sample: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
-    """Mean and components of a sample (texts, full), computed in float64."""
+    """Compute mean and components of a sample (texts, full) in float64."""
     mean = sample.mean(axis=0, dtype=np.float64)
     if not np.isfinite(mean).all():
         raise ValueError("The model's embeddings of the sample are not all finite, so they have no principal components.")
     centred = sample - mean
     _, ascending = np.linalg.eigh(centred.T @ centred)
     components = ascending[:, ::-1]
-    # An eigenvector is one up to its sign: the largest entry is made positive, so that every machine finds the same.
+    # The sign of an eigenvector is arbitrary: make the largest entry positive, for the same result on every machine.
     largest = np.abs(components).argmax(axis=0)
     components = components * np.sign(components[largest, range(len(components))])
     return torch.from_numpy(mean).float(), torch.from_numpy(components).float()

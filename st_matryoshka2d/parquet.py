@@ -183,9 +183,9 @@ def _require_same(path: Path, wanted: Mapping[str, Any]) -> None:
     found = json.loads(metadata[_ABOUT])
     for name, value in wanted.items():
         if value is not None and found.get(name) != value:
-            told = "" if name == "texts" else f": {found.get(name)} there, {value} now"
+            values = "" if name == "texts" else f": {found.get(name)} there, {value} now"
             raise ValueError(
-                f"{path} was written with other {name}{told}. Call with the same arguments to continue, or choose another "
+                f"{path} was written with other {name}{values}. Call with the same arguments to continue, or choose another "
                 "folder to start again."
             )
 

@@ -1,4 +1,4 @@
-"""The files of readouts: what is written beside the whole model's map, and how it is read and checked."""
+"""Write, read and check the files of readouts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["StoredReadouts", "linear_of", "read_readouts", "readout_file", "writ
 
 
 def readout_file(num_layers: int | str) -> str:
-    """What the file of one depth is called: it holds what the `model.safetensors` of a cut's `Dense` holds."""
+    """Return the file name for a depth; the content has the form of a `Dense`'s `model.safetensors`."""
     return f"readout-{num_layers}L.safetensors"
 
 
 @dataclass(frozen=True)
 class StoredReadouts:
-    """What the files of one folder hold.
+    """Readouts that were read from the files of a folder.
 
     Attributes:
-        num_layers: N of the model that they are of.
-        by_depth: The map of each depth that was read.
+        num_layers: N of their model.
+        by_depth: Maps by depth.
     """
 
     num_layers: int
@@ -34,7 +34,7 @@ class StoredReadouts:
 
 
 def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Mapping[int, nn.Linear]) -> None:
-    """Write a file for each depth beside the whole model's map."""
+    """Write a file for each depth, with a fingerprint of the map of the full depth."""
     of = {"num_layers": str(num_layers), "of": _fingerprint(whole)}
     for depth, linear in by_depth.items():
         tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
@@ -61,26 +61,26 @@ def _check_facts(file: Path, facts: Mapping[str, str], linear: nn.Linear, whole:
     """Refuse the readout of another model, depth or width."""
     if facts.get("of") != _fingerprint(whole):
         raise ValueError(
-            f"{file} belongs to other weights than the model.safetensors beside it, so its embeddings would not be in "
-            "the space of the whole model. Save the aligned model again, or align it again."
+            f"{file} belongs to other weights than the model.safetensors in the same folder, so its embeddings would not be "
+            "in the space of the whole model. Save the aligned model again, or align it again."
         )
     if file.name != readout_file(facts["depth"]):
         raise ValueError(f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again.")
     if linear.weight.shape != whole.weight.shape:
         found, expected = (" x ".join(map(str, each.weight.shape)) for each in (linear, whole))
-        raise ValueError(f"{file} is {found}, the whole model's is {expected}. Download or save the aligned model again.")
+        raise ValueError(f"{file} is {found}, but must be {expected}. Download or save the aligned model again.")
 
 
 def _fingerprint(linear: nn.Linear) -> str:
-    """Of the whole model's map, so that readouts are not taken for those of another."""
+    """Compute a digest of the map of the full depth, which identifies the model of a readout."""
     weight, bias = linear.weight.detach(), linear.bias.detach()
     values = torch.cat([weight.flatten(), bias]).float().cpu().contiguous()
     return hashlib.sha256(str(tuple(weight.shape)).encode() + values.numpy().tobytes()).hexdigest()
 
 
 def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:
-    """An affine map of these values."""
-    with torch.device("meta"):  # its own values would be replaced at once
+    """Make a `Linear` of given values."""
+    with torch.device("meta"):  # the initial values are not used
         linear = nn.Linear(weight.shape[1], weight.shape[0])
     linear.weight, linear.bias = nn.Parameter(weight.contiguous()), nn.Parameter(bias.contiguous())
     return linear

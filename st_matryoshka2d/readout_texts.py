@@ -1,4 +1,4 @@
-"""Texts to what readouts are fitted on: sums over all of them, and the embeddings of some."""
+"""Embed texts and collect what readouts are fitted on: sums over all texts, and embeddings of a sample."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from st_matryoshka2d.texts import check_text
 
 __all__ = ["Gathered", "gather"]
 
-_CHUNK = 1024  # texts embedded before the sums are brought up to date
-_HELD_OUT = 0.1  # of the texts, to choose the strength of the regression
-_SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, unless that takes more than
+_CHUNK = 1024  # texts embedded between updates of the sums
+_HELD_OUT = 0.1  # share of the texts for choosing the strength of the regression
+_SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, limited by the next line
 _SAMPLE_BYTES = 2**30
 
 
 @dataclass
 class Gathered:
-    """What one route makes of the texts.
+    """Statistics and sample of the embeddings of one route.
 
     Args:
         num_layers: N.
@@ -37,9 +37,9 @@ class Gathered:
 
     Attributes:
         fitted: Sums over nine tenths of the texts, for each depth.
-        held_out: Over the others.
-        sample: Embeddings of some texts at all depths.
-        keys: What each of these was drawn by.
+        held_out: Sums over the other texts.
+        sample: Embeddings of a random sample of the texts at all depths.
+        keys: Random keys of the sampled texts; the sample has the smallest keys.
     """
 
     num_layers: int
@@ -54,7 +54,7 @@ class Gathered:
         self.sample, self.keys = torch.empty(0, self.num_layers, self.dim), torch.empty(0)
 
     def add(self, embeddings: Float[Tensor, "texts layers dim"], unit: bool, draw: torch.Generator) -> None:
-        """Count a chunk of texts in, and draw those that are kept."""
+        """Add a chunk of texts to the sums and to the sample."""
         if not embeddings.isfinite().all():
             raise ValueError("The model's embeddings of the texts are not all finite.")
         whole = embeddings[:, -1]
@@ -70,13 +70,13 @@ class Gathered:
 
 
 def _different(texts: Iterable[str]) -> Iterator[str]:
-    """Each text once; anything but a text is refused where it comes."""
-    if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # a table would be read as its columns' names
-        raise TypeError(f"texts must be a list of texts, such as one column of a table; got a {type(texts).__name__}.")
+    """Yield each text once; refuse anything that is not a string."""
+    if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # iterating over a table yields column names
+        raise TypeError(f"texts must be a list of texts, such as one column of a table, got a {type(texts).__name__}.")
     seen: set[int] = set()
     for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts must be strings, but number {place} is {text!r} ({type(text).__name__}).")
+            raise TypeError(f"texts must be strings, but texts[{place}] is {text!r} ({type(text).__name__}).")
         check_text(text, f"texts[{place}]")
         if (mark := hash(text)) not in seen:
             seen.add(mark)
@@ -86,7 +86,7 @@ def _different(texts: Iterable[str]) -> Iterator[str]:
 def gather(
     model: SentenceTransformer, texts: Iterable[str], batch_size: int, show_progress_bar: bool
 ) -> dict[str, Gathered]:
-    """Put every text through the model once, by each of its routes."""
+    """Embed every text once by each route of the model."""
     different = _different(texts)
     full = full_size(model)
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
@@ -101,10 +101,10 @@ def gather(
                 embeddings = every.encode(
                     chunk, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **task
                 )
-                # A copy, because what was made in inference mode cannot be differentiated.
+                # Tensors from inference mode cannot be used in autograd, so copy them.
                 route.add(embeddings.float().cpu().clone().unflatten(1, (full.num_layers, full.dim)), unit, draws[name])
             count += len(chunk)
             bar.update(len(chunk))
     if count < 3:
-        raise ValueError(f"Alignment needs at least 3 different texts, better some thousand; got {count}.")
+        raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {count}.")
     return gathered

@@ -1,4 +1,4 @@
-"""Sizes: which part of a model is meant. Pure Python, so that validating a size costs no import of torch."""
+"""Sizes of a model and their validation. Pure Python: importing this does not import torch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def positive_int(value: object, name: str, least: int = 1) -> int:
-    """An integer of `least` or more, as Python's own; NumPy's integers are integers too."""
-    # bool is an int in Python, and `Size(True, 128)` is always a mistake.
+    """Check an integer of at least `least`; NumPy integers are accepted and converted."""
+    # bool is a subclass of int, but `Size(True, 128)` is always a mistake.
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer of {least} or more, got {value!r} ({type(value).__name__}).")
     if value < least:
@@ -24,7 +24,7 @@ def positive_int(value: object, name: str, least: int = 1) -> int:
 
 
 def within(value: object, limit: int, name: str) -> int:
-    """An integer from 1 to what the model has."""
+    """Check a number of layers or dims against that of the model."""
     number = positive_int(value, name)
     if number > limit:
         raise ValueError(f"{name}={number}: the model has {limit} {'layers' if name == 'num_layers' else 'dimensions'}.")
@@ -32,7 +32,7 @@ def within(value: object, limit: int, name: str) -> int:
 
 
 def all_within(values: object, limit: int, name: str) -> list[int]:
-    """Several integers from 1 to what the model has, each once."""
+    """Check one or several numbers of layers or dims; refuse repeated ones."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         return [within(values, limit, name)]
     numbers = [within(value, limit, name) for value in values]
@@ -45,14 +45,14 @@ def all_within(values: object, limit: int, name: str) -> list[int]:
 
 @dataclass(frozen=True, order=True)
 class Size:
-    """One sub-model: the first `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
+    """A sub-model: the first `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
 
     Args:
-        num_layers: Transformer blocks that are run, counted 1..N. The embedding output is not a layer.
-        dim: Leading coordinates kept of the pipeline's final output, 1..D.
+        num_layers: Number of transformer blocks, 1..N. The embedding layer does not count.
+        dim: Number of leading coordinates of the pipeline's output, 1..D.
 
     Raises:
-        TypeError: A value is not an integer (`True` is not one here).
+        TypeError: A value is not an integer (`True` is refused).
         ValueError: A value is below 1.
 
     Example:
@@ -76,22 +76,22 @@ class Size:
 
     @classmethod
     def parse(cls, text: str) -> Size:
-        """Read what `str(size)` writes.
+        """Parse the output of `str(size)`.
 
         Args:
-            text: For example `"6L-128d"`; upper or lower case.
+            text: For example `"6L-128d"`; case does not matter.
 
         Raises:
             ValueError: The text has another form.
         """
         match = re.fullmatch(r"(\d+)l-(\d+)d", text.strip().lower()) if isinstance(text, str) else None
         if match is None:
-            raise ValueError(f"A size is written like '6L-128d' (layers, then dimensions), got {text!r}.")
+            raise ValueError(f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}.")
         return cls(int(match[1]), int(match[2]))
 
 
 def as_size(given: object, name: str) -> Size:
-    """A size that was given as such or as its text."""
+    """Convert a `Size` or its text to a `Size`."""
     size = Size.parse(given) if isinstance(given, str) else given
     if not isinstance(size, Size):
         raise TypeError(f"{name} must be a Size such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
@@ -99,7 +99,7 @@ def as_size(given: object, name: str) -> Size:
 
 
 def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | None, int | None]:
-    """Layers and dims of a size however it was given; None keeps all."""
+    """Return layers and dims from a size, its text, or numbers; None means all."""
     if isinstance(size, (Size, str)):
         whole = as_size(size, "size")
         if num_layers is not None or dim is not None:
@@ -116,31 +116,31 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
 
 
 def full_size(model: SentenceTransformer) -> Size:
-    """Size of the whole model: `Size(N, D)`."""
+    """Return the full size of a model, `Size(N, D)`."""
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if not isinstance(num_layers, int):
         raise ValueError(
-            f"{type(model).__name__} has no transformer with a known number of layers (its config has no "
-            "`num_hidden_layers`), so there is no depth to choose. A model that starts with a Transformer module is needed."
+            f"{type(model).__name__} has no known number of layers (no `num_hidden_layers` in its config), so it cannot be "
+            "cut in depth. Use a model that starts with a Transformer module."
         )
     dim = model.get_embedding_dimension()
     if dim is None:
-        raise ValueError(f"{type(model).__name__}.get_embedding_dimension() is None: the output width is not known.")
+        raise ValueError(f"{type(model).__name__}.get_embedding_dimension() is None, so the full dim is unknown.")
     return Size(num_layers, dim)
 
 
 def sizes_ladder(model: SentenceTransformer) -> list[Size]:
     r"""Starbucks' ladder of sizes, from the smallest to the full model, for any depth and width.
 
-    For N layers and D dimensions there are :math:`m = \min(6, N, \lfloor\log_2(D-1)\rfloor + 2)` rungs; rung j has
-    :math:`\lceil Nj/m \rceil` layers and, but for the last, a power of two as its dim. Starbucks, section 3.1, gives
-    the list for 12 x 768.
+    For N layers and D dimensions there are :math:`m = \min(6, N, \lfloor\log_2(D-1)\rfloor + 2)` sizes. Size j has
+    :math:`\lceil Nj/m \rceil` layers, and its dim is a power of two; the last is the full size. Starbucks, section 3.1,
+    lists the sizes for 12 x 768.
 
     Args:
         model: A `SentenceTransformer`.
 
     Returns:
-        Ascending sizes; the last one is the full size.
+        Sizes in ascending order.
 
     Example:
         >>> from types import SimpleNamespace
@@ -152,7 +152,7 @@ def sizes_ladder(model: SentenceTransformer) -> list[Size]:
 
 
 def ladder_to(full: Size) -> list[Size]:
-    """The ladder of `sizes_ladder` up to a size."""
+    """Return the ladder for a full size."""
     if full.dim == 1:
         return [full]
     exponent = (full.dim - 1).bit_length() - 1  # floor(log2(D - 1)), exact for every D
@@ -162,18 +162,18 @@ def ladder_to(full: Size) -> list[Size]:
 
 
 def mrl_dims(dim: int) -> list[int]:
-    """Dims below `dim` in the geometric series 8, 16, 32, ... (2DMSE, section 3.2: base 8, ratio 2)."""
+    """Return the dims 8, 16, 32, ... below `dim` (2DMSE, section 3.2: base 8, ratio 2)."""
     return [2**exponent for exponent in range(3, max(dim - 1, 1).bit_length())]
 
 
 def sizes_product(num_layers: Iterable[int], dims: Iterable[int]) -> list[Size]:
-    """All pairs, layer by layer."""
+    """Return all pairs of layers and dims."""
     dims = list(dims)
     return [Size(layers, dim) for layers in num_layers for dim in dims]
 
 
 def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes") -> list[Size]:
-    """Refuse sizes that a model cannot be cut to."""
+    """Parse sizes; refuse sizes that exceed the model, and repeated ones."""
     if isinstance(sizes, (str, Size)):
         sizes = [sizes]
     if not isinstance(sizes, Iterable):
@@ -183,7 +183,7 @@ def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes"
         size = as_size(given, f"each of {where}")
         for asked, limit, what in ((size.num_layers, full.num_layers, "layers"), (size.dim, full.dim, "dimensions")):
             if asked > limit:
-                raise ValueError(f"{where}: {size} asks for {asked} {what}, the model has {limit}.")
+                raise ValueError(f"{where}: {size} has {asked} {what}, but the model has {limit}.")
         if size in checked:
             raise ValueError(f"{where}: {size} is given more than once.")
         checked.append(size)

@@ -1,4 +1,4 @@
-"""How much each coordinate of an embedding varies over texts: where a model keeps what it knows."""
+"""Standard deviations of embedding coordinates: does a model use its first coordinates more than the others?"""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["CoordinateSpread", "coordinate_spread"]
 
-# A share of the median: what varies less is as good as constant, up to the rounding of float32.
+# Coordinates below this fraction of the median count as constant.
 _CONSTANT = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CoordinateSpread(SavedTable):
-    """The standard deviation of each coordinate over texts. Printed, it says how large they are, and how many are constant.
+    """The standard deviation of each coordinate over texts. Printing it shows a summary.
 
     Args:
-        values: (dim,), in the order of the coordinates.
+        values: Standard deviations, (dim,).
         num_layers: Depth of the embeddings.
-        num_texts: How many texts.
+        num_texts: Number of texts.
 
     Example:
         >>> CoordinateSpread(np.array([0.4, 0.3, 0.3, 0.2, 0.2, 0.2, 0.1, 0.0]), num_layers=6, num_texts=50)
@@ -52,22 +52,22 @@ that of the others; 1 constant.
         return pd.DataFrame({"coordinate": range(1, len(self.values) + 1), "std": self.values})
 
     def plot(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Figure:
-        """The values along the coordinates, with their mean over neighbours.
+        """Plot the standard deviations with a moving average.
 
         Args:
-            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
-            title: None for the depth and the number of texts.
+            path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
+            title: Title; None for the depth and the number of texts.
         """
         return _drawn({title or self._subject(): self.values}, path)
 
     def plot_against(
         self, other: CoordinateSpread, labels: tuple[str, str], path: str | os.PathLike[str] | None = None
     ) -> Figure:
-        """Two models, one above the other, for example trained with and without a matryoshka loss.
+        """Plot two models, one above the other, for example with and without matryoshka training.
 
         Args:
-            other: The spread of the other one.
-            labels: What to call this one and the other.
+            other: The spread of the other model.
+            labels: Names of this model and the other.
             path: As for `plot`.
         """
         if labels[0] == labels[1]:
@@ -109,23 +109,23 @@ def _drawn(values: dict[str, NDArray[np.float64]], path: str | os.PathLike[str] 
 def coordinate_spread(
     model: SentenceTransformer, texts: Sequence[str], num_layers: int | None = None, *, batch_size: int = 32
 ) -> CoordinateSpread:
-    """See whether a model keeps more in its first coordinates, as matryoshka training makes it do.
+    """Measure whether the first coordinates of a model vary more than the others, as after matryoshka training.
 
-    "To MRL or not to MRL" found much larger standard deviations in the first coordinates of models that were trained so, and
-    the same ones everywhere in others (Figures 4 and 6).
+    "To MRL or not to MRL" found much larger standard deviations in the first coordinates of matryoshka models, and even ones
+    in other models (Figures 4 and 6).
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; of a `Router` the default route is measured.
-        texts: Two or more; a few hundred give a clear picture.
+        model: Any `SentenceTransformer` that starts with a `Transformer`; for a `Router`, the default route is measured.
+        texts: At least two texts; a few hundred give a clear picture.
         num_layers: The depth; None for all layers.
-        batch_size: Texts in a batch of the model.
+        batch_size: Texts per forward pass.
 
     Returns:
         The standard deviation (of the population, divisor n) of each coordinate of the pipeline's output.
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or `texts` is one string.
-        ValueError: There are fewer than two texts, or the depth is not within the model.
+        ValueError: There are fewer than two texts, or the depth exceeds the model.
 
     Example:
         >>> spread = coordinate_spread(model, ["a cat", "a dog", "it rains"])

@@ -1,4 +1,4 @@
-"""A table in one file, Parquet or JSON, whole or not at all: what is read is what was written, or an error in words."""
+"""Save tables atomically to one Parquet or JSON file each, and read back exactly what was written."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ _Content = tuple[pd.DataFrame, dict[str, Any]]
 
 @dataclass(frozen=True)
 class TableFile:
-    """How the table of one kind of result lies in a file, Parquet or JSON, and what else belongs to it."""
+    """File format of one kind of result: a table and its metadata, as Parquet or JSON."""
 
     name: str
     columns: Mapping[str, type]
     lists: Mapping[str, type] = field(default_factory=dict)  # columns of lists, with None where a row has none
 
     def write(self, path: str | os.PathLike[str], frame: pd.DataFrame, about: Mapping[str, Any]) -> None:
-        """Save a table; tables and texts in `about` belong to it as a whole."""
+        """Save a table with its metadata, `about`: tables and texts."""
         suffix = self._suffix(path)
-        told = {name: value.to_dict("list") if isinstance(value, pd.DataFrame) else value for name, value in about.items()}
+        meta = {name: value.to_dict("list") if isinstance(value, pd.DataFrame) else value for name, value in about.items()}
         lists = {name: [_listed(value) for value in frame[name]] for name in self.lists}
         if suffix == ".parquet":
             table = pa.Table.from_pandas(frame[[*self.columns]], preserve_index=False)
             for name, kind in self.lists.items():
                 table = table.append_column(name, pa.array(lists[name], pa.list_(pa.from_numpy_dtype(kind))))
-            table = table.replace_schema_metadata({self._kind: json.dumps(told)})
+            table = table.replace_schema_metadata({self._kind: json.dumps(meta)})
             replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
             return
         rows = frame[[*self.columns]].to_dict("records")
         for name, values in lists.items():
             for row, value in zip(rows, values, strict=True):
                 row |= {} if value is None else {name: value}
-        content = json.dumps({"kind": self._kind, **told, "rows": rows}, ensure_ascii=False)
+        content = json.dumps({"kind": self._kind, **meta, "rows": rows}, ensure_ascii=False)
         replace_file(path, lambda part: part.write_text(content, encoding="utf-8"))
 
     def read(self, path: str | os.PathLike[str]) -> _Content:
-        """What `write` was given."""
+        """Read what `write` saved."""
         read = self._read_parquet if self._suffix(path) == ".parquet" else self._read_json
         check_is_file(path)
-        frame, told = read(Path(path))
-        return frame, {name: pd.DataFrame(value) if isinstance(value, dict) else value for name, value in told.items()}
+        frame, meta = read(Path(path))
+        return frame, {name: pd.DataFrame(value) if isinstance(value, dict) else value for name, value in meta.items()}
 
     @property
     def _kind(self) -> str:
@@ -69,7 +69,7 @@ class TableFile:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 table = file.read()
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # missing, not to be read: the system's own words
+            if isinstance(error, OSError) and error.errno is not None:  # missing or unreadable: the system's own message
                 raise
             raise ValueError(f"{path} is not a Parquet file: {error}") from error
         metadata = table.schema.metadata or {}
@@ -82,13 +82,13 @@ class TableFile:
     def _read_json(self, path: Path) -> _Content:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
+        except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
             raise ValueError(f"{path} is not a JSON file: {error}") from error
         if not isinstance(content, dict) or content.pop("kind", None) != self._kind:
             raise ValueError(f"{path} is a JSON file, but not one that {self.name}.save wrote.")
         rows = content.pop("rows", None)
         if not isinstance(rows, list) or not all(map(self._is_row, rows)):
-            raise ValueError(f"{path} is a JSON file of {self.name}.save, but its rows are not what that writes.")
+            raise ValueError(f"{path} is a JSON file of {self.name}.save, but its rows are broken.")
         kinds = {name: "float64" if kind is float else None for name, kind in self.columns.items()}
         kinds |= dict.fromkeys(self.lists, "object")
         return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=kinds[name]) for name in kinds}), content
@@ -108,13 +108,13 @@ class SavedTable:
     _file: ClassVar[TableFile]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, which is never left half written.
+        """Save everything to one file, atomically.
 
         Args:
             path: Ends in `.parquet` or `.json`.
 
         Raises:
-            ValueError: Another ending.
+            ValueError: The path has another suffix.
         """
         self._file.write(path, *self._content())
 
@@ -127,7 +127,7 @@ class SavedTable:
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: Another ending, or the file holds no such result.
+            ValueError: The path has another suffix, or the file holds no such result.
         """
         frame, about = cls._file.read(path)
         try:
@@ -136,11 +136,11 @@ class SavedTable:
             raise ValueError(f"{os.fspath(path)} holds no {cls.__name__} that this version can read: {error}") from error
 
     def _content(self) -> _Content:
-        """The table, and what else belongs to it."""
+        """Return the table and its metadata."""
         about = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         return about.pop("frame"), about
 
     @classmethod
     def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
-        """What has this content."""
+        """Build a result from its table and metadata."""
         return cls(frame=frame, **about)  # type: ignore[call-arg]

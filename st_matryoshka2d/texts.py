@@ -1,4 +1,4 @@
-"""Checks of texts and tokenizers before a model runs."""
+"""Check texts and tokenizers before a model runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from st_matryoshka2d.layers import routes_of
 
 
 def check_texts(texts: Iterable[object], name: str = "texts") -> None:
-    """Refuse one string, and texts that no tokenizer takes; other types are left to the tokenizer."""
+    """Refuse a single string, and strings that no tokenizer accepts; other types are left to the tokenizer."""
     if isinstance(texts, str):
         raise TypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
     for place, text in enumerate(texts):
@@ -20,17 +20,17 @@ def check_texts(texts: Iterable[object], name: str = "texts") -> None:
 
 
 def check_text(text: object, where: str) -> None:
-    """Refuse a text that cannot be encoded in UTF-8, as tokenizers and files need."""
+    """Refuse a text that cannot be encoded in UTF-8, which tokenizers and files need."""
     if isinstance(text, str) and not text.isascii():
         with naming_a_broken_text(where):
             text.encode()
 
 
 def strings(values: Any, column: str) -> list[str]:
-    """The rows of a column as a list, if all are strings."""
+    """Convert a column to a list, and check that all rows are strings."""
     if isinstance(values, str):
         raise TypeError(f"Column {column!r} must be a list of texts, got one string; wrap it: [text].")
-    if hasattr(values, "to_pylist"):  # of pyarrow and of Daft
+    if hasattr(values, "to_pylist"):  # pyarrow and Daft
         values = values.to_pylist()
     rows = values.tolist() if hasattr(values, "tolist") else list(values)
     for place, text in enumerate(rows):
@@ -45,22 +45,22 @@ def strings(values: Any, column: str) -> list[str]:
 
 @contextmanager
 def naming_a_broken_text(where: str) -> Iterator[None]:
-    """Say which text could not be encoded, here or by a library."""
+    """Name the text in the error if it cannot be encoded."""
     try:
         yield
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{where}: character {error.start} of the text {error.object[:80]!r} is half of a surrogate pair, as in a text "
-            "that was read in a wrong encoding or cut within an emoji. Read it again, or replace it: "
+            f"{where}: character {error.start} of the text {error.object[:80]!r} is half of a surrogate pair. The text was "
+            "read with a wrong encoding or cut within an emoji. Read it again, or replace the character: "
             "text.encode('utf-8', 'replace').decode()."
         ) from error
 
 
 def require_padding(model: SentenceTransformer) -> None:
-    """Refuse a model that cannot make a batch of texts."""
+    """Refuse a model whose tokenizer cannot pad a batch."""
     tokenizers = [route.transformer.tokenizer for route in routes_of(model).values()]
     if any(tokenizer is not None and tokenizer.pad_token is None for tokenizer in tokenizers):
         raise ValueError(
-            "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, such as "
+            "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, for example "
             "`model.tokenizer.pad_token = model.tokenizer.eos_token`, and save the model with it."
         )

@@ -1,4 +1,4 @@
-"""Similarities at many dims from one product, and the best documents of each query as a corpus goes by."""
+"""Similarities at many dims from one matrix product, and the top documents of each query over a chunked corpus."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 __all__ = ["Candidates", "Rankings", "prefix_similarities"]
 
-_EPSILON = 1e-12  # sentence-transformers divides by norms no smaller than this
-_NONE = -1  # in place of the row of a document that is not there
+_EPSILON = 1e-12  # smallest norm by which sentence-transformers divides
+_NONE = -1  # row number of an absent document
 
 
 @dataclass(frozen=True)
 class Rankings:
-    """For some queries, the top k documents under each variant."""
+    """The top k documents of some queries under each variant."""
 
     rows: Int[Tensor, "variants queries top"]
     scores: Float[Tensor, "variants queries top"]
@@ -31,7 +31,7 @@ class Rankings:
     def with_documents(
         self, rows: Int[Tensor, "#variants queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
     ) -> Rankings:
-        """The top k of these and more."""
+        """Merge new documents into the top k."""
         all_scores = torch.cat([self.scores, scores], dim=2)
         all_rows = torch.cat([self.rows, rows.expand(*scores.shape).to(torch.int32)], dim=2)
         best = _order(all_scores, all_rows).topk(min(top_k, all_scores.shape[2]), dim=2).indices
@@ -41,7 +41,7 @@ class Rankings:
 
 @dataclass(frozen=True)
 class Candidates:
-    """For some queries, the documents that are among the top k under any variant, with their scores under every variant."""
+    """Documents among the top k of some queries under any variant, with their scores under every variant."""
 
     rows: Int[Tensor, "queries kept"]
     scores: Float[Tensor, "variants queries kept"]
@@ -54,7 +54,7 @@ class Candidates:
     def with_documents(
         self, rows: Int[Tensor, "queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
     ) -> Candidates:
-        """These and more, as far as they are among the top k of a variant."""
+        """Merge new documents that are among the top k of a variant."""
         all_rows = torch.cat([self.rows, rows], dim=1)
         all_scores = torch.cat([self.scores, scores], dim=2)
         kept = torch.zeros_like(all_rows, dtype=torch.bool)
@@ -62,7 +62,7 @@ class Candidates:
             best = _order(of_variant, all_rows).topk(min(top_k, of_variant.shape[1]), dim=1, sorted=False)
             kept.scatter_(1, best.indices, True)
         kept &= (all_rows != _NONE) & (all_scores[0] > -torch.inf)
-        # Queries keep different numbers of documents: the kept ones go to the left, and the table is as wide as the longest.
+        # Queries have different numbers of candidates: move them to the left, and cut the table at the longest row.
         order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : int(kept.sum(1).max())]
         kept = kept.gather(1, order)
         return Candidates(
@@ -72,18 +72,18 @@ class Candidates:
 
 
 def _order(scores: Tensor, rows: Tensor) -> Tensor:
-    """Integers in the order of scores, no two alike: of equal scores the lower row has the larger."""
-    # Few bits make many scores equal: which documents are kept must not depend on chunks, processes or other variants.
+    """Map scores to distinct integers in the same order; among equal scores, the lower row comes first."""
+    # Low precisions make many ties, and the result must not depend on chunks, processes or other variants.
     bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
-    # As integers, the bits of floats above 0 are in the order of the floats, those of floats below 0 the other way round.
+    # Read as integers, positive floats keep their order, and negative floats reverse it.
     return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows
 
 
 def prefix_similarities(
     queries: Float[Tensor, "queries full"], documents: Float[Tensor, "documents full"], dims: Sequence[int], similarity: str
 ) -> Iterator[Float[Tensor, "queries documents"]]:
-    """Similarity of every query to every document at ascending dims: each adds its coordinates to the dim before it."""
-    # Dot products, squared norms and Manhattan distances are sums over coordinates: all dims cost one product.
+    """Yield the similarities of all queries and documents at ascending dims, each computed from the one before."""
+    # Dot products, squared norms and Manhattan distances are sums over coordinates, so all dims cost one product.
     total = queries.new_zeros(len(queries), len(documents))
     query_squares, document_squares = queries.new_zeros(len(queries), 1), documents.new_zeros(1, len(documents))
     for start, dim in pairwise([0, *dims]):

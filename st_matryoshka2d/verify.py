@@ -1,4 +1,4 @@
-"""Proof that a model can be cut, and has all its weights: what does not pass is refused, never cut approximately."""
+"""Check that a model can be cut exactly, and has all its weights; others are refused, never cut approximately."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from st_matryoshka2d.hub.header import some
 
 
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
-    """Prove on a few tokens that the model can be cut at these depths."""
+    """Check on a few tokens that the model can be cut at these depths."""
     # For each depth n three things must agree: the finished state after block n of the full model, the view of n blocks, and
-    # a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut makes. The
+    # a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut does. The
     # blocks that the cut config makes must also be set up like the first n that the full config makes.
     with probing(model) as inputs:
         try:
-            whole = shallow_view(model, backbone, backbone.num_layers)  # so that the model itself is not given hooks
+            whole = shallow_view(model, backbone, backbone.num_layers)  # so that the model itself gets no hooks
             with hidden_states(whole):
                 states = whole(**inputs).hidden_states
             pristine = skeleton(type(model), model.config)
@@ -29,7 +29,7 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) 
                 finished = states[depth] if depth == backbone.num_layers else backbone.finish(model, states[depth])
                 _require_close(finished, cut, f"the state after block {depth} and the model cut there")
                 if getattr(model, "_hf_peft_config_loaded", False):
-                    continue  # an adapter that is not merged can be trained, but such a cut is never saved
+                    continue  # with an unmerged adapter, a model can be trained, but its cuts are never saved
                 rebuilt = _rebuild(view)
                 _require_close(rebuilt(**inputs).last_hidden_state, cut, f"the cut at {depth} and its config alone")
                 _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
@@ -38,7 +38,7 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) 
 
 
 def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
-    """Prove that a model loaded with fewer layers is the first part of the full one, whose upper weights were never read."""
+    """Check that a model loaded with fewer layers equals the first part of the full one, without its upper weights."""
     cut = find_backbone(model)
     full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
     view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)
@@ -52,10 +52,10 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
 
 
 def check_complete(pipeline: SentenceTransformer, where: str) -> None:
-    """Refuse a loaded model whose token embeddings depend on weights that were absent, and that transformers made up."""
+    """Refuse a model whose token embeddings depend on missing weights, which transformers filled with random values."""
     for module in pipeline.modules():
         network = module.model if isinstance(module, Transformer) else None
-        # what packs numbers replaces the parameters, and reads them itself
+        # a quantizer replaces the parameters, and loads them itself
         if not isinstance(network, PreTrainedModel) or getattr(network, "hf_quantizer", None) is not None:
             continue
         if absent := _absent(network):
@@ -66,8 +66,8 @@ def check_complete(pipeline: SentenceTransformer, where: str) -> None:
 
 
 def _absent(network: PreTrainedModel) -> list[str]:
-    """Weights that were not read, in the blocks or wherever token embeddings depend on them, as not in a pooling head."""
-    # Transformers marks what it has read or tied, so as to initialise the rest.
+    """List missing weights in the blocks, or that token embeddings depend on, unlike those of a pooling head."""
+    # Transformers marks the weights that it has loaded or tied, and initialises the rest.
     made_up = {n: value for n, value in network.named_parameters() if not getattr(value, "_is_hf_initialized", False)}
     if not made_up:
         return []
@@ -81,11 +81,11 @@ def _absent(network: PreTrainedModel) -> list[str]:
 
 
 def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
-    """What loading a saved view makes: the class built from the config alone, then given the tensors."""
+    """Rebuild a view as loading a saved cut does: from its config alone, then with its tensors."""
     rebuilt = skeleton(type(view), view.config)
     for name, _ in list(rebuilt.named_children()):
         if getattr(view, name, None) is None:
-            setattr(rebuilt, name, None)  # built without it, as the encoder of a masked LM is without its pooler
+            setattr(rebuilt, name, None)  # built without it, such as the encoder of a masked LM without its pooler
     rebuilt.load_state_dict(view.state_dict(), assign=True)
     nn.Module.to(rebuilt, view.device)
     rebuilt.train(False)
@@ -98,7 +98,7 @@ def _require_close(left: Tensor, right: Tensor, what: str) -> None:
 
 
 def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) -> None:
-    """A few tokens do not show everything, for instance not a sliding window: compare the blocks' plain attributes too."""
+    """Compare the blocks' plain attributes, as a few tokens do not show everything, such as a sliding window."""
 
     def settings(module: nn.Module) -> dict[str, object]:
         plain = (bool, int, float, str, type(None))

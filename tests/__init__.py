@@ -1,4 +1,4 @@
-"""Tests of the package, in folders as the package has them; what they share is in `support`."""
+"""Tests of the package, in the same folders as the package; shared code is in `support`."""
 
 from __future__ import annotations
 

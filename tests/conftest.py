@@ -1,4 +1,4 @@
-"""Saved models that tests of several folders read."""
+"""Saved models for tests of several folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def starbucks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that was trained on Starbucks' ladder, plus two narrower dims at full depth, and saved."""
+    """A saved model that was trained on Starbucks' ladder and two narrower dims at full depth."""
     folder = tmp_path_factory.mktemp("starbucks")
     model = families.pipeline(families.CONFIGS["bert"](), folder / "bert", pooling="mean", dense=None, normalize=False)
     sizes = [*sizes_ladder(model), Size(4, 8), Size(4, 16)]

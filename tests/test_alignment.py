@@ -41,7 +41,7 @@ def main_scores(result: GridResult) -> dict[Size, float]:
     return {Size(layers, dim): score for layers, dim, score in rows[["num_layers", "dim", "score"]].itertuples(index=False)}
 
 
-def test_at_the_full_size_nothing_changes(kind: SentenceTransformer) -> None:
+def test_keeps_similarities_at_full_size(kind: SentenceTransformer) -> None:
     aligned = align(kind, TEXTS, steps=5)
     for task in tasks(kind):
         before, after = products(kind, task), products(aligned, task)
@@ -53,7 +53,7 @@ def test_at_the_full_size_nothing_changes(kind: SentenceTransformer) -> None:
     assert len(list(aligned.children())) == len(list(kind.children())) + (len(tasks(kind)) == 1)
 
 
-def test_every_way_to_a_size_is_the_same(kind: SentenceTransformer) -> None:
+def test_all_ways_to_a_size_agree(kind: SentenceTransformer) -> None:
     aligned = align(kind, TEXTS, steps=5)
     full = Size(4, aligned.get_embedding_dimension() or 0)
     sizes = [Size(depth, dim) for depth in (1, 2, 3, 4) for dim in (6, full.dim)]
@@ -72,7 +72,7 @@ def equal_linear(layer: Dense, aligned: SentenceTransformer, depth: int) -> bool
     return any(torch.equal(layer.linear.weight, each.at(depth).weight) for each in readouts(aligned))
 
 
-def test_a_depth_at_call_time_uses_its_readout(tiny: SentenceTransformer) -> None:
+def test_call_time_depth_uses_its_readout(tiny: SentenceTransformer) -> None:
     aligned = align(normalized(tiny), TEXTS, steps=5)
     cuts = {depth: truncate(aligned, depth).encode(OTHERS) for depth in (1, 2, 3)}
     elastic(aligned)
@@ -83,7 +83,7 @@ def test_a_depth_at_call_time_uses_its_readout(tiny: SentenceTransformer) -> Non
     np.testing.assert_allclose(aligned.encode(OTHERS), cuts[2], atol=1e-6)
 
 
-def test_a_loss_trains_what_a_cut_computes(kind: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_trains_embeddings_of_the_cut(kind: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     aligned = align(kind, TEXTS, steps=5)
     loss = MultipleNegativesRankingLoss(aligned)
     seen: list[list[torch.Tensor]] = []
@@ -98,7 +98,7 @@ def test_a_loss_trains_what_a_cut_computes(kind: SentenceTransformer, monkeypatc
             np.testing.assert_allclose(column.detach().numpy(), expected, atol=2e-6)
 
 
-def test_scores_are_those_of_cuts(tiny: SentenceTransformer) -> None:
+def test_scores_match_cuts(tiny: SentenceTransformer) -> None:
     aligned = align(tiny, TEXTS, steps=5)
     pairs = pd.DataFrame({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "score": range(40)})
     scored = evaluate(aligned, sts_task(pairs), sizes=SIZES)
@@ -109,7 +109,7 @@ def test_scores_are_those_of_cuts(tiny: SentenceTransformer) -> None:
     assert sorted(times["num_layers"]) == [1, 2, 3, 4]
 
 
-def test_small_sizes_find_a_text_in_what_the_whole_model_embedded(tiny: SentenceTransformer) -> None:
+def test_small_sizes_share_space_of_whole_model(tiny: SentenceTransformer) -> None:
     aligned = align(tiny, TEXTS * 2)
 
     def apart(model: SentenceTransformer, depth: int) -> float:
@@ -120,7 +120,7 @@ def test_small_sizes_find_a_text_in_what_the_whole_model_embedded(tiny: Sentence
         assert apart(aligned, depth) < 0.3 * apart(tiny, depth)
 
 
-def test_the_same_texts_give_the_same_model(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_texts_give_same_model(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     drawn = torch.get_rng_state()
     first = align(tiny, TEXTS, steps=5)
@@ -137,7 +137,7 @@ def test_the_same_texts_give_the_same_model(tiny: SentenceTransformer, monkeypat
 
 
 @pytest.mark.slow
-def test_small_sizes_of_a_real_model_are_better(minilm: SentenceTransformer, shared: Path) -> None:
+def test_improves_small_sizes_of_real_model(minilm: SentenceTransformer, shared: Path) -> None:
     pairs = pd.read_parquet(shared / "data" / "sts" / "stsb" / "dev.parquet")[:200]
     texts = pd.read_parquet(shared / "data" / "nli" / "triplets_train.parquet")["anchor"].unique()[:400]
     sizes = [*sizes_ladder(minilm), Size(2, 384), Size(4, 384)]

@@ -30,7 +30,7 @@ def apart(model: SentenceTransformer, depth: int) -> float:
 
 
 @pytest.mark.parametrize("kind", ["plain", "router"])
-def test_aligning_what_is_aligned_composes(kind: str, tiny: SentenceTransformer) -> None:
+def test_aligning_again_composes_readouts(kind: str, tiny: SentenceTransformer) -> None:
     model = tiny if kind == "plain" else routed(tiny, shared=False)
     once = align(model, TEXTS, steps=5)
     before = {name: tensor.clone() for name, tensor in once.state_dict().items()}
@@ -48,7 +48,7 @@ def test_aligning_what_is_aligned_composes(kind: str, tiny: SentenceTransformer)
     assert all(torch.equal(tensor, before[name]) for name, tensor in once.state_dict().items()), "the first is as it was"
 
 
-def test_after_training_it_fits_again(tiny: SentenceTransformer) -> None:
+def test_aligning_again_after_training_restores_fit(tiny: SentenceTransformer) -> None:
     aligned = align(tiny, TEXTS, steps=5)
     with torch.no_grad():
         for parameter in aligned[0].model.encoder.layer[1:].parameters():
@@ -62,7 +62,7 @@ def test_after_training_it_fits_again(tiny: SentenceTransformer) -> None:
         assert apart(again, depth) < 0.7 * apart(aligned, depth)
 
 
-def test_the_model_is_left_as_it_was(tiny: SentenceTransformer) -> None:
+def test_leaves_model_unchanged(tiny: SentenceTransformer) -> None:
     before = tiny.encode(OTHERS)
     aligned = align(tiny, TEXTS, steps=2)
     assert np.array_equal(tiny.encode(OTHERS), before)
@@ -116,7 +116,7 @@ def test_without_steps_there_is_no_refinement(tiny: SentenceTransformer) -> None
     assert apart(closed, 2) < 0.3 * apart(tiny, 2)
 
 
-def test_small_sizes_that_are_given_are_refined_for_and_named(tiny: SentenceTransformer) -> None:
+def test_refines_for_given_sizes_and_records_them(tiny: SentenceTransformer) -> None:
     aligned, by_default = align(tiny, TEXTS, ["2L-6d", Size(3, 32)], steps=5), align(tiny, TEXTS, steps=5)
     for depth, changed in ((1, False), (2, True), (3, False)):
         found, usual = (readouts(model)[0].at(depth).weight for model in (aligned, by_default))
@@ -128,7 +128,7 @@ def test_small_sizes_that_are_given_are_refined_for_and_named(tiny: SentenceTran
     assert by_default.config.matryoshka_sizes == list(map(str, sorted(scored)))
 
 
-def test_the_config_tells_how_it_was_made(tiny: SentenceTransformer) -> None:
+def test_config_records_alignment(tiny: SentenceTransformer) -> None:
     once = align(tiny, pd.Series(TEXTS), SIZES, steps=1)
     assert once.config.matryoshka_loss == "align"
     again = align(once, TEXTS, ["3L-8d"], steps=1)
@@ -142,7 +142,7 @@ def test_the_config_tells_how_it_was_made(tiny: SentenceTransformer) -> None:
     assert again.config.matryoshka_loss == "RelationalDistillLoss, align"
 
 
-def test_the_card_of_an_aligned_model(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_card_of_aligned_model(tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = align(tiny, TEXTS, SIZES, steps=1)
     aligned.model_card_data.set_model_id("you/model")
     aligned.save_pretrained(str(tmp_path / "whole"))
@@ -154,7 +154,7 @@ def test_the_card_of_an_aligned_model(tiny: SentenceTransformer, tmp_path: Path)
     assert "| 2 | 6, 32 |" in whole
     assert "can be compared" in whole
     assert "- aligned\n" in whole
-    assert "Of the sizes for which the whole model was aligned, these are within it:" in cut
+    assert "Of the sizes that the whole model was aligned for, this cut has:" in cut
     assert "can be compared" in cut
 
 
@@ -175,15 +175,15 @@ def test_losses_train_the_readouts_of_their_sizes(tiny: SentenceTransformer) -> 
 
 class TestRefused:
     def test_texts(self, tiny: SentenceTransformer) -> None:
-        with pytest.raises(ValueError, match=r"at least 3 different texts, better some thousand; got 2"):
+        with pytest.raises(ValueError, match=r"at least 3 different texts, and works best with thousands; got 2"):
             align(tiny, TEXTS[:2] * 2)
         tables: list[tuple[Any, str]] = [("a text", "str"), ({"text": TEXTS}, "dict"), (pd.DataFrame({"a": TEXTS}), "DataF")]
         for table, name in tables:
-            with pytest.raises(TypeError, match=f"one column of a table; got a {name}"):
+            with pytest.raises(TypeError, match=f"one column of a table, got a {name}"):
                 align(tiny, table)
         others: list[tuple[Any, str]] = [
-            (Dataset.from_dict({"text": TEXTS}), r"number 0 is .*\(dict\)"),
-            ([*TEXTS, None], "number 40 is None"),
+            (Dataset.from_dict({"text": TEXTS}), r"texts\[0\] is .*\(dict\)"),
+            ([*TEXTS, None], r"texts\[40\] is None"),
         ]
         for texts, words in others:
             with pytest.raises(TypeError, match=words):
@@ -198,7 +198,7 @@ class TestRefused:
             align(truncate(tiny, dim=8), TEXTS)
         within = [*tiny.children(), Dense(32, 32)]
         router = Router.for_query_document(list(tiny.children()), list(tiny.children()))
-        with pytest.raises(ValueError, match=r"followed by \['Dense', 'Normalize'\].*at the end of each route"):
+        with pytest.raises(ValueError, match=r"followed by \['Dense', 'Normalize'\].*to the end of each route"):
             align(SentenceTransformer(modules=[router, Dense(32, 32), Normalize()], device="cpu"), TEXTS)
         align(SentenceTransformer(modules=[Router.for_query_document(within, within)], device="cpu"), TEXTS, steps=0)
         with torch.no_grad():
@@ -210,5 +210,5 @@ class TestRefused:
         for steps in (-1, 2.0, True, "3"):
             with pytest.raises((TypeError, ValueError), match="steps"):
                 align(tiny, TEXTS, steps=steps)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="asks for 5 layers"):
+        with pytest.raises(ValueError, match="has 5 layers"):
             align(tiny, TEXTS, ["5L-8d"])

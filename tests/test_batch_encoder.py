@@ -43,7 +43,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_of_any_kind_gets_a_column_for_each_size(kind: str, tiny: SentenceTransformer) -> None:
+def test_adds_column_per_size_to_any_batch(kind: str, tiny: SentenceTransformer) -> None:
     encoder = SizesEncoder(tiny, SIZES, text="line", columns=["small", "whole"], batch_size=2)
     batch = KINDS[kind]({"id": [1, 2, 3, 4, 5], "line": TEXTS})
     encoded = encoder(batch)
@@ -66,7 +66,7 @@ def test_arrow_lists_have_a_fixed_length(tiny: SentenceTransformer) -> None:
     assert encoded.schema.field("1L-8d").type == pa.list_(pa.float32(), 8)
 
 
-def test_an_iterator_over_batches_is_read_as_it_goes(tiny: SentenceTransformer) -> None:
+def test_reads_iterator_of_batches_lazily(tiny: SentenceTransformer) -> None:
     read: list[int] = []
 
     def batches() -> Any:
@@ -91,14 +91,14 @@ def test_an_empty_batch_has_empty_columns(tiny: SentenceTransformer) -> None:
     assert encoder(pa.table({"text": pa.array([], pa.string())})).schema.field("4L-32d").type == pa.list_(pa.float32(), 32)
 
 
-def test_unit_length_is_made_after_the_cut(tiny: SentenceTransformer) -> None:
+def test_normalizes_after_truncation(tiny: SentenceTransformer) -> None:
     encoder = SizesEncoder(tiny, SIZES, normalize_embeddings=True)
     wanted = encode_sizes(tiny, TEXTS, SIZES, normalize_embeddings=True)
     for name, found in encoder.encode(TEXTS).items():
         np.testing.assert_array_equal(found, wanted[Size.parse(name)])
 
 
-def test_an_aligned_model_speaks_through_its_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_aligned_model_uses_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = align(tiny, TEXTS, steps=2)
     aligned.save_pretrained(str(tmp_path / "aligned"))
     wanted = encode_sizes(aligned, TEXTS, SIZES)
@@ -108,7 +108,7 @@ def test_an_aligned_model_speaks_through_its_readouts(tiny: SentenceTransformer,
             np.testing.assert_allclose(found, wanted[Size.parse(name)], atol=1e-6)
 
 
-def test_an_encoder_of_a_folder_carries_its_name_alone(folder: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_encoder_of_folder_pickles_only_its_path(folder: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     encoder = SizesEncoder("tiny", SIZES)
     sent = pickle.dumps(encoder)
@@ -118,7 +118,7 @@ def test_an_encoder_of_a_folder_carries_its_name_alone(folder: str, tmp_path: Pa
         np.testing.assert_array_equal(found, encoder.encode(TEXTS)[name])
 
 
-def test_an_encoder_of_a_model_carries_it_whole(tiny: SentenceTransformer) -> None:
+def test_encoder_of_model_pickles_weights(tiny: SentenceTransformer) -> None:
     encoder = SizesEncoder(tiny, ["1L-8d"])
     wanted = encoder.encode(TEXTS)["1L-8d"]
     sent = pickle.dumps(encoder)
@@ -129,7 +129,7 @@ def test_an_encoder_of_a_model_carries_it_whole(tiny: SentenceTransformer) -> No
     assert received._model[0].auto_model.config.num_hidden_layers == 4
 
 
-def test_copies_in_one_process_load_the_model_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_load_model_once_per_process(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = SizesEncoder(folder, SIZES)
     loads: list[str] = []
     load = batch_encoder.load
@@ -139,10 +139,10 @@ def test_copies_in_one_process_load_the_model_once(folder: str, monkeypatch: pyt
     assert loads == [folder]
     for _ in range(6):
         pickle.loads(pickle.dumps(SizesEncoder(folder, SIZES))).encode(TEXTS)
-    assert len(batch_encoder._IN_THIS_PROCESS) <= batch_encoder._KEPT
+    assert len(batch_encoder._IN_THIS_PROCESS) <= batch_encoder._MAX_MODELS
 
 
-def test_a_worker_refuses_another_model_than_the_one_that_was_meant(folder: str, tiny: SentenceTransformer) -> None:
+def test_worker_refuses_changed_model(folder: str, tiny: SentenceTransformer) -> None:
     sent = pickle.dumps(SizesEncoder(folder, SIZES))
     next(tiny.parameters()).data += 1
     tiny.save_pretrained(folder)
@@ -152,7 +152,7 @@ def test_a_worker_refuses_another_model_than_the_one_that_was_meant(folder: str,
 
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "model": ({"model": 3}, TypeError, "model must be a SentenceTransformer, a folder or a Hub name, got a int"),
-    "size": ({"sizes": ["9L-8d"]}, ValueError, "9L-8d asks for 9 layers, the model has 4"),
+    "size": ({"sizes": ["9L-8d"]}, ValueError, "9L-8d has 9 layers, but the model has 4"),
     "no size": ({"sizes": []}, ValueError, "sizes is empty"),
     "text": ({"text": 3}, TypeError, "text must be the name of the column"),
     "a name alone": ({"columns": "ab"}, TypeError, "columns must be a list of names, one for each size, got 'ab'"),
@@ -168,13 +168,13 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_bad_arguments_are_refused_when_the_encoder_is_made(what: str, tiny: SentenceTransformer) -> None:
+def test_refuses_invalid_arguments(what: str, tiny: SentenceTransformer) -> None:
     given, error, told = REFUSED[what]
     with pytest.raises(error, match=told):
         SizesEncoder(**{"model": tiny, "sizes": SIZES, **given})
 
 
-def test_a_folder_that_is_not_there_is_refused_when_the_encoder_is_made(tmp_path: Path) -> None:
+def test_refuses_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         SizesEncoder(str(tmp_path / "nowhere"), SIZES)
 
@@ -191,6 +191,6 @@ def test_a_folder_that_is_not_there_is_refused_when_the_encoder_is_made(tmp_path
         (["a"], TypeError, "A batch must be a dict of columns, a pandas DataFrame.*got a list"),
     ],
 )
-def test_bad_batches_are_refused(batch: Any, error: type[Exception], told: str, tiny: SentenceTransformer) -> None:
+def test_refuses_invalid_batches(batch: Any, error: type[Exception], told: str, tiny: SentenceTransformer) -> None:
     with pytest.raises(error, match=told):
         SizesEncoder(tiny, SIZES)(batch)

@@ -44,7 +44,7 @@ def cut_while_loading(folder: Path, **size: int) -> SentenceTransformer:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_what_a_loss_trains_is_declared(tiny: SentenceTransformer, recipe: str) -> None:
+def test_loss_declares_trained_sizes(tiny: SentenceTransformer, recipe: str) -> None:
     loss = RECIPES[recipe](tiny)
     loss(batch(tiny, 2)).backward()
     assert tiny.config.matryoshka_sizes == LISTS[recipe]
@@ -53,7 +53,7 @@ def test_what_a_loss_trains_is_declared(tiny: SentenceTransformer, recipe: str) 
 
 
 @pytest.mark.parametrize("settings", [{}, {"mini_batch_size": 2}], ids=["whole", "gradient caching"])
-def test_only_a_backward_pass_declares(tiny: SentenceTransformer, settings: dict[str, int]) -> None:
+def test_declares_only_in_backward_pass(tiny: SentenceTransformer, settings: dict[str, int]) -> None:
     before = tiny.config.to_dict()
     tiny.train()
     loss = MIPICLoss(tiny, MultipleNegativesRankingLoss(tiny), **settings)
@@ -72,7 +72,7 @@ def test_only_a_backward_pass_declares(tiny: SentenceTransformer, settings: dict
     assert tiny.config.matryoshka_sizes == LISTS["MIPIC"]
 
 
-def test_losses_that_take_turns_declare_what_each_trained(tiny: SentenceTransformer) -> None:
+def test_alternating_losses_declare_their_own_sizes(tiny: SentenceTransformer) -> None:
     small, large = (
         MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(layers, 8), Size(4, 32)]) for layers in (1, 2)
     )
@@ -114,7 +114,7 @@ def test_many_sizes_are_written_short_and_exactly() -> None:
 
 
 @pytest.mark.parametrize("entry", [None, [], "8, 16", [8, 16], {"num_layers": 3}, 7, ["4L"]])
-def test_what_others_write_under_that_name_declares_nothing(tiny: SentenceTransformer, entry: object) -> None:
+def test_ignores_foreign_config_values(tiny: SentenceTransformer, entry: object) -> None:
     tiny.config.matryoshka_sizes = entry
     assert trained_sizes(tiny.config) == []
     assert truncate(tiny, num_layers=1, dim=9).encode(["a cat"]).shape == (1, 9)
@@ -133,7 +133,7 @@ class TestCuts:
             ({"num_layers": 1, "dim": 4}, ["1L-4d"]),
         ],
     )
-    def test_a_cut_keeps_the_trained_sizes_within(
+    def test_cut_keeps_smaller_trained_sizes(
         self, starbucks: Path, cut: Cut, size: dict[str, int], kept: list[str], tmp_path: Path, recwarn: Any
     ) -> None:
         cut(starbucks, **size).save_pretrained(str(tmp_path))
@@ -158,7 +158,7 @@ class TestCuts:
             ({"num_layers": 1, "dim": 2}, "1L-2d, .*: 1L-4d (larger)."),
         ],
     )
-    def test_another_size_is_warned_of_once_where_it_was_asked_for(
+    def test_warns_once_of_untrained_size_at_caller(
         self, starbucks: Path, cut: Cut, size: dict[str, int], words: str
     ) -> None:
         with pytest.warns(UserWarning, match="not trained at") as caught:
@@ -168,25 +168,23 @@ class TestCuts:
         assert Path(told[0].filename) == Path(__file__)
         size_words, neighbours = words.split(", .*: ")
         assert f"not trained at {size_words}," in str(told[0].message)
-        assert f"The nearest sizes that it was trained at: {neighbours} `evaluate` says" in str(told[0].message)
+        assert f"The nearest sizes that it was trained at: {neighbours} Score" in str(told[0].message)
         assert small.encode(["a cat"]).shape == (1, size.get("dim", 32))
 
     @pytest.mark.parametrize("size", [{"num_layers": 4, "dim": 32}, {"num_layers": 4}, {"dim": 32}, {"dim": 16}])
-    def test_the_whole_and_a_trained_dim_are_not_warned_of(self, starbucks: Path, cut: Cut, size: dict[str, int]) -> None:
+    def test_no_warning_for_full_size_and_trained_dim(self, starbucks: Path, cut: Cut, size: dict[str, int]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             small = cut(starbucks, **size)
         assert hasattr(small.config, "matryoshka_cut") == (size == {"dim": 16})
 
-    def test_sizes_are_not_taken_for_settings_of_layers(self, tiny: SentenceTransformer, cut: Cut, tmp_path: Path) -> None:
+    def test_sizes_are_not_treated_as_per_layer_settings(self, tiny: SentenceTransformer, cut: Cut, tmp_path: Path) -> None:
         declare_training(tiny.config, AS_MANY_AS_LAYERS, "a loss")
         tiny.save_pretrained(str(tmp_path))
         assert cut(tmp_path, num_layers=2, dim=8).config.matryoshka_sizes == ["1L-4d", "1L-8d", "2L-8d"]
         assert cut(tmp_path, dim=8, num_layers=1).config.matryoshka_sizes == ["1L-4d", "1L-8d"]
 
-    def test_a_model_that_says_nothing_of_sizes_is_not_warned_of(
-        self, tiny: SentenceTransformer, cut: Cut, tmp_path: Path
-    ) -> None:
+    def test_no_warning_without_declared_sizes(self, tiny: SentenceTransformer, cut: Cut, tmp_path: Path) -> None:
         """As those that were saved when only the dims were declared."""
         tiny.config.is_matryoshka, tiny.config.matryoshka_dimensions = True, [4, 32]
         tiny.save_pretrained(str(tmp_path))
@@ -198,7 +196,7 @@ class TestCuts:
         assert not hasattr(small.config, "matryoshka_loss")
 
 
-def test_a_full_size_that_was_not_trained_is_not_warned_of(tiny: SentenceTransformer) -> None:
+def test_no_warning_for_untrained_full_size(tiny: SentenceTransformer) -> None:
     tiny.train()
     MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8)])(batch(tiny, 2)).backward()
     with warnings.catch_warnings():
@@ -208,7 +206,7 @@ def test_a_full_size_that_was_not_trained_is_not_warned_of(tiny: SentenceTransfo
         truncate(tiny, dim=31)
 
 
-def test_a_truncated_transformer_is_warned_of_once(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_truncated_transformer_warns_once(tiny: SentenceTransformer, tmp_path: Path) -> None:
     declare_training(tiny.config, AS_MANY_AS_LAYERS, "a loss")
     tiny[0] = TruncatedTransformer.from_transformer(tiny[0])
     tiny.save_pretrained(str(tmp_path))
@@ -218,7 +216,7 @@ def test_a_truncated_transformer_is_warned_of_once(tiny: SentenceTransformer, tm
     assert small.config.matryoshka_sizes == ["1L-4d", "1L-8d", "2L-8d"]
 
 
-def test_the_nearest_is_the_nearest_in_layers_and_then_in_dims() -> None:
+def test_nearest_size_is_by_layers_then_dims() -> None:
     trained = [Size(2, 64), Size(4, 8), Size(4, 64), Size(4, 256), Size(8, 8), Size(8, 100)]
     for size, expected in {
         Size(5, 90): [Size(4, 64), Size(8, 100)],

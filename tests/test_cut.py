@@ -42,7 +42,7 @@ def assert_same(before: dict[str, object], after: dict[str, object]) -> None:
     assert np.array_equal(before["embeddings"], after["embeddings"])  # type: ignore[arg-type]
 
 
-def test_the_cut_uses_the_full_models_memory(minilm: SentenceTransformer) -> None:
+def test_cut_shares_memory_of_full_model(minilm: SentenceTransformer) -> None:
     cut = truncate(minilm, num_layers=2, dim=32)
     full = {parameter.data_ptr() for parameter in minilm.parameters()}
     assert all(parameter.data_ptr() in full for parameter in cut.parameters())
@@ -50,7 +50,7 @@ def test_the_cut_uses_the_full_models_memory(minilm: SentenceTransformer) -> Non
     assert not {id(parameter) for parameter in cut.parameters()} & {id(parameter) for parameter in minilm.parameters()}
 
 
-def test_nothing_done_to_the_cut_reaches_the_full_model(tiny: SentenceTransformer) -> None:
+def test_changing_cut_leaves_full_model(tiny: SentenceTransformer) -> None:
     tiny.encode(TEXTS)
     before = snapshot(tiny)
     cut = truncate(tiny, num_layers=2, dim=8)
@@ -64,7 +64,7 @@ def test_nothing_done_to_the_cut_reaches_the_full_model(tiny: SentenceTransforme
     assert_same(before, snapshot(tiny))
 
 
-def test_hooks_of_the_full_model_report_for_the_cut_too(tiny: SentenceTransformer) -> None:
+def test_cut_keeps_hooks_of_full_model(tiny: SentenceTransformer) -> None:
     class Counter:
         calls = 0
 
@@ -79,7 +79,7 @@ def test_hooks_of_the_full_model_report_for_the_cut_too(tiny: SentenceTransforme
     assert counter.calls == before + 1
 
 
-def test_what_was_only_looked_at_can_still_be_pickled(tiny: SentenceTransformer) -> None:
+def test_checked_model_can_be_pickled(tiny: SentenceTransformer) -> None:
     """Encoding with several processes pickles the model; transformers' own hooks for hidden states would forbid it."""
     cut = truncate(tiny, num_layers=2, dim=8)
     encode_sizes(tiny, TEXTS, sizes_ladder(tiny))
@@ -99,20 +99,20 @@ def test_training_the_full_model_trains_the_cut(tiny: SentenceTransformer) -> No
     assert np.array_equal(cut.encode(TEXTS), encode_sizes(tiny, TEXTS, [Size(2, 32)])[Size(2, 32)])
 
 
-def test_only_one_number_is_needed(tiny: SentenceTransformer) -> None:
+def test_needs_only_layers_or_dim(tiny: SentenceTransformer) -> None:
     assert truncate(tiny, dim=8).encode(TEXTS).shape == (5, 8)
     assert np.array_equal(truncate(tiny, dim=8).encode(TEXTS), tiny.encode(TEXTS)[:, :8])
     assert truncate(tiny, num_layers=1).encode(TEXTS).shape == (5, 32)
 
 
-def test_the_dim_of_a_cut_is_what_encode_returns_unless_it_is_told_another(tiny: SentenceTransformer) -> None:
+def test_dim_of_cut_is_default_of_encode(tiny: SentenceTransformer) -> None:
     """As with `truncate_dim` everywhere: what the modules compute is as wide as before."""
     cut = truncate(tiny, dim=8)
     assert np.array_equal(cut.encode(TEXTS, truncate_dim=16), tiny.encode(TEXTS)[:, :16])
     assert cut(cut.preprocess(TEXTS))["sentence_embedding"].shape == (5, 32)
 
 
-def test_embeddings_of_a_cut_are_a_prefix_that_is_not_normalised_again(minilm: SentenceTransformer) -> None:
+def test_cut_returns_prefix_without_renormalising(minilm: SentenceTransformer) -> None:
     full, cut = minilm.encode(TEXTS), truncate(minilm, dim=32)
     assert np.array_equal(cut.encode(TEXTS), full[:, :32])
     assert np.linalg.norm(cut.encode(TEXTS), axis=1).max() < 0.9
@@ -148,7 +148,7 @@ def test_prompts_settings_and_head_are_kept(tiny: SentenceTransformer, tmp_path:
     assert (again.similarity_fn_name, again.max_seq_length, again.truncate_dim) == ("dot", 9, 8)
 
 
-def test_a_saved_cut_has_the_layers_that_it_keeps_and_modules_of_others(minilm: SentenceTransformer, tmp_path: Path) -> None:
+def test_saved_cut_has_its_layers_and_plain_modules(minilm: SentenceTransformer, tmp_path: Path) -> None:
     cut = truncate(minilm, num_layers=3, dim=64)
     cut.save_pretrained(str(tmp_path))
     assert all(
@@ -176,7 +176,7 @@ def test_a_saved_cut_is_plain(minilm: SentenceTransformer, tmp_path: Path) -> No
     subprocess.run([sys.executable, str(tmp_path / "load.py")], check=True, capture_output=True)
 
 
-def test_servers_are_told_the_dims(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_saved_cut_declares_dims_for_servers(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.config.matryoshka_dimensions = [8, 16, 32]
     truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path / "trained"))
     saved = json.loads((tmp_path / "trained" / "config.json").read_text())
@@ -227,12 +227,12 @@ def test_models_without_layers_are_refused(tiny: SentenceTransformer) -> None:
         truncate(mixing, num_layers=1)
 
 
-def test_encode_sizes_refuses_what_it_would_misread(tiny: SentenceTransformer) -> None:
+def test_encode_sizes_refuses_ambiguous_arguments(tiny: SentenceTransformer) -> None:
     with pytest.raises(TypeError, match="got one string"):
         encode_sizes(tiny, "a cat", [Size(1, 8)])
     with pytest.raises(ValueError, match="does not take \\['truncate_dim'\\]"):
         encode_sizes(tiny, TEXTS, [Size(1, 8)], truncate_dim=4)
-    with pytest.raises(ValueError, match="asks for 9 layers"):
+    with pytest.raises(ValueError, match="has 9 layers"):
         encode_sizes(tiny, TEXTS, [Size(9, 8)])
     with pytest.raises(TypeError, match="must be a list of sizes"):
         encode_sizes(tiny, TEXTS, None)  # type: ignore[arg-type]

@@ -114,9 +114,7 @@ def test_a_depth_at_call_time_changes_no_mode(loaded: SentenceTransformer) -> No
 
 
 @pytest.mark.parametrize("name", quick(["cut", "narrow cut", "aligned"], "aligned"))
-def test_the_best_checkpoint_of_a_model_with_its_own_code_is_loaded(
-    own_code: SentenceTransformer, name: str, tmp_path: Path
-) -> None:
+def test_loads_best_checkpoint_of_model_with_custom_code(own_code: SentenceTransformer, name: str, tmp_path: Path) -> None:
     made = MAKERS[name](own_code)
     best = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
     best |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_score", "max_steps": 2}
@@ -133,13 +131,13 @@ def test_the_best_checkpoint_of_a_model_with_its_own_code_is_loaded(
     assert train(resumed, MultipleNegativesRankingLoss(resumed), tmp_path / "more", **more).state.global_step == 3
 
 
-def test_a_loaded_cut_trusts_what_it_was_loaded_with(own_code: SentenceTransformer, tmp_path: Path) -> None:
+def test_loaded_cut_keeps_trust_remote_code(own_code: SentenceTransformer, tmp_path: Path) -> None:
     assert load(str(tmp_path / "own"), 2, device="cpu", trust_remote_code=True).trust_remote_code
     assert not truncate(SentenceTransformer(modules=list(own_code)), 2).trust_remote_code
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_the_prompts_are_the_models(loaded: SentenceTransformer, name: str) -> None:
+def test_cut_keeps_prompts(loaded: SentenceTransformer, name: str) -> None:
     """A `document` prompt that the model does not have would be taken for its `passage` prompt."""
     loaded.prompts = {"passage": "red blue "}
     loaded.default_prompt_name = "passage"
@@ -150,7 +148,7 @@ def test_the_prompts_are_the_models(loaded: SentenceTransformer, name: str) -> N
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_modules_are_called_with_their_own_keywords(loaded: SentenceTransformer, name: str) -> None:
+def test_modules_receive_their_keywords(loaded: SentenceTransformer, name: str) -> None:
     modules: Any = OrderedDict(reads=loaded[0], pools=loaded[1], shifts=Shift())
     model = SentenceTransformer(modules=modules, device="cpu")
     model.module_kwargs = {"shifts": ["by"]}

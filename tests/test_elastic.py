@@ -49,7 +49,7 @@ def test_every_depth_equals_the_cut_in_every_family(name: str, tmp_path: Path) -
     assert np.array_equal(elastic.encode(TEXTS), plain.encode(TEXTS))
 
 
-def test_only_the_layers_asked_for_are_computed(elastic: SentenceTransformer) -> None:
+def test_computes_only_requested_layers(elastic: SentenceTransformer) -> None:
     assert [blocks_run(elastic, num_layers=n) for n in (1, 2, 3, 4)] == [1, 2, 3, 4]
     assert blocks_run(elastic) == 4
     elastic[0].num_layers = 2
@@ -121,7 +121,7 @@ def test_it_trains_in_the_trainer(elastic: SentenceTransformer, default: int | N
         assert np.abs(elastic.encode(TEXTS, num_layers=size.num_layers, truncate_dim=size.dim) - embeddings).max() < 1e-6
 
 
-def test_losses_run_no_layer_that_no_size_needs(elastic: SentenceTransformer) -> None:
+def test_losses_skip_unneeded_layers(elastic: SentenceTransformer) -> None:
     loss = MultiSizeLoss(elastic, MultipleNegativesRankingLoss(elastic), [Size(1, 8), Size(2, 16)])
     features = [elastic.preprocess(TEXTS), elastic.preprocess(TEXTS[::-1])]
     loss(features)["task"].backward()
@@ -129,7 +129,7 @@ def test_losses_run_no_layer_that_no_size_needs(elastic: SentenceTransformer) ->
     assert [block.output.dense.weight.grad is not None for block in blocks] == [True, True, False, False]
 
 
-def test_its_name_is_seen(elastic: SentenceTransformer) -> None:
+def test_name_is_visible(elastic: SentenceTransformer) -> None:
     assert "TruncatedTransformer(" in repr(elastic)
     assert "Truncated" not in repr(truncate(elastic, num_layers=2))
 

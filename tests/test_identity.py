@@ -93,14 +93,14 @@ def changed(model: SentenceTransformer, what: str) -> SentenceTransformer:
     return other
 
 
-def test_whatever_changes_an_embedding_changes_the_revision(tiny: SentenceTransformer) -> None:
+def test_changes_of_embeddings_change_revision(tiny: SentenceTransformer) -> None:
     revisions = {what: model_revision(changed(tiny, what)) for what in CHANGES} | {"nothing": model_revision(tiny)}
     assert len(set(revisions.values())) == len(revisions), revisions
     assert all(re.fullmatch("[0-9a-f]{40}", revision) for revision in revisions.values())
 
 
 @pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning")
-def test_use_does_not_change_it(tiny: SentenceTransformer) -> None:
+def test_use_keeps_revision(tiny: SentenceTransformer) -> None:
     before = model_revision(tiny)
     assert model_revision(copy.deepcopy(tiny)) == before
     tiny.encode(families.TEXTS, batch_size=2)
@@ -147,7 +147,7 @@ def test_the_name_is_the_models_own_before_that_of_what_it_was_trained_from(tiny
     assert model_name(tiny) == "tom/mine.v2"
 
 
-def test_a_title_is_no_name(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_title_is_not_a_name(tiny: SentenceTransformer, tmp_path: Path) -> None:
     """sentence-transformers gives a model a title when it is saved first."""
     tiny.model_card_data.base_model = "sentence-transformers/all-MiniLM-L6-v2"
     before = model_name(tiny)
@@ -156,7 +156,7 @@ def test_a_title_is_no_name(tiny: SentenceTransformer, tmp_path: Path) -> None:
     assert model_name(tiny) == before
 
 
-def test_a_relative_folder_is_no_name_on_the_hub(
+def test_relative_folder_is_not_a_hub_name(
     tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny.save_pretrained(str(tmp_path / "runs" / "mine"))

@@ -46,9 +46,7 @@ def score(model: SentenceTransformer, cache: ResultCache | None) -> float:
 
 
 @pytest.mark.parametrize("name", quick(["org/tiny", None], None))
-def test_mtebs_cache_keeps_the_model_and_what_was_made_of_it_apart(
-    name: str | None, tiny: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_mteb_cache_separates_model_and_derived_models(name: str | None, tiny: SentenceTransformer, tmp_path: Path) -> None:
     cache = ResultCache(tmp_path)
     other = copy.deepcopy(tiny)
     with torch.no_grad():
@@ -63,9 +61,7 @@ def test_mtebs_cache_keeps_the_model_and_what_was_made_of_it_apart(
     assert len(list(tmp_path.rglob("STS13.json"))) == len({identity(model) for model in made}) == len(made)
 
 
-def test_the_name_tells_what_it_was_made_of_and_the_card_keeps_the_base_model(
-    tiny: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_derived_name_and_base_model_of_card(tiny: SentenceTransformer, tmp_path: Path) -> None:
     named(tiny, "org/tiny")
     aligned = align(tiny, TEXTS, ["2L-8d"], steps=1)
     cuts = {"org/tiny-1L-8d": truncate(tiny, 1, 8), "org/tiny-aligned-2L-8d": truncate(aligned, 2, 8)}
@@ -81,7 +77,7 @@ def test_the_name_tells_what_it_was_made_of_and_the_card_keeps_the_base_model(
     assert identity(tiny) == ("org/tiny", COMMIT)
 
 
-def test_a_cut_to_the_full_size_is_no_cut(tiny: SentenceTransformer) -> None:
+def test_cut_to_full_size_keeps_name(tiny: SentenceTransformer) -> None:
     assert identity(truncate(named(tiny, "org/tiny"), 4, 32)) == ("org/tiny", COMMIT)
 
 
@@ -95,7 +91,7 @@ MADE["router"] = lambda model: routed(model, shared=False)
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_what_is_loaded_is_called_as_what_is_cut(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_load_and_truncate_give_same_name(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     MADE[kind](tiny).save_pretrained(str(tmp_path / "tiny"))
     whole = SentenceTransformer(str(tmp_path / "tiny"), device="cpu", trust_remote_code=True)
     loaded = load(tmp_path / "tiny", 1, 8, device="cpu", trust_remote_code=True)

@@ -54,14 +54,14 @@ def test_the_depths_of_sizes_are_timed(tiny: SentenceTransformer) -> None:
     assert list(times["num_layers"]) == [1, 2, 4]
 
 
-def test_there_is_a_warm_up(tiny: SentenceTransformer) -> None:
+def test_warms_up(tiny: SentenceTransformer) -> None:
     runs = Runs(tiny)
     benchmark_latency(tiny, 4, batch_size=7, rounds=5)
     assert runs.texts.count(7) > 5
 
 
 @pytest.mark.parametrize(("rounds", "calls"), [(1, 2), (3, 4), (20, 22)])
-def test_the_warm_up_is_a_tenth_of_what_is_timed(tiny: SentenceTransformer, rounds: int, calls: int) -> None:
+def test_warm_up_is_a_tenth_of_timed_rounds(tiny: SentenceTransformer, rounds: int, calls: int) -> None:
     runs = Runs(tiny)
     benchmark_latency(tiny, 4, batch_size=7, rounds=rounds)
     assert runs.texts.count(7) == calls
@@ -88,7 +88,7 @@ def test_the_bar_moves_with_every_call(tiny: SentenceTransformer, monkeypatch: p
     assert [later - earlier for earlier, later in pairwise(bar.seen)] == [1] * 11
 
 
-def test_the_speed_up_is_that_of_the_times_beside_it(tiny: SentenceTransformer) -> None:
+def test_speedup_matches_times(tiny: SentenceTransformer) -> None:
     table = benchmark_latency(tiny, batch_size=2, rounds=4)
     assert list(table["speedup"]) == pytest.approx(list(table["milliseconds"].iloc[-1] / table["milliseconds"]), abs=0)
 
@@ -113,7 +113,7 @@ def test_the_table(tiny: SentenceTransformer) -> None:
     assert list(table["milliseconds_per_text"] * 2) == pytest.approx(list(table["milliseconds"]))
 
 
-def test_the_time_of_a_text_is_that_of_the_call_divided_by_all_its_texts(tiny: SentenceTransformer) -> None:
+def test_time_per_text_divides_call_by_texts(tiny: SentenceTransformer) -> None:
     table = benchmark_latency(tiny, [4], texts=TEXTS, batch_size=3, rounds=1)
     assert table["milliseconds"][0] / table["milliseconds_per_text"][0] == pytest.approx(len(TEXTS))
 
@@ -126,7 +126,7 @@ def test_parameters_are_those_of_the_saved_cut(tiny: SentenceTransformer, tmp_pa
             assert table["parameters"][depth] == sum(saved.get_tensor(name).numel() for name in saved.keys())  # noqa: SIM118
 
 
-def test_a_layer_that_is_used_again_is_counted_once(tmp_path: Path) -> None:
+def test_shared_layer_is_counted_once(tmp_path: Path) -> None:
     albert = families.pipeline(families.CONFIGS["albert"](), tmp_path, pooling="mean", dense=None)
     table = benchmark_latency(albert, batch_size=1, rounds=1)
     assert set(table["parameters"]) == {sum(weight.numel() for weight in albert.parameters())}
@@ -139,7 +139,7 @@ def test_the_default_texts_are_queries_and_paragraphs(minilm: SentenceTransforme
     assert len({*tokens}) == len(tokens)
 
 
-def test_medians_and_ratios_on_a_clock_of_our_own(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_medians_and_ratios_with_fake_clock(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block takes a second and a call half a second more; every other full call takes twice as long."""
     clock = {"now": 0.0, "calls": 0}
 
@@ -185,8 +185,8 @@ def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
         ({"num_layers": []}, ValueError, "num_layers is empty"),
         ({"num_layers": True}, TypeError, "num_layers must be an integer"),
         ({"num_layers": 2, "sizes": ["2L-8d"]}, ValueError, "num_layers or sizes, not both"),
-        ({"sizes": ["5L-8d"]}, ValueError, "asks for 5 layers, the model has 4"),
-        ({"sizes": ["2L-8"]}, ValueError, "written like '6L-128d'"),
+        ({"sizes": ["5L-8d"]}, ValueError, "has 5 layers, but the model has 4"),
+        ({"sizes": ["2L-8"]}, ValueError, "look like '6L-128d'"),
         ({"texts": "a text"}, TypeError, "got one string"),
         ({"texts": []}, ValueError, "texts is empty"),
         ({"texts": ["a cat", "a \ud83d dog"]}, ValueError, r"texts\[1\]: character 2 of the text"),
@@ -196,7 +196,7 @@ def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
         ({"batch_size": True}, TypeError, "batch_size must be an integer"),
     ],
 )
-def test_what_cannot_be_timed_is_refused(
+def test_refuses_invalid_arguments_of_latency(
     tiny: SentenceTransformer, given: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -216,7 +216,7 @@ def times() -> pd.DataFrame:
     )
 
 
-def test_the_figure_shows_theory_and_what_was_measured(times: pd.DataFrame, tmp_path: Path) -> None:
+def test_figure_shows_theory_and_measurements(times: pd.DataFrame, tmp_path: Path) -> None:
     figure = plot_speedup(times.sample(frac=1, random_state=0), tmp_path / "speedup.png", "a model")
     (axes,) = figure.axes
     lines = {line.get_label(): line.get_xydata() for line in axes.get_lines()}
@@ -229,7 +229,7 @@ def test_the_figure_shows_theory_and_what_was_measured(times: pd.DataFrame, tmp_
 
 
 @pytest.mark.parametrize("factor", [0.4, 1.6])
-def test_the_numbers_keep_clear_of_both_lines(times: pd.DataFrame, factor: float) -> None:
+def test_figure_numbers_do_not_overlap_lines(times: pd.DataFrame, factor: float) -> None:
     """Whether the model is faster than the theory or slower; at the full depth both are 1."""
     measured = times["theory"] ** (1 + (factor - 1) / 4)
     figure = plot_speedup(times.assign(speedup=measured))
@@ -243,7 +243,7 @@ def test_the_numbers_keep_clear_of_both_lines(times: pd.DataFrame, factor: float
             assert not ((dense > box.min) & (dense < box.max)).all(axis=1).any(), text.get_text()
 
 
-def test_a_figure_of_something_else_is_refused(times: pd.DataFrame) -> None:
+def test_figure_refuses_other_tables(times: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match="speedup is missing"):
         plot_speedup(times.drop(columns="speedup"))
     with pytest.raises(ValueError, match="no times"):

@@ -26,7 +26,7 @@ def embeddings(texts: int = 5, dim: int = 32) -> torch.Tensor:
     return torch.randn(texts, dim, generator=torch.Generator().manual_seed(3))
 
 
-def test_the_steps_are_those_of_the_papers_tables() -> None:
+def test_steps_match_tables_of_papers() -> None:
     of_768, of_1024 = truncation_dims(768), truncation_dims(1024)
     assert [percent_removed(d, 768) for d in of_768] == [0, 10, 20, 30, 33, 40, 50, 60, 67, 70, 80, 83, 90, 92]
     assert [percent_removed(d, 1024) for d in of_1024] == [0, 10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 88, 90, 94]
@@ -39,7 +39,7 @@ def test_the_steps_are_those_of_the_papers_tables() -> None:
         truncation_dims(0)
 
 
-def test_a_random_subset_is_the_same_everywhere() -> None:
+def test_random_subset_is_reproducible() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
     shuffled = RandomSubset(0)(torch.arange(8.0).expand(2, 8), num_layers=3)
@@ -58,13 +58,13 @@ def test_random_subsets_shuffle_every_coordinate_and_differ_by_seed() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1, 20, 31])
-def test_a_window_goes_round(start: int) -> None:
+def test_window_wraps_around(start: int) -> None:
     full = embeddings()
     expected = [[row[(start + i) % 32].item() for i in range(32)] for row in full]
     assert Window(start)(full, num_layers=2).tolist() == expected
 
 
-def test_components_are_those_of_scikit_learn(tiny: SentenceTransformer) -> None:
+def test_components_match_scikit_learn(tiny: SentenceTransformer) -> None:
     pca = PCA.fit(tiny, TEXTS, num_layers=[2, 4])
     for num_layers in (2, 4):
         cut = truncate(tiny, num_layers=num_layers)
@@ -89,21 +89,21 @@ def test_components_are_a_rotation_ordered_by_variance(tiny: SentenceTransformer
     assert variances[0] > 4 * variances[10]
 
 
-def test_another_sample_is_another_name(tiny: SentenceTransformer) -> None:
+def test_name_depends_on_sample(tiny: SentenceTransformer) -> None:
     name = PCA.fit(tiny, TEXTS).name
     assert name.startswith("pca-")
     assert PCA.fit(tiny, [*reversed(TEXTS), TEXTS[0]]).name == name
     assert PCA.fit(tiny, [*TEXTS, "one more"]).name != name
 
 
-def test_truncations_survive_the_way_to_another_process(tiny: SentenceTransformer) -> None:
+def test_truncations_can_be_pickled(tiny: SentenceTransformer) -> None:
     for one in (RandomSubset(4), Window(9), PCA.fit(tiny, TEXTS)):
         again = pickle.loads(pickle.dumps(one))
         assert again.name == one.name
         assert torch.equal(again(embeddings(), 4), one(embeddings(), 4))
 
 
-def test_components_that_cannot_be_had(tiny: SentenceTransformer) -> None:
+def test_refuses_invalid_components(tiny: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match="32 dims need at least 33 different texts, got 32"):
         PCA.fit(tiny, TEXTS[:32] * 2)
     with pytest.raises(TypeError, match="got one string"):
@@ -119,7 +119,7 @@ def test_components_that_cannot_be_had(tiny: SentenceTransformer) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (True, TypeError), (1.0, TypeError), ("1", TypeError)])
-def test_what_is_no_seed_and_no_start(wrong: Any, error: type[Exception]) -> None:
+def test_refuses_invalid_seed_and_start(wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"seed must be .*0 or more, got"):
         RandomSubset(wrong)
     with pytest.raises(error, match=r"start must be .*0 or more, got"):

@@ -48,7 +48,7 @@ def test_one_version() -> None:
 
 
 @pytest.mark.parametrize("statement", ["import st_matryoshka2d", "from st_matryoshka2d import Size"])
-def test_importing_costs_nothing(statement: str) -> None:
+def test_import_is_light(statement: str) -> None:
     heavy = {"torch", "transformers", "sentence_transformers", "datasets", "mteb", "matplotlib", "pandas", "numpy"}
     assert not heavy & imported_by(statement)
 
@@ -59,7 +59,7 @@ def test_results_need_neither_mteb_nor_matplotlib() -> None:
     assert not {"mteb", "matplotlib", "torch"} & loaded
 
 
-def test_what_users_call_and_get_back_is_at_the_top() -> None:
+def test_public_names_of_package() -> None:
     calls = {
         "align",
         "encode_sizes",
@@ -87,7 +87,7 @@ def test_every_public_name_resolves() -> None:
         _ = st_matryoshka2d.no_such_name
 
 
-def test_every_module_imports_and_keeps_its_promises() -> None:
+def test_every_module_imports_and_defines_its_names() -> None:
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
@@ -95,7 +95,7 @@ def test_every_module_imports_and_keeps_its_promises() -> None:
         assert not missing, f"{module.__name__}.__all__ names {missing}"
 
 
-def test_arrows_within_evaluation_go_one_way() -> None:
+def test_imports_within_evaluation_have_no_cycles() -> None:
     """Imports in functions and for types count too."""
     graph = {
         path.stem: {
@@ -111,7 +111,7 @@ def test_arrows_within_evaluation_go_one_way() -> None:
     assert order.index("scores") < order.index("compare") < order.index("grid")
 
 
-def test_what_is_imported_is_declared() -> None:
+def test_imports_are_declared() -> None:
     used = {name for path in PACKAGE.rglob("*.py") for name in imports_of(path)} - set(sys.stdlib_module_names)
     distributions = importlib.metadata.packages_distributions()
     needed = requirement_names([dist for name in used - {"st_matryoshka2d"} for dist in set(distributions[name])])

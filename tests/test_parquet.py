@@ -51,7 +51,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_shards_hold_what_encode_sizes_gives(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_shards_match_encode_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:
     files = write(tiny, LINES, tmp_path)
     assert [path.name for path in files] == [f"shard-{number:06d}.parquet" for number in range(5)]
     frame = pd.read_parquet(tmp_path)
@@ -61,7 +61,7 @@ def test_shards_hold_what_encode_sizes_gives(tiny: SentenceTransformer, tmp_path
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_data_set_keeps_its_columns(streamed: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_dataset_keeps_its_columns(streamed: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
     features = Features({"label": ClassLabel(names=["no", "yes"]), "line": Value("string"), "score": Value("float32")})
     rows = {"label": [row % 2 for row in range(23)], "line": LINES, "score": [float("nan"), None, *[1.0] * 21]}
     data = Dataset.from_dict(rows, features=features)
@@ -75,7 +75,7 @@ def test_a_data_set_keeps_its_columns(streamed: bool, tiny: SentenceTransformer,
 
 
 @pytest.mark.parametrize("given", [list, iter], ids=["list", "generator"])
-def test_a_killed_run_goes_on_to_the_same_bytes(
+def test_resumed_run_writes_same_bytes(
     given: Any, tiny: SentenceTransformer, tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tiny, given(LINES), tmp_path / "whole")
@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     assert not encoded
 
 
-def test_a_shard_that_was_deleted_is_made_again(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
+def test_rewrites_deleted_shard(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
     files = write(tiny, LINES, tmp_path)
     before = contents(tmp_path)
     files[1].unlink()
@@ -140,9 +140,7 @@ OTHER: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", OTHER)
-def test_a_folder_of_another_run_is_refused(
-    what: str, tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]
-) -> None:
+def test_refuses_folder_of_other_run(what: str, tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
     write(tiny, LINES, tmp_path)
     before = contents(tmp_path)
     encoded.clear()
@@ -153,7 +151,7 @@ def test_a_folder_of_another_run_is_refused(
     assert contents(tmp_path) == before
 
 
-def test_a_folder_of_another_model_is_refused(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
+def test_refuses_folder_of_other_model(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
     write(tiny, LINES, tmp_path)
     next(tiny.parameters()).data += 1
     encoded.clear()
@@ -162,7 +160,7 @@ def test_a_folder_of_another_model_is_refused(tiny: SentenceTransformer, tmp_pat
     assert not encoded
 
 
-def test_files_of_others_are_refused(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Path) -> None:
     pd.DataFrame({"text": LINES}).to_parquet(tmp_path / "mine.parquet")
     with pytest.raises(ValueError, match=r"mine.parquet was not written by encode_to_parquet. Choose an empty folder"):
         write(tiny, LINES, tmp_path)
@@ -186,22 +184,20 @@ def test_files_of_others_are_refused(tiny: SentenceTransformer, tmp_path: Path) 
         ([], ValueError, "There is no text to embed"),
     ],
 )
-def test_texts_of_a_wrong_kind_are_refused(
+def test_refuses_invalid_texts(
     texts: Any, error: type[Exception], told: str, tiny: SentenceTransformer, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=told):
         write(tiny, texts, tmp_path)
 
 
-def test_no_size_of_a_shard_is_none(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_refuses_invalid_shard_size(tiny: SentenceTransformer, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="shard_size must be 1 or more, got 0"):
         write(tiny, LINES, tmp_path, shard_size=0)
 
 
 @pytest.mark.slow
-def test_sigkill_loses_no_shard_and_encodes_none_twice(
-    tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]
-) -> None:
+def test_sigkill_keeps_finished_shards(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
     tiny.save_pretrained(str(tmp_path / "tiny"))
     lines = LINES * 60
     script = (

@@ -43,7 +43,7 @@ def saved(model: SentenceTransformer, folder: Path) -> str:
 
 @pytest.mark.filterwarnings("ignore:This model was not aligned for")
 @pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router"))
-def test_what_is_saved_is_what_is_loaded(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_save_and_load_round_trip(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     """Whole by plain sentence-transformers, with all readouts by `load`, and each depth alone."""
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)
     folder = saved(aligned, tmp_path / "whole")
@@ -95,10 +95,10 @@ def with_default(model: SentenceTransformer) -> SentenceTransformer:
 
 @pytest.mark.parametrize("use", quick(USES, "truncate", "encode_sizes", "loss", "align", "per call"))
 @pytest.mark.parametrize("of", quick(["plain", "elastic"], "plain"))
-def test_a_plainly_loaded_model_has_no_other_depths(use: str, of: str, aligned: SentenceTransformer, tmp_path: Path) -> None:
+def test_plainly_loaded_model_has_only_full_depth(use: str, of: str, aligned: SentenceTransformer, tmp_path: Path) -> None:
     folder = saved(elastic(aligned) if of == "elastic" else aligned, tmp_path)
     with pytest.raises(
-        ValueError, match=r"readouts for \[1, 2, 3\] layers, but was loaded without them.*st_matryoshka2d\.load"
+        ValueError, match=r"readouts for \[1, 2, 3\] layers, but they were not loaded.*st_matryoshka2d\.load"
     ):
         USES[use](SentenceTransformer(folder, **FULL))
     USES[use](load(folder, **FULL))
@@ -127,7 +127,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         r"readout-2L.* holds the readout of 1 layers",
     ),
     "no bias": (lambda file: rewritten(file, {"linear.weight": torch.eye(32)}), r"readout-2L\.safetensors cannot be read"),
-    "of another width": (narrower, r"readout-2L\.safetensors is 16 x 16, the whole model's is 32 x 32"),
+    "of another width": (narrower, r"readout-2L\.safetensors is 16 x 16, but must be 32 x 32"),
 }
 
 
@@ -157,13 +157,13 @@ def test_the_readouts_of_another_model_are_refused(
             load(tmp_path / "mine", depth, 8, device="cpu")
 
 
-def test_saving_again_leaves_no_file_of_what_was_there(aligned: SentenceTransformer, tmp_path: Path) -> None:
+def test_saving_again_removes_old_files(aligned: SentenceTransformer, tmp_path: Path) -> None:
     folder = saved(aligned, tmp_path)
     saved(truncate(aligned, 2), tmp_path)
     assert np.array_equal(load(folder, 2, device="cpu").encode(OTHERS), truncate(aligned, 2).encode(OTHERS))
 
 
-def test_a_shallower_model_saved_over_it_keeps_no_readout_of_its_depths(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_saving_shallower_model_removes_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
     align(tiny, TEXTS, steps=1).save_pretrained(str(tmp_path))
     shallow = align(truncate(tiny, num_layers=2), TEXTS, steps=1)
     shallow.save_pretrained(str(tmp_path))
@@ -210,10 +210,10 @@ def test_a_trainers_checkpoint_keeps_the_readouts(tiny: SentenceTransformer, tmp
     assert equal(best, broken_off)
 
 
-def test_a_cut_of_a_cut_is_warned_of(aligned: SentenceTransformer, tmp_path: Path) -> None:
+def test_cut_of_cut_warns(aligned: SentenceTransformer, tmp_path: Path) -> None:
     cut = truncate(aligned, 3)
     assert cut.config.matryoshka_readouts == []
-    words = r"a cut of an aligned one, and has a readout for its 3 layers alone: embeddings of 2 layers are not in the same"
+    words = r"from an aligned one and only has the readout of its 3 layers, so embeddings of 2 layers are not in the same"
     folder, whole = saved(cut, tmp_path / "cut"), saved(aligned, tmp_path / "whole")
     uses: list[Callable[[], object]] = [
         lambda: truncate(cut, 2),
@@ -225,13 +225,13 @@ def test_a_cut_of_a_cut_is_warned_of(aligned: SentenceTransformer, tmp_path: Pat
     for use in uses:
         with pytest.warns(UserWarning, match=words) as caught:
             use()
-        assert sum("has a readout for its" in str(warning.message) for warning in caught) == 1
+        assert sum("only has the readout of its" in str(warning.message) for warning in caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encode_sizes(cut, OTHERS, ["3L-8d"])
 
 
-def test_a_depth_that_was_not_fitted_is_warned_of_once() -> None:
+def test_warns_once_of_unfitted_depth() -> None:
     readout = Readout(4, nn.Linear(3, 3), {1: nn.Linear(3, 3)})
     features = {"sentence_embedding": torch.ones(2, 3), "num_layers": 3}
     with pytest.warns(UserWarning, match=r"No readout was fitted for 3 layers, only for \[1, 4\]") as caught:

@@ -60,7 +60,7 @@ def test_the_regression_is_a_ridge(x: Tensor, z: Tensor, strength: float, monkey
         np.testing.assert_allclose(found.bias.numpy(), expected.intercept_, atol=1e-3)
 
 
-def test_without_a_strength_it_is_least_squares(z: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zero_strength_is_least_squares(z: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     only(0.0, monkeypatch)
     x = drawn(4, TEXTS, DIM)
     found = fit_readout(sums(x, z), Sums(DIM))
@@ -69,7 +69,7 @@ def test_without_a_strength_it_is_least_squares(z: Tensor, monkeypatch: pytest.M
     assert torch.allclose(torch.cat([found.weight.T, found.bias[None]]).double(), expected, atol=1e-4)
 
 
-def test_the_strength_is_that_which_predicts_held_out_texts_best() -> None:
+def test_strength_minimizes_held_out_error() -> None:
     """With hardly more texts than dims, a strong one; with many and little noise, a weak one."""
     slope, picked = drawn(5, DIM, DIM), []
     for texts, noise in ((DIM + 2, 3.0), (5000, 0.01)):
@@ -94,7 +94,7 @@ def test_one_text_can_be_fitted_too() -> None:
     assert torch.allclose(found(drawn(0, 1, DIM)), drawn(1, 1, DIM), atol=1e-5)
 
 
-def test_sums_are_those_of_a_loop_over_texts(x: Tensor, z: Tensor) -> None:
+def test_sums_match_loop_over_texts(x: Tensor, z: Tensor) -> None:
     whole, (x, z) = sums(x, z), (x.double(), z.double())
     for centre in ((x.mean(0), z.mean(0)), (drawn(8, DIM).double(), drawn(9, DIM).double())):
         of_x, with_z = whole.about(centre)
@@ -104,7 +104,7 @@ def test_sums_are_those_of_a_loop_over_texts(x: Tensor, z: Tensor) -> None:
     assert torch.allclose(whole.covariance, torch.cov(x.T, correction=0), atol=1e-5)
 
 
-def test_sums_do_not_depend_on_how_texts_are_counted_in(x: Tensor, z: Tensor) -> None:
+def test_sums_do_not_depend_on_batching(x: Tensor, z: Tensor) -> None:
     whole = sums(x, z)
     for other in (sums(x, z, 7), sums(x[:50], z[:50]) + sums(x[50:], z[50:])):
         assert other.count == TEXTS
@@ -112,7 +112,7 @@ def test_sums_do_not_depend_on_how_texts_are_counted_in(x: Tensor, z: Tensor) ->
             assert torch.allclose(getattr(other, name), getattr(whole, name), rtol=1e-5, atol=1e-3), name
 
 
-def test_the_rotation_is_orthogonal_and_puts_first_what_varies_most(x: Tensor) -> None:
+def test_rotation_is_orthogonal_and_sorted_by_variance(x: Tensor) -> None:
     spread = torch.cov(x.T).double()
     turn = shared_rotation(spread)
     assert (turn @ turn.T - torch.eye(DIM)).abs().max() < 1e-5
@@ -129,7 +129,7 @@ def test_few_dims_can_be_rotated(dim: int) -> None:
     assert (turn @ turn.T - torch.eye(dim)).abs().max() < 1e-5
 
 
-def test_coordinates_that_a_depth_predicts_badly_are_damped(x: Tensor) -> None:
+def test_damps_poorly_predicted_coordinates(x: Tensor) -> None:
     spread = torch.cov(x.T).double()
     readout = Affine(torch.eye(DIM), torch.ones(DIM))
     of_whole = spread.diag().float() * torch.tensor([1.0] * (DIM - 2) + [16.0, 0.25])
@@ -171,7 +171,7 @@ def slow_distance(embedded: Tensor, whole: Tensor, dims: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("dims", [[], [3], [2, 5]])
-def test_what_is_descended_is_the_equation(dims: list[int]) -> None:
+def test_refinement_objective_matches_equation(dims: list[int]) -> None:
     whole = drawn(10, 7, 8).double()
     ours, theirs = (nn.Parameter(drawn(11, 7, 8).double() + whole) for _ in range(2))
     found, expected = readout_fit._distance(ours, whole, dims), slow_distance(theirs, whole, dims)
@@ -184,7 +184,7 @@ def test_what_is_descended_is_the_equation(dims: list[int]) -> None:
     assert torch.allclose(ours.grad, theirs.grad, atol=1e-9)
 
 
-def test_the_refinement_descends_at_the_small_dims_that_are_given(x: Tensor, z: Tensor) -> None:
+def test_refinement_reduces_loss_at_given_dims(x: Tensor, z: Tensor) -> None:
     start = {1: Affine(torch.eye(DIM), torch.zeros(DIM)), 2: Affine(torch.eye(DIM), torch.ones(DIM))}
     told = {"states": {1: x, 2: x}, "whole": z, "small": {1: [2, 4]}, "device": "cpu", "show_progress_bar": False}
     made, again = (refined(start, steps=30, **told) for _ in range(2))  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ def test_sums_do_not_depend_on_the_chunks() -> None:
             assert torch.allclose(getattr(left, name), getattr(right, name), atol=1e-4)
 
 
-def test_of_more_texts_than_there_is_room_for_some_are_refined_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refinement_samples_from_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     made = module.Gathered(4, 32)
     monkeypatch.setattr(module, "_SAMPLE", 1000)
     draw = torch.Generator().manual_seed(0)
@@ -73,7 +73,7 @@ def test_the_batch_size_changes_nothing(tiny: SentenceTransformer, batch_size: i
         assert torch.allclose(made[name] @ made[name].T, other[name] @ other[name].T, atol=1e-3), name
 
 
-def test_progress_is_shown_where_it_is_asked_for(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_shows_progress_on_request(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
     align(tiny, TEXTS, steps=2)
     assert capfd.readouterr().err == ""
     align(tiny, TEXTS, steps=2, show_progress_bar=True)

@@ -51,26 +51,26 @@ def test_sizes_print_parse_sort_and_hash() -> None:
 
 
 @pytest.mark.parametrize("text", ["6-128", "6L128d", "L6-128d", "6L-128", "", "6L-128d-x", "-6L-128d", None, 6])
-def test_what_is_not_a_size_is_not_parsed(text: object) -> None:
+def test_parse_refuses_invalid_text(text: object) -> None:
     with pytest.raises(ValueError, match="6L-128d"):
         Size.parse(text)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("num_layers", "dim"), [(0, 8), (-1, 8), (2, 0), (2, -8)])
-def test_numbers_below_one_are_refused(num_layers: int, dim: int) -> None:
+def test_refuses_numbers_below_one(num_layers: int, dim: int) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         Size(num_layers, dim)
 
 
 @pytest.mark.parametrize("value", [True, False, 2.0, "2", None])
-def test_what_is_not_an_integer_is_refused(value: object) -> None:
+def test_refuses_non_integers(value: object) -> None:
     with pytest.raises(TypeError, match="num_layers must be an integer"):
         Size(value, 8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="dim must be an integer"):
         Size(8, value)  # type: ignore[arg-type]
 
 
-def test_numpy_integers_become_pythons_own() -> None:
+def test_converts_numpy_integers() -> None:
     size = Size(np.int64(6), np.int32(128))  # type: ignore[arg-type]
     assert (size, type(size.num_layers), type(size.dim)) == (Size(6, 128), int, int)
     with pytest.raises(TypeError, match="must be an integer"):
@@ -89,9 +89,7 @@ def test_numpy_integers_become_pythons_own() -> None:
         (Size(3, 64), None, None, (3, 64)),
     ],
 )
-def test_a_size_is_read_however_it_is_given(
-    size: object, num_layers: object, dim: object, found: tuple[object, object]
-) -> None:
+def test_reads_every_form_of_size(size: object, num_layers: object, dim: object, found: tuple[object, object]) -> None:
     assert resolve_size(size, num_layers, dim) == found
 
 
@@ -105,24 +103,24 @@ def test_dims_and_products() -> None:
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ([Size(5, 8)], "asks for 5 layers, the model has 4"),
-        ([Size(4, 33)], "asks for 33 dimensions, the model has 32"),
+        ([Size(5, 8)], "has 5 layers, but the model has 4"),
+        ([Size(4, 33)], "has 33 dimensions, but the model has 32"),
         ([Size(1, 8), Size(1, 8)], "more than once"),
         ([Size(1, 8), "1L-8d"], "more than once"),
         ([], "empty"),
     ],
 )
-def test_sizes_outside_the_model_are_refused(sizes: list[Size], words: str) -> None:
+def test_refuses_sizes_outside_model(sizes: list[Size], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         validate_sizes(sizes, Size(4, 32))
 
 
-def test_things_that_are_not_sizes_are_refused() -> None:
+def test_refuses_other_types() -> None:
     with pytest.raises(TypeError, match=r"each of sizes must be a Size .* or text such as '6L-128d', got \(2, 8\)"):
         validate_sizes([(2, 8)], Size(4, 32))  # type: ignore[list-item]
 
 
-def test_a_model_without_depth_or_width_is_refused() -> None:
+def test_refuses_model_without_depth_or_width() -> None:
     with pytest.raises(ValueError, match="num_hidden_layers"):
         full_size(model_of(None, 8))
     with pytest.raises(ValueError, match="get_embedding_dimension"):

@@ -47,7 +47,7 @@ def test_the_spread_of_coordinates_is_drawn_with_its_running_mean(tmp_path: Path
         spread.plot_against(spread, ("same", "same"))
 
 
-def test_what_a_spread_prints() -> None:
+def test_spread_as_text() -> None:
     values = np.array([0.7, 0.4, *[0.2] * 4, 1e-9, 0.0])
     expected = (
         "6 layers, 50 texts: standard deviation of 8 coordinates 0 to 0.7, median 0.2; mean of the first quarter 4.1 times"

@@ -26,19 +26,19 @@ PLACES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", PLACES)
-def test_half_a_surrogate_pair_in_data_of_ones_own_is_told_with_its_place(what: str) -> None:
+def test_own_data_with_lone_surrogate_is_refused(what: str) -> None:
     make, place = PLACES[what]
     with pytest.raises(ValueError, match=f"{place}: character 2 of the text .* is half of a surrogate pair"):
         make()
 
 
-def test_half_a_surrogate_pair_is_told_by_encode_sizes(tiny: SentenceTransformer) -> None:
+def test_encode_sizes_refuses_lone_surrogate(tiny: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match=r"texts\[1\]: character 2 of the text 'a .ud83d cat'"):
         encode_sizes(tiny, ["a cat", BROKEN], [Size(1, 8)])
     assert len(encode_sizes(tiny, ["a \U0001f408 cat"], [Size(1, 8)])) == 1, "a whole pair is a character"
 
 
-def test_half_a_surrogate_pair_in_a_task_is_told_with_the_task(tiny: SentenceTransformer) -> None:
+def test_task_with_lone_surrogate_is_refused(tiny: SentenceTransformer) -> None:
     class Lists(LocalSTS):
         """Data that is not in Arrow, which would have refused the text before."""
 
@@ -50,7 +50,7 @@ def test_half_a_surrogate_pair_in_a_task_is_told_with_the_task(tiny: SentenceTra
         quiet(tiny, Lists(), sizes=[Size(1, 8)])
 
 
-def test_a_tokenizer_without_padding_is_told_with_what_to_set(tiny: SentenceTransformer) -> None:
+def test_tokenizer_without_padding_is_refused(tiny: SentenceTransformer) -> None:
     tiny.tokenizer.pad_token = None
     told = r"no padding token.*model\.tokenizer\.pad_token = model\.tokenizer\.eos_token"
     with pytest.raises(ValueError, match=told):

@@ -92,18 +92,18 @@ def _hand_on(block: nn.Module, args: tuple[Tensor, ...], output: Tensor | tuple[
 
 
 @pytest.mark.parametrize("name", families.REFUSED)
-def test_a_family_that_cannot_be_cut_exactly_is_refused(name: str) -> None:
+def test_refuses_family_without_exact_cut(name: str) -> None:
     model = families.build(families.REFUSED[name]())
     with pytest.raises(ValueError, match=rf"{type(model).__name__} cannot be cut in depth exactly"):
         check_depths(model, find_backbone(model), [1, 2, 3])
 
 
-def test_a_wrapper_around_the_model_is_refused_by_name() -> None:
+def test_refuses_wrapped_model() -> None:
     with pytest.raises(TypeError, match="got Linear"):
         find_backbone(nn.Linear(2, 2))
 
 
-def test_checking_leaves_no_trace() -> None:
+def test_check_leaves_model_unchanged() -> None:
     model = families.build(families.CONFIGS["modernbert"]()).train()
     model.layers[1].eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}

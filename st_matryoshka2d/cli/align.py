@@ -1,4 +1,4 @@
-"""`align`: make every size of a model good, and all of them comparable, without training it."""
+"""`align`: improve every size of a model, and make all of them comparable, without training."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from st_matryoshka2d.sizes import Size
 
 def align(
     model: options.Model,
-    texts: Annotated[Path, texts_option("Texts like those that will be embedded, some thousands")],
+    texts: Annotated[Path, texts_option("A few thousand texts like those that will be embedded")],
     columns: Columns = None,
-    max_texts: Annotated[int, typer.Option(help="If there are more, so many are drawn.", min=3)] = 20_000,
+    max_texts: Annotated[int, typer.Option(help="Texts to use; drawn at random if there are more.", min=3)] = 20_000,
     sizes: Annotated[
         list[Size] | None,
         options.size_option("A size that will be shipped, such as 6L-128d; may be repeated.", show_default="all"),
@@ -47,11 +47,11 @@ def align(
     places = hub.saved(aligned, out, push, private, token)
     return Answer(
         [
-            f"Aligned, from {len(sample):,} texts, for",
+            f"Aligned with {len(sample):,} texts for these sizes:",
             "",
             table_of_sizes(declared),
             "",
-            *hub.told(places),
+            *hub.place_lines(places),
         ],
         {"texts": len(sample), "sizes": list(map(str, declared)), **places},
         as_json,

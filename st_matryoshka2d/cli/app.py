@@ -1,4 +1,4 @@
-"""The commands under one name."""
+"""The app with all commands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from st_matryoshka2d.cli.latency import latency
 from st_matryoshka2d.cli.recommend import recommend
 from st_matryoshka2d.cli.truncate import truncate
 
-# A bug keeps Python's own traceback, which, unlike rich's, can be pasted into a report.
+# Bugs show Python's own traceback, which, unlike rich's, can be pasted into a report.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _tell_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"st-matryoshka2d {__version__}")
         raise typer.Exit
@@ -29,7 +29,7 @@ def _tell_version(wanted: bool) -> None:
 @app.callback()
 def about(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""

@@ -1,4 +1,4 @@
-"""What all commands have in common: an answer on stdout, everything else on stderr, errors in words."""
+"""Behaviour of all commands: the answer on stdout, everything else on stderr, errors as one-line messages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typer.core import TyperCommand
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found out; its function returns it.
+    """The result of a command, which its function returns.
 
     Args:
-        shown: For people: lines and tables.
-        data: The same for programs; what JSON can hold.
-        as_json: Whether programs asked.
-        written: Files that were written, None where none was asked for.
+        shown: Lines and tables for people.
+        data: The same as JSON data, for programs.
+        as_json: Whether to print `data`.
+        written: Files that were written; None stands for one that was not requested.
     """
 
     shown: Sequence[RenderableType]
@@ -34,16 +34,16 @@ class Answer:
     written: Sequence[Path | None] = ()
 
     def show(self) -> None:
-        """Print it."""
+        """Print the answer."""
         files = [str(path) for path in self.written if path is not None]
         if self.as_json:
             data = {**self.data, "written": files} if self.written else self.data
             typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
             return
-        # Text from models and files is no markup.
+        # Text from models and files must not be read as markup.
         console = Console(highlight=False, markup=False, emoji=False)
         if not console.is_terminal:
-            console.width = 10_000  # nobody's window: nothing to fold lines for
+            console.width = 10_000  # a file or a pipe: do not wrap lines
         for part in (*self.shown, *(f"Written: {file}" for file in files)):
             console.print(part, soft_wrap=isinstance(part, str))
 
@@ -54,48 +54,48 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Run the command and print its answer or its error."""
         try:
-            # what libraries print must not get between a program and its JSON
-            with _warnings_in_words(), redirect_stdout(sys.stderr):
+            # output of libraries must not mix with the JSON
+            with _plain_warnings(), redirect_stdout(sys.stderr):
                 answer: Answer = super().invoke(ctx)
         except typer.TyperException as error:
-            _tell_programs(error.format_message(), as_json=ctx.params["as_json"])
+            _print_json_error(error.format_message(), as_json=ctx.params["as_json"])
             raise
         except (OSError, TypeError, ValueError) as error:
             message = str(error) or type(error).__name__
-            _tell("Error", "bold red", message)
-            _tell_programs(message, as_json=ctx.params["as_json"])
+            _print_line("Error", "bold red", message)
+            _print_json_error(message, as_json=ctx.params["as_json"])
             raise typer.Exit(1) from error
         answer.show()
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse a call; with --json, a usage error is printed as JSON too."""
-        asked = "--json" in args  # which reading them uses up
+        as_json = "--json" in args  # parsing empties `args`
         try:
             return super().make_context(info_name, args, parent, **extra)
         except typer.TyperException as error:
-            _tell_programs(error.format_message(), as_json=asked)
+            _print_json_error(error.format_message(), as_json=as_json)
             raise
 
 
 @contextmanager
-def _warnings_in_words() -> Iterator[None]:
-    """Show a warning's message without its line of Python."""
+def _plain_warnings() -> Iterator[None]:
+    """Show only the messages of warnings, without the line of Python."""
 
     def show(message: Warning | str, *_where: Any, **_more: Any) -> None:
-        _tell("Warning", "yellow", str(message))
+        _print_line("Warning", "yellow", str(message))
 
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
 
 
-def _tell_programs(message: str, *, as_json: bool) -> None:
-    """Print an error where a program looks for the answer."""
+def _print_json_error(message: str, *, as_json: bool) -> None:
+    """Print an error on standard output, where programs read the answer."""
     if as_json:
         typer.echo(json.dumps({"error": " ".join(message.split())}, ensure_ascii=False))
 
 
-def _tell(kind: str, style: str, message: str) -> None:
+def _print_line(kind: str, style: str, message: str) -> None:
     """Print an error or a warning on standard error, in one line."""
     line = Text.assemble((f"{kind}: ", style), " ".join(message.split()))
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)

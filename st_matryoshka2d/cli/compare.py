@@ -1,4 +1,4 @@
-"""`compare`: is one model better than another, size by size, by more than chance?"""
+"""`compare`: test size by size whether one model is better than another."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from st_matryoshka2d.cli.tables import records, table
 def compare(
     grid: options.Grid,
     other: options.Grid,
-    alpha: Annotated[float, typer.Option(help="A difference is significant where p is below.")] = 0.05,
+    alpha: Annotated[float, typer.Option(help="A difference is significant if p is below this.")] = 0.05,
     test: Annotated[
         Literal["auto", "fisher"],
         typer.Option(
-            help="auto: paired t of queries, Steiger of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
+            help="auto: paired t-test of queries, Steiger's of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
         ),
     ] = "auto",
     plot: Annotated[Path | None, options.figure_option("Draw the differences as a heat map")] = None,
     as_json: options.AsJson = False,
 ) -> Answer:
-    """Say what one grid scores above another of the same tasks, and whether that is more than chance."""
+    """Compare two grids of the same tasks: their differences, and whether these are significant."""
     options.make_folders(plot)
 
     from st_matryoshka2d import GridResult

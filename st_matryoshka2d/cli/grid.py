@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d import GridResult
 
 _COLUMNS = "sentence1,sentence2,score"
-_HINT = "Say with --columns A,B,SCORE which of them are the first text, the second and the score."
+_HINT = "Name the first text, the second and the score with --columns A,B,SCORE."
 
 
 def _three_names(text: str) -> str:
@@ -40,20 +40,19 @@ def grid(
         list[Path] | None,
         options.file_option(
             "--pairs",
-            "Your own pairs of texts and how alike they are; may be repeated",
+            "Your own pairs of texts with similarity scores; may be repeated",
             (".csv", ".parquet"),
             exists=True,
         ),
     ] = None,
     columns: Annotated[
         str,
-        typer.Option(
-            help="What --pairs calls the first text, the second and the score.", metavar="A,B,SCORE", callback=_three_names
-        ),
+        typer.Option(help="Columns of --pairs: two texts and the score.", metavar="A,B,SCORE", callback=_three_names),
     ] = _COLUMNS,
     num_layers: options.NumLayers = None,
     dims: Annotated[
-        list[int] | None, typer.Option(help="A width; may be repeated.", min=1, show_default="8, 16, 32, ... and all")
+        list[int] | None,
+        typer.Option(help="Dimensions to keep; may be repeated.", min=1, show_default="8, 16, 32, ... and all"),
     ] = None,
     sizes: Annotated[
         list[Size] | None,
@@ -62,21 +61,21 @@ def grid(
     documents: Annotated[
         list[Size] | None,
         options.size_option(
-            "Size of the documents that queries of every size search, such as 6L-384d; may be repeated.",
+            "Size of documents, such as 6L-384d, for queries of every size; may be repeated.",
             show_default="the query's own",
         ),
     ] = None,
     precisions: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a coordinate is stored in: float32, int8, binary, ...; may be repeated.", show_default="float32"
+            help="Precision of stored embeddings: float32, int8, binary, ...; may be repeated.", show_default="float32"
         ),
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Folder for results; a run that was killed goes on where it stopped.", file_okay=False),
+        typer.Option(help="Folder for results; a killed run continues where it stopped.", file_okay=False),
     ] = None,
-    n_jobs: Annotated[int, typer.Option(help="Sizes whose classifiers or clusters are fitted at a time.", min=1)] = 1,
+    n_jobs: Annotated[int, typer.Option(help="Sizes whose classifiers or clusters are fitted in parallel.", min=1)] = 1,
     batch_size: options.BatchSize = 32,
     out: Annotated[
         Path | None,
@@ -94,7 +93,7 @@ def grid(
     token: options.Token = None,
     as_json: options.AsJson = False,
 ) -> Answer:
-    """Score a model at many sizes, each text through the model once."""
+    """Score a model at many sizes; each text runs through the model only once."""
     if not tasks and not pairs:
         raise typer.BadParameter("Say what to score on: --tasks STSBenchmark, or --pairs with a file of your own.")
     if sizes and (num_layers or dims):
@@ -141,7 +140,7 @@ def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: s
 
 
 def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
-    """A title and a grid for each size of documents, precision and task, and for the mean of several tasks."""
+    """Yield a title and a grid for each size of documents, precision and task, and for the mean of several tasks."""
     from st_matryoshka2d.evaluation import pivots
 
     for side, precision in product(result.document_sizes, result.precisions):

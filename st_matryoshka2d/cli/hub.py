@@ -1,4 +1,4 @@
-"""Models from folders and the Hub, and back there: open them, save cuts, explain the Hub's errors."""
+"""Open models, save and upload cuts, and explain the Hub's errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _name_of_repository(name: str | None) -> str | None:
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 
     try:
-        validate_repo_id(name)  # which lets None pass
+        validate_repo_id(name)  # accepts None
     except HFValidationError as error:
         raise typer.BadParameter(f"A repository name is ORG/NAME, or NAME alone for your own. {error}") from error
     return name
@@ -58,7 +58,7 @@ def require_model(name: str, revision: str | None, token: str | None) -> None:
 
     cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
     with fetching(name, revision):
-        if "/" not in name:  # of sentence-transformers, or one of the oldest models, which have no organisation
+        if "/" not in name:  # of sentence-transformers, or an early model without an organisation
             with suppress(errors.RepositoryNotFoundError, errors.RevisionResolutionError):
                 resolve_revision(f"sentence-transformers/{name}", revision=revision, token=token, cache_dir=cache)
                 return
@@ -67,7 +67,7 @@ def require_model(name: str, revision: str | None, token: str | None) -> None:
 
 def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
     """Load the whole model."""
-    # A missing model, or a Hub that cannot be reached, shows at the first request and not after many.
+    # `within_reach` fails at the first request if the model is missing or the Hub cannot be reached.
     from sentence_transformers import SentenceTransformer
 
     from st_matryoshka2d.hub.checkpoint import opened, within_reach
@@ -89,20 +89,18 @@ def fetching(name: str, revision: str | None) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError as error:
-        told = f"{name} is gated: accept its conditions on the Hub, and {_LOG_IN}."
-        raise ValueError(told) from error
+        raise ValueError(f"{name} is gated: accept its conditions on the Hub, and {_LOG_IN}.") from error
     except errors.RepositoryNotFoundError as error:
         nor = "" if "/" in name else f", and no folder {name}"
-        told = f"There is no model {name} on the Hub{nor}. If it is a private one that you may read, {_LOG_IN}."
-        raise ValueError(told) from error
+        raise ValueError(f"There is no model {name} on the Hub{nor}. If it is private, {_LOG_IN}.") from error
     except errors.RevisionNotFoundError as error:
         raise ValueError(f"{name} has no revision {revision}; --revision takes a branch, a tag or a commit.") from error
     except (errors.RevisionResolutionError, errors.OfflineModeIsEnabled, httpx.TransportError) as error:
-        raise ValueError(f"{name} is neither a folder nor in the cache, and {_not_in_reach(error)}") from error
+        raise ValueError(f"{name} is neither a folder nor in the cache, and {_unreachable(error)}") from error
 
 
 def check_places(out: Path | None, push: str | None, private: bool, token: str | None) -> None:
-    """Refuse a model that could not be saved before the work that makes it."""
+    """Check, before any work, that the model can be saved or uploaded."""
     if out is None and push is None:
         raise typer.BadParameter("Say where the model goes: --out FOLDER, --push ORG/NAME or both.")
     if private and push is None:
@@ -136,7 +134,7 @@ def saved(
     return places
 
 
-def told(places: dict[str, str]) -> list[str]:
+def place_lines(places: dict[str, str]) -> list[str]:
     """Lines that say where the model was saved."""
     return [f"{what.capitalize()}: {where}" for what, where in places.items()]
 
@@ -160,10 +158,10 @@ def _pushing(repository: str) -> Iterator[None]:
             raise
         raise ValueError(f"Nothing was uploaded. {refusals[status]}") from error
     except (errors.OfflineModeIsEnabled, httpx.TransportError) as error:
-        raise ValueError(f"Nothing was uploaded: {_not_in_reach(error)}") from error
+        raise ValueError(f"Nothing was uploaded: {_unreachable(error)}") from error
 
 
-def _not_in_reach(error: Exception) -> str:
+def _unreachable(error: Exception) -> str:
     from huggingface_hub import constants
 
     why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else str(error.__cause__ or error)

@@ -1,4 +1,4 @@
-"""`info`: what a model is, and what it can be cut to."""
+"""`info`: describe a model and the sizes that it can be cut to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def info(
     token: options.Token = None,
     as_json: options.AsJson = False,
 ) -> Answer:
-    """Tell how deep and wide a model is, whether it can be cut, and which sizes make a good ladder."""
+    """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes."""
     require_model(model, revision, token)
 
     from st_matryoshka2d.config_metadata import declared_dims, trained_sizes
@@ -61,7 +61,7 @@ def info(
 
 
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:
-    """The sizes with their parameters, or why there are none. Each cut is proved on a few tokens when it is made."""
+    """Return the sizes with their parameters, or why there are none. Each cut is verified on a few tokens."""
     from st_matryoshka2d import sizes_ladder
     from st_matryoshka2d.cut import cut_to
 

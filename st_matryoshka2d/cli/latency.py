@@ -21,15 +21,15 @@ _MAX_TEXTS = 128
 def latency(
     model: options.Model,
     texts: Annotated[
-        Path | None, texts_option("Your own texts to time, instead of built-in English ones, a batch of mixed length")
+        Path | None, texts_option("Your own texts to time, instead of one batch of built-in English texts of mixed length")
     ] = None,
     columns: Columns = None,
     max_texts: Annotated[
-        int, typer.Option(help="If the file has more, so many are drawn. Each round encodes all of them.", min=1)
+        int, typer.Option(help="Texts to use; drawn at random if there are more. Each round encodes all of them.", min=1)
     ] = _MAX_TEXTS,
     num_layers: options.NumLayers = None,
     batch_size: Annotated[
-        int, typer.Option(help="Texts in a batch of the model; with 1 each waits alone, as a query does.", min=1)
+        int, typer.Option(help="Texts in a batch; 1 encodes one text at a time, like single queries.", min=1)
     ] = 32,
     rounds: Annotated[int, typer.Option(help="Timed calls for each depth, after a warm-up of a tenth as many.", min=1)] = 30,
     out: Annotated[
@@ -42,7 +42,7 @@ def latency(
     token: options.Token = None,
     as_json: options.AsJson = False,
 ) -> Answer:
-    """Time a model at each depth against all of it, on your own texts (--texts) or on one batch of built-in English ones."""
+    """Time each depth of a model against the full one, on your own texts (--texts) or one batch of built-in English ones."""
     if texts is None and (columns or max_texts != _MAX_TEXTS):
         raise typer.BadParameter("--columns and --max-texts need --texts.")
     if texts is not None:
@@ -65,9 +65,9 @@ def latency(
     if plot is not None:
         plot_speedup(times, plot)
     if sample is None:
-        told, timed = f"Timed: one batch of {batch_size} built-in English texts", batch_size
+        title, timed = f"Timed: one batch of {batch_size} built-in English texts", batch_size
     else:
-        told, timed = f"Timed: {len(sample):,} of the texts in {texts}, in batches of {batch_size}", len(sample)
+        title, timed = f"Timed: {len(sample):,} of the texts in {texts}, in batches of {batch_size}", len(sample)
     head = ["layers", "ms a text", "ms in all", "quartiles", "speed-up", "in theory", "parameters"]
     body = [
         [
@@ -82,7 +82,7 @@ def latency(
         for row in times.itertuples()
     ]
     data = {"model": model, "texts": timed, "batch_size": batch_size, "rounds": rounds, "times": records(times)}
-    return Answer([told, "", table(head, body)], data, as_json, [out, plot])
+    return Answer([title, "", table(head, body)], data, as_json, [out, plot])
 
 
 def _write(times: pd.DataFrame, path: Path) -> None:

@@ -22,7 +22,7 @@ def _known_place(name: str) -> str:
 
 
 def _given(text: str | None) -> str | None:
-    """An empty text counts as none: in a script, the variable may not be set."""
+    """Return None for an empty text, which scripts pass if a variable is not set."""
     return text or None
 
 
@@ -34,37 +34,37 @@ Grid = Annotated[
     Path, typer.Argument(help="A grid that was saved as .parquet or .json.", show_default=False, exists=True, dir_okay=False)
 ]
 NumLayers = Annotated[list[int] | None, typer.Option(help="Layers to keep; may be repeated.", min=1, show_default="all")]
-BatchSize = Annotated[int, typer.Option(help="Texts in a batch of the model.", min=1)]
-Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest there is")]
+BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
+Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest available")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the Hub.")]
 Token = Annotated[
-    str | None, typer.Option(help="Token for the Hub.", show_default="the one that is logged in", callback=_given)
+    str | None, typer.Option(help="Token for the Hub.", show_default="that of `hf auth login`", callback=_given)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any) -> Any:
-    """An option for a file whose ending selects the format; others are refused before any work."""
+    """Option for a file whose suffix selects the format; other suffixes are refused before any work."""
     ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     callback = _refusing_other_endings(suffixes, ending)
     return typer.Option(name, help=f"{what}: {ending}.", dir_okay=False, callback=callback, **settings)
 
 
 def figure_option(what: str) -> Any:
-    """The option for a figure."""
+    """Option for a figure."""
     return file_option("--plot", what, FIGURES, writable=True)
 
 
 def make_folders(*files: Path | None) -> None:
-    """Make the folders of files to be written, so that a failure shows before the work."""
+    """Create the folders of output files, so that a failure shows before the work."""
     for path in files:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def size_option(what: str, **settings: Any) -> Any:
-    """The option for a size such as 6L-128d."""
+    """Option for a size such as 6L-128d."""
     return typer.Option(help=what, parser=_read_size, metavar="SIZE", **settings)
 
 

@@ -26,26 +26,26 @@ def recommend(
         typer.Option(help="Share of the largest size's score to keep.", show_default=str(_MIN_SCORE)),
     ] = None,
     best: Annotated[
-        bool, typer.Option("--best", help="The best score within the other limits, instead of the cheapest size.")
+        bool, typer.Option("--best", help="Choose the best score within the other limits, instead of the cheapest size.")
     ] = False,
-    max_ms: Annotated[float | None, typer.Option(help="Milliseconds for a text, at most; needs times.")] = None,
-    max_bytes: Annotated[float | None, typer.Option(help="Bytes of a vector, at most.")] = None,
+    max_ms: Annotated[float | None, typer.Option(help="Maximum milliseconds per text; needs times.")] = None,
+    max_bytes: Annotated[float | None, typer.Option(help="Maximum bytes per vector.")] = None,
     task: Annotated[str | None, typer.Option(help="Judge by this task alone.", show_default="the mean over tasks")] = None,
     reference: Annotated[
         Path | None,
         typer.Option(
-            help="Grid of the model before training: the share is then of its largest size's score.",
+            help="Grid of the model before training; --min-score is then a share of its largest size's score.",
             exists=True,
             dir_okay=False,
         ),
     ] = None,
     queries_per_document: Annotated[
         float | None,
-        typer.Option(help="Choose a size for queries and one for documents: queries in an index's life, by its documents."),
+        typer.Option(help="Queries per document in an index's life; chooses separate sizes for queries and documents."),
     ] = None,
     latency: Annotated[
         Path | None,
-        options.file_option("--latency", "Times that the command latency wrote", (".csv", ".json"), exists=True),
+        options.file_option("--latency", "Times written by the command latency", (".csv", ".json"), exists=True),
     ] = None,
     as_json: options.AsJson = False,
 ) -> Answer:
@@ -88,7 +88,7 @@ def recommend(
     more = [f"{len(sizes) - _SHOWN} more sizes; --json has all."] if len(sizes) > _SHOWN else []
     return Answer(
         [str(choice), table(head, body, texts=("precision", "refused")), *more],
-        {"size": str(choice.size), "precision": choice.precision, "told": str(choice), "sizes": records(sizes)},
+        {"size": str(choice.size), "precision": choice.precision, "summary": str(choice), "sizes": records(sizes)},
         as_json,
     )
 

@@ -1,4 +1,4 @@
-"""Tables for people, as rich draws them, and for programs, as records; the user's own tables and texts."""
+"""Show tables with rich or as JSON records, and read the user's own tables and texts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from st_matryoshka2d.sizes import Size
 if TYPE_CHECKING:
     import pandas as pd
 
-_HINT = "Say with --columns which of them are texts."
+_HINT = "Name the columns of texts with --columns."
 
 Columns = Annotated[
     list[str] | None,
-    typer.Option(help="A column of texts; may be repeated. A .txt has a text in each line.", show_default="text"),
+    typer.Option(help="A column of texts; may be repeated. A .txt file has one text per line.", show_default="text"),
 ]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
-    """A table of numbers."""
+    """Build a table of numbers; columns named in `texts` are aligned to the left."""
     drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in head:
         drawn.add_column(name, justify="left" if name in texts else "right", overflow="fold")
@@ -37,19 +37,19 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[st
 
 
 def table_of_sizes(sizes: Iterable[Size]) -> Table:
-    """Sizes by layers."""
+    """Build a table of sizes, by layers."""
     rows = [[", ".join(map(str, numbers)) for numbers in row] for row in layers_by_dims(sizes)]
     return table(["layers", "dims"], rows, texts=["layers", "dims"])
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table for JSON, with null for NaN."""
+    """Convert the rows of a table for JSON, with null for NaN."""
     rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
     return rows
 
 
 def read_table(path: Path, **settings: Any) -> pd.DataFrame:
-    """A table from a file."""
+    """Read a table from a Parquet, JSON or CSV file."""
     import pandas as pd
 
     try:
@@ -61,7 +61,7 @@ def read_table(path: Path, **settings: Any) -> pd.DataFrame:
 
 
 def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: str) -> pd.DataFrame:
-    """A table whose text columns are read as texts, even "NA" or "42"."""
+    """Read a table whose text columns keep "NA" and "42" as texts."""
     table = read_table(path, keep_default_na=False, dtype=dict.fromkeys(texts, str))
     if missing := [column for column in (*texts, *others) if column not in table.columns]:
         raise ValueError(
@@ -72,7 +72,7 @@ def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: st
 
 
 def texts_option(what: str) -> Any:
-    """The option for a file of texts."""
+    """Option for a file of texts."""
     return options.file_option("--texts", what, (".csv", ".parquet", ".txt"), exists=True)
 
 
@@ -83,7 +83,7 @@ def check_columns(texts: Path, columns: list[str] | None) -> None:
 
 
 def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
-    """The texts in a file in order, column after column, without empty ones."""
+    """Read the texts in a file in order, column after column, without empty ones."""
     import pandas as pd
 
     if path.suffix.lower() == ".txt":
@@ -102,7 +102,7 @@ def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
 
 
 def drawn_texts(texts: pd.Series[str], most: int) -> list[str]:
-    """All texts, or a sample that is the same each time where there are too many."""
+    """Return all texts, or a reproducible sample if there are too many."""
     return list(texts.sample(most, random_state=0) if len(texts) > most else texts)
 
 

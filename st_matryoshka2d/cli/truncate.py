@@ -32,7 +32,7 @@ def truncate(
     places = hub.saved(cut, out, push, private, token)
     parameters = sum(weight.numel() for weight in cut.parameters())
     return Answer(
-        [f"{size}: {parameters:,} parameters", *hub.told(places)],
+        [f"{size}: {parameters:,} parameters", *hub.place_lines(places)],
         {"size": str(size), "num_layers": size.num_layers, "dim": size.dim, "parameters": parameters, **places},
         as_json,
     )

@@ -1,4 +1,4 @@
-"""Which size to ship: the cheapest that is good enough and within the budget."""
+"""Choose the size to ship: the cheapest one that is good enough and within the budget."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 import pandas as pd
 
 from st_matryoshka2d.evaluation.front import time_column
-from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, called, costs, document_size, full_row, name_of
+from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.sizes import Size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendation:
-    """The size to ship. Printed, it says what that scores and costs, and what the largest size of the grid costs.
+    """The size to ship. Printing it shows its score and its costs, beside the costs of the largest size.
 
     Args:
         frame: All candidates as in `to_frame`, the chosen one first.
         full: The row of the largest size.
-        share_of: What `relative` is a share of, in words.
+        share_of: The score that `relative` refers to, in words.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -43,21 +43,21 @@ class Recommendation:
 
     @property
     def size(self) -> Size:
-        """The size chosen."""
+        """The chosen size."""
         return Size(int(self.frame["num_layers"].iloc[0]), int(self.frame["dim"].iloc[0]))
 
     @property
     def documents(self) -> Size:
-        """The size chosen for documents; `size` as well, unless `queries_per_document` was given."""
+        """The chosen document size; equals `size` unless `queries_per_document` was given."""
         return document_size(self.frame.iloc[0])
 
     @property
     def precision(self) -> str:
-        """The precision chosen."""
+        """The chosen precision."""
         return str(self.frame["precision"].iloc[0])
 
     def to_frame(self) -> pd.DataFrame:
-        """Every size of the grid with its score, its costs and, in `refused`, the limits it missed; the best on top."""
+        """Every size of the grid, best first, with its score, its costs, and the limits that it missed in `refused`."""
         return self.frame.copy()
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class _Limit:
-    """A bound on one column of the table of costs: shares are at least as large, all else at most."""
+    """A bound on one column of the table of costs: a minimum for `relative`, a maximum for the others."""
 
     name: str
     column: str
@@ -87,21 +87,21 @@ class _Limit:
     def met(self, values: Any) -> Any:
         return values >= self.bound if self.column == "relative" else values <= self.bound
 
-    def told(self, value: float) -> str:
+    def shown(self, value: float) -> str:
         if self.column == "relative":
             return f"{value * 100:.4g} %"
         return f"{value:.4g} ms" if self.column == "milliseconds_per_text" else f"{value:.10g} bytes"
 
     @property
     def wanted(self) -> str:
-        return f"{'at least' if self.column == 'relative' else 'at most'} {self.told(self.bound)}"
+        return f"{'at least' if self.column == 'relative' else 'at most'} {self.shown(self.bound)}"
 
     def missed(self, row: pd.Series[Any]) -> str:
-        return "" if self.met(row[self.column]) else f"{self.name} {self.told(row[self.column])}, {self.wanted} wanted"
+        return "" if self.met(row[self.column]) else f"{self.name} {self.shown(row[self.column])}, {self.wanted} wanted"
 
     def best(self, table: pd.DataFrame) -> str:
         row = table.sort_values(self.column, ascending=self.column != "relative", kind="stable").iloc[0]
-        return f"{self.name} {self.told(row[self.column])} ({name_of(row)})"
+        return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
 
 
 def recommend(
@@ -113,29 +113,29 @@ def recommend(
     reference: object,
     queries_per_document: float | None,
 ) -> Recommendation:
-    """Choose as `GridResult.recommend` says."""
+    """Implement `GridResult.recommend`."""
     limits = _limits(grid, min_score, max_ms, max_bytes)
     if queries_per_document is not None:
         _positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
         if grid.latency is None:
-            raise ValueError(f"queries_per_document needs the times of the model, which this grid has not: {HOW_TO_TIME}.")
+            raise ValueError(f"queries_per_document needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
     table = costs(grid.frame, grid.latency, task, queries_per_document)
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
-        raise ValueError(f"The grid has no time for the {depth} layers of its documents: {HOW_TO_TIME}.")
+        raise ValueError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
     full = _required_full(table)
-    share_of = f"the score of {called(full, grid.full_size)}"
+    share_of = f"the score of {reference_name(full, grid.full_size)}"
     if reference is not None:
         if not isinstance(reference, Scores):
             raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
         if task is None and set(reference.tasks) != set(grid.tasks):
             raise ValueError(
-                f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}: the means "
-                "of other tasks cannot be compared. Choose by one task with `task=`, or score both on the same."
+                f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
+                "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
             )
         full_of_reference = _required_full(costs(reference.frame, reference.latency, task))
         table["relative"] = table["score"] / full_of_reference["score"]
-        share_of = f"the reference's score at {called(full_of_reference, reference.full_size)}"
+        share_of = f"the reference's score at {reference_name(full_of_reference, reference.full_size)}"
     scored = table["score"].notna()
     fits = scored & _all_met(table, limits)
     if not fits.any():
@@ -155,16 +155,16 @@ def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_byt
     if min_score is not None:
         share = _positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
         if share >= 1.5:  # a cut may be a little better than the full size
-            raise ValueError(f"min_score is a share of the largest size's score: for 97 % give 0.97; got {min_score}.")
+            raise ValueError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
         limits.append(_Limit("score", "relative", share))
     if max_ms is not None:
         if grid.latency is None:
-            raise ValueError(f"max_ms needs the times of the model, which this grid has not: {HOW_TO_TIME}.")
+            raise ValueError(f"max_ms needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
         limits.append(_Limit("time", "milliseconds_per_text", _positive(max_ms, "max_ms", "2.5, milliseconds for a text")))
     if max_bytes is not None:
         limits.append(_Limit("vector", "bytes", _positive(max_bytes, "max_bytes", "512, bytes of a vector")))
     if not limits:
-        raise ValueError("There is nothing to choose by; give min_score, max_ms or max_bytes.")
+        raise ValueError("There is no limit to choose by. Pass min_score, max_ms or max_bytes.")
     return limits
 
 
@@ -178,17 +178,17 @@ def _positive(value: object, name: str, example: str) -> float:
 
 
 def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
-    full, compared = full_row(table), "Scores are compared with that of the largest size, and"
+    full, compared = full_row(table), "Scores are relative to the largest size, but"
     if full is None:
         missing = Size(int(table["num_layers"].max()), int(table["dim"].max()))
-        raise ValueError(f"{compared} {missing} was not scored; score it as well.")
+        raise ValueError(f"{compared} {missing} was not scored. Score it as well.")
     if math.isnan(full["score"]):
         raise ValueError(
-            f"{compared} {name_of(full)} has none: a task was not scored there. Choose by one task with `task=`, "
-            "or score the others at that size too and merge."
+            f"{compared} {name_of(full)} has no score on some task. Choose one task with `task=`, or score the other "
+            "tasks at that size and merge."
         )
     if not full["score"] > 0:
-        raise ValueError(f"{compared} {name_of(full)} scores {full['score']:g}; there is no sensible share of that.")
+        raise ValueError(f"{compared} {name_of(full)} scores {full['score']:g}, and relative scores need a positive one.")
     return full
 
 
@@ -197,7 +197,7 @@ def _all_met(table: pd.DataFrame, limits: Sequence[_Limit]) -> pd.Series[bool]:
 
 
 def _what_there_is(table: pd.DataFrame, limits: Sequence[_Limit]) -> str:
-    """What any size reaches of each limit, and what those that meet all other limits reach of the last one."""
+    """Describe the best value of each limited column, over all sizes and over sizes that meet the other limits."""
     text = f"The best of any size: {', '.join(limit.best(table) for limit in limits)}."
     near = []
     for limit in limits if len(limits) > 1 else ():

@@ -1,4 +1,4 @@
-"""Two grids, size by size: which is better, and is it more than chance."""
+"""Compare two grids size by size, with significance tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid_io import AXES, Items, told
+from st_matryoshka2d.evaluation.grid_io import AXES, Items, axis_labels
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.evaluation.significance import holm, item_test
 from st_matryoshka2d.sizes import Size
@@ -24,13 +24,13 @@ _SIZE = ["num_layers", "dim"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GridComparison:
-    """The difference of the main scores of two grids, and how sure it is; made by `compare`.
+    """Differences between the main scores of two grids, with significance tests; made by `GridResult.compare`.
 
     Args:
         frame: One row for each task, split, subset and size; see `to_frame`.
-        names: What the two grids are called; differences are the first minus the other.
-        alpha: A difference is significant where the adjusted p is below.
-        correction: `"holm"`, over all tests in `frame`; None, where p was not adjusted.
+        names: Names of the two grids; differences are the first minus the second.
+        alpha: Significance level for the adjusted p.
+        correction: `"holm"`, over all tests in `frame`, or None if p was not adjusted.
     """
 
     frame: pd.DataFrame
@@ -41,8 +41,8 @@ class GridComparison:
     def to_frame(self) -> pd.DataFrame:
         """A copy of the tidy table.
 
-        Columns are `task`, `split`, `subset`, `num_layers`, `dim`, `metric`, `score`, `other_score`, `delta`, `test` (which
-        one, or `"none: "` and why), `n` (queries or pairs), `p_value`, `p_adjusted` and `significant`.
+        Columns are `task`, `split`, `subset`, `num_layers`, `dim`, `metric`, `score`, `other_score`, `delta`, `test` (its
+        name, or `"none: "` and the reason), `n` (queries or pairs), `p_value`, `p_adjusted` and `significant`.
         """
         return self.frame.copy()
 
@@ -57,24 +57,23 @@ class GridComparison:
     def to_markdown(self, task: str | None = None) -> str:
         """The pivot as a Markdown table, in points (hundredths).
 
-        A `*` marks a significant difference. A mean over several tests has no test of its own: `(5/7)` says that 5 of its 7
-        tests are significant and have the sign of the mean, `(5:1/7)` that one more is significant the other way. A `?`
-        marks a difference that was not tested, or a mean of such; `to_frame()["test"]` says why.
+        A `*` marks a significant difference. Means over several tests are not tested themselves: `(5/7)` means that 5 of 7
+        tests are significant with the sign of the mean, and `(5:1/7)` that one more is significant with the other sign. A
+        `?` marks a difference, or a mean of differences, that was not tested; `to_frame()["test"]` has the reason.
         """
         return pivots.aligned(*pivots.head_and_body(self._texts(task)))
 
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
     ) -> Figure:
-        """Heat map of the pivot, in points, marked as in `to_markdown`: blue where the first grid is better.
+        """Plot a heat map of the pivot, in points, marked as in `to_markdown`; blue if the first grid is better.
 
         Args:
-            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
-            title: None for the name of the task.
+            path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
+            title: Title; None for the name of the task.
             task: As for `pivot`.
         """
-        # Here, because reading differences must not cost the import of matplotlib.
-        from st_matryoshka2d.plots.heat_map import delta_map
+        from st_matryoshka2d.plots.heat_map import delta_map  # imports matplotlib, which reading results does not need
         from st_matryoshka2d.plots.saving import saved
 
         title = title if title is not None else self._subject(task)
@@ -107,7 +106,7 @@ class GridComparison:
         return texts
 
     def _note(self, task: str | None = None) -> str:
-        """What the marks mean."""
+        """Explain the marks."""
         rows = self._rows(task)
         tested, untested = rows[rows["p_value"].notna()], rows[rows["p_value"].isna()]
         reasons = untested["test"].unique()
@@ -129,16 +128,16 @@ def compare(
 ) -> GridComparison:
     """Compare the main scores of two grids at the sizes that both have."""
     if not isinstance(other, Scores):
-        raise TypeError(f"A grid is compared with another GridResult, got {type(other).__name__}.")
+        raise TypeError(f"A grid can only be compared with another GridResult, got {type(other).__name__}.")
     if test not in ("auto", "fisher"):
-        raise ValueError(f"test is 'auto' or 'fisher', got {test!r}.")
+        raise ValueError(f"test must be 'auto' or 'fisher', got {test!r}.")
     if correction not in ("holm", None):
-        raise ValueError(f"correction is 'holm' or None, got {correction!r}.")
+        raise ValueError(f"correction must be 'holm' or None, got {correction!r}.")
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha is between 0 and 1, got {alpha!r}.")
+        raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
     first, second = grid.plain(), other.plain()
     facing = second
-    if _single_sizes(first, second):  # as if scored at one size: so two sizes can be compared
+    if _single_sizes(first, second):  # relabel the second grid, so that two different sizes can be compared
         size = {"num_layers": first.sizes[0].num_layers, "dim": first.sizes[0].dim}
         facing = replace(second, frame=second.frame.assign(**size), items=second.items.assign(**size), latency=None)
     frame = _joined(first, facing)
@@ -155,7 +154,7 @@ def compare(
 
 
 def shown(comparison: GridComparison) -> tuple[str, pd.DataFrame, str]:
-    """What a comparison prints: a title, texts by layers and dims, and what the marks mean."""
+    """Return what a comparison prints: title, cells by layers and dims, and the meaning of the marks."""
     title = f"{comparison._subject()}: {comparison._minus()}, points"
     return title, comparison._texts(None), comparison._note()
 
@@ -175,24 +174,24 @@ _PART = ["task", "split", "subset"]
 
 
 def _place_of(row: Mapping[Hashable, Any]) -> str:
-    """What a row of a plain grid's frame or items belongs to, in words that no other has."""
+    """Identify a row of `frame` or `items` by task, split, subset and size."""
     return f"{row['task']} ({row['split']}, {row['subset']}) at {Size(int(row['num_layers']), int(row['dim']))}"
 
 
 def _joined(grid: Scores, other: Scores) -> pd.DataFrame:
-    """The main scores of both at the sizes that both have, in the order of the first: `score` and `other_score`."""
+    """Join the main scores of both grids at their common sizes, as `score` and `other_score`."""
     ours, theirs = (one.frame[one.frame["is_main"]][[*_PART, *_SIZE, "metric", "score"]] for one in (grid, other))
     _same(ours, theirs, _PART[:1], " Compare the tasks of both, `grid.at(tasks=...)`.")
     _same(ours, theirs, [*_PART, "metric"])
     table = ours.merge(theirs.rename(columns={"score": "other_score"}), on=[*_PART, *_SIZE, "metric"])
     if table.empty:
         first, second = (", ".join(map(str, one.sizes)) for one in (grid, other))
-        raise ValueError(f"The grids have no size in common: the first has {first}; the other has {second}.")
+        raise ValueError(f"The grids have no size in common: the first has {first}, the other {second}.")
     return table
 
 
 def _items(grid: Scores) -> dict[str, Items]:
-    """What the main scores are made of."""
+    """Collect the items of each main score."""
     found = {}
     for row in grid.items.to_dict("records"):
         gold = None if row["gold"] is None or isinstance(row["gold"], float) else np.asarray(row["gold"], dtype=float)
@@ -201,9 +200,9 @@ def _items(grid: Scores) -> dict[str, Items]:
 
 
 def _names(grid: Scores, other: Scores) -> tuple[str, str]:
-    """What tells the two apart: model, precision and truncation, size if each has another one, or else their places."""
+    """Choose different names for the two grids: model, precision and truncation, size, or "first" and "other"."""
     first, second = (
-        " ".join([one.model.rsplit("/", 1)[-1], *told(pivots.shown(one.frame))]).strip() for one in (grid, other)
+        " ".join([one.model.rsplit("/", 1)[-1], *axis_labels(pivots.shown(one.frame))]).strip() for one in (grid, other)
     )
     if _single_sizes(grid, other):
         first, second = (f"{name} {one.sizes[0]}".strip() for name, one in ((first, grid), (second, other)))
@@ -221,4 +220,4 @@ def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: st
     if alone := sorted(first ^ second):
         place = "first" if alone[0] in first else "other"
         what = ", ".join(f"{column} {value}" for column, value in zip(columns, alone[0], strict=True))
-        raise ValueError(f"The grids were not scored alike: only the {place} has {what}.{hint}")
+        raise ValueError(f"The grids were not scored on the same data: only the {place} has {what}.{hint}")

@@ -1,4 +1,4 @@
-"""Texts with ids: a corpus or queries, as mteb wants them."""
+"""Read and check corpora, queries, judgments and labelled texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]
 
 
 def read_queries(given: Texts) -> Dataset:
-    """Queries as a `Dataset` with the columns id and text."""
+    """Convert queries to a `Dataset` with the columns id and text."""
     table, columns = _table(given, "queries", ["id", "text"])
     for row, (name, words) in enumerate(rows(table, list(columns.values()))):
         text(words, f"queries, id {identifier(name, f'queries, row {row}')!r}")
@@ -30,21 +30,21 @@ def read_queries(given: Texts) -> Dataset:
 
 
 def read_corpus(given: Texts) -> Dataset:
-    """Documents as a `Dataset` with the columns id, text and, if there is one, title; one on disk stays on disk."""
+    """Convert documents to a `Dataset` with the columns id, text and optionally title; data on disk stays on disk."""
     table, columns = _table(given, "corpus", ["id", "text", "title"])
     for row, (name, words, *title) in enumerate(rows(table, list(columns.values()))):
         where = f"corpus, id {identifier(name, f'corpus, row {row}')!r}"
         if not isinstance(words, str):
-            raise ValueError(f"{where}: expected a text, got {words!r}. Fill it in, with '' if there is only a title.")
+            raise ValueError(f"{where}: expected a text, got {words!r}. Use '' if there is only a title.")
         if title and not isinstance(title[0], str) and not is_missing(title[0]):
-            raise ValueError(f"{where}: expected a title that is a text or missing, got {title[0]!r}.")
+            raise ValueError(f"{where}: expected a string or nothing as the title, got {title[0]!r}.")
         for part in (words, *title):
             check_text(part, where)
     return _dataset(table, columns, "corpus")
 
 
 def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
-    """The texts as a table, and which of its columns is what; an id may also be called _id, as on the Hub."""
+    """Return the texts as a table, with its columns by role; ids may be called _id, as on the Hub."""
     tables.check_kind(given, what)
     table = given if isinstance(given, (Dataset, pd.DataFrame)) else _of_mapping(given, what)
     there = tables.column_names(table)
@@ -60,8 +60,8 @@ def _of_mapping(given: Mapping[Any, Any], what: str) -> dict[str, list[Any]]:
     for name, document in zip(given, documents, strict=True):
         if isinstance(document.get("text", []), (list, tuple)):
             raise ValueError(
-                f"{what}, id {name!r}: a dict maps each id to a text or to {{'title': ..., 'text': ...}}, "
-                f"got {given[name]!r:.60}. A table of columns is a DataFrame or a Dataset."
+                f"{what}, id {name!r}: a dict must map ids to texts or to {{'title': ..., 'text': ...}}, "
+                f"got {given[name]!r:.60}. For a table of columns use a DataFrame or a Dataset."
             )
     table = {"id": list(given), "text": [document["text"] for document in documents]}
     titles = [document.get("title") for document in documents]
@@ -69,7 +69,7 @@ def _of_mapping(given: Mapping[Any, Any], what: str) -> dict[str, list[Any]]:
 
 
 def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
-    """The checked table with mteb's names and types; what is in a file is not brought into memory."""
+    """Convert a checked table to mteb's names and types, without loading files into memory."""
     features = Features({column: Value("string") for column in columns})
     if isinstance(table, Dataset):
         dataset = table.with_format(None).select_columns(list(columns.values()))
@@ -82,13 +82,11 @@ def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
         cells = {new: [cell for (cell,) in rows(table, [old])] for new, old in columns.items()}
         cells["id"] = [str(name) for name in cells["id"]]
         dataset = Dataset.from_dict(_with_titles(cells) if "title" in cells else cells, features=features)
-    # Arrow counts the ids where they are, in a file or in memory.
+    # Arrow counts the ids in place, in a file or in memory.
     batches = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
     counts = pa.chunked_array(chunk for batch in batches for chunk in batch["id"].chunks).value_counts()
     if repeated := counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
-        raise ValueError(
-            f"{what}: ids that are there more than once: {first_of(repeated)} ({len(repeated)} in all). Keep one of each."
-        )
+        raise ValueError(f"{what}: repeated ids: {first_of(repeated)} ({len(repeated)} in all). Keep one row for each.")
     return dataset
 
 
@@ -100,7 +98,7 @@ Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] |
 
 
 def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
-    """Query id to document id to relevance."""
+    """Convert judgments to nested dicts: query id, document id, relevance."""
     tables.check_kind(given, "qrels")
     found: dict[str, dict[str, int]] = {}
     judgments = _judged_in_table(given) if isinstance(given, (Dataset, pd.DataFrame)) else _judged_in_mapping(given)
@@ -117,7 +115,7 @@ def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
 
 def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, Any, Any]]:
     there = tables.column_names(table)
-    # The Hub's data sets write them with a hyphen.
+    # Data sets on the Hub use a hyphen.
     hyphened = {"query_id": "query-id", "corpus_id": "corpus-id"}
     query, document = (other if other in there and name not in there else name for name, other in hyphened.items())
     columns = {"query_id": query, "corpus_id": document, "score": "score"}
@@ -143,7 +141,7 @@ Label: TypeAlias = str | int
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts and the labels of each; `several`: the table has lists of labels; `names`: those of numbered labels."""
+    """Texts with labels; `several`: the labels are lists; `names`: class names of numbered labels."""
 
     texts: list[str]
     labels: list[tuple[Label, ...]]
@@ -151,12 +149,12 @@ class Labelled:
     names: list[str] | None
 
     def counts(self) -> Counter[Label]:
-        """How many texts have each label."""
+        """Count the texts of each label."""
         return Counter(label for labels in self.labels for label in dict.fromkeys(labels))
 
 
 def read_labelled(table: Table, what: str, text_column: str, label_column: str) -> Labelled:
-    """The texts of a split and their labels."""
+    """Read the texts of a split and their labels."""
     tables.check_columns(table, what, {"text": text_column, "label": label_column})
     texts, labels, several = [], [], False
     for row, (words, value) in enumerate(rows(table, [text_column, label_column])):
@@ -174,7 +172,7 @@ def read_labelled(table: Table, what: str, text_column: str, label_column: str) 
 
 
 def check_labels(train: Labelled, test: Labelled) -> list[Label]:
-    """All labels, in the order in which they are numbered."""
+    """Check the labels of both splits and return all of them in the order of their numbers."""
     if train.several != test.several:
         kinds = ["lists of labels" if split.several else "one label for each text" for split in (train, test)]
         raise ValueError(f"train has {kinds[0]}, test has {kinds[1]}; both need the same.")
@@ -183,15 +181,15 @@ def check_labels(train: Labelled, test: Labelled) -> list[Label]:
     learnt, asked = set(train.counts()), set(test.counts())
     if len({type(label) for label in learnt | asked}) > 1:
         texts, numbers = (sorted(label for label in learnt | asked if isinstance(label, kind)) for kind in (str, int))
-        raise ValueError(f"Labels are all texts or all integers; got {first_of(texts)} and {first_of(numbers)}.")
+        raise ValueError(f"Labels must be all strings or all integers; got {first_of(texts)} and {first_of(numbers)}.")
     if len(learnt) < 2:
         raise ValueError(f"train needs at least two different labels, got {sorted(learnt)}.")
     if unlearnt := sorted(asked - learnt):
         raise ValueError(
-            f"Labels that occur in test alone: {first_of(unlearnt)} ({len(unlearnt)} in all). "
-            "No classifier can learn them: add them to train or drop their texts."
+            f"Labels that are only in test: {first_of(unlearnt)} ({len(unlearnt)} in all). "
+            "No classifier can learn them. Add them to train or drop their texts."
         )
-    # mteb's average precision wants the two labels of a binary test to be 0 and 1: those of the test come first.
+    # mteb's average precision needs labels 0 and 1 in a binary test, so the labels of the test come first.
     return sorted(learnt, key=lambda label: (label not in asked, label))
 
 
@@ -199,6 +197,6 @@ def _label(value: Any, where: str) -> Label:
     if isinstance(value, Integral):
         return int(value)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: a label is a text or an integer, got {value!r}. Mend it or drop the row.")
+        raise ValueError(f"{where}: a label must be a string or an integer, got {value!r}. Fix it or drop the row.")
     check_text(value, where)
     return value

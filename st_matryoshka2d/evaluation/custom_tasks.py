@@ -1,4 +1,4 @@
-"""Tasks of the user's own data: scored pairs, documents and queries, labelled texts."""
+"""Make tasks from the user's own data: scored pairs, documents and queries, or labelled texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from st_matryoshka2d.sizes import positive_int
 
 
 class OwnSTS(OwnData, AbsTaskSTS):
-    """Pairs of the user's own; made by `sts_task`."""
+    """The task that `sts_task` makes."""
 
     kind, category, main_score = "STS", "t2t", "cosine_spearman"
 
@@ -29,27 +29,26 @@ class OwnSTS(OwnData, AbsTaskSTS):
 def sts_task(
     pairs: Table, *, sentence1: str = "sentence1", sentence2: str = "sentence2", score: str = "score", name: str = "MySTS"
 ) -> AbsTaskSTS:
-    """Make a task of your own pairs of texts: how well do similarities order them as your scores do?
+    """Make an STS task from your own pairs of texts with similarity scores.
 
-    The main score is Spearman's correlation of cosine similarities and your scores. The task works in `evaluate` and in mteb
-    itself, needs no network, and has a digest of its data as revision. mteb (2.26) looks for a prompt of the model by the
-    type, here `"STS"`, and drops one under the name of your task. Its cache goes by the name alone: with other data, give
-    `mteb.evaluate` another name or `cache=None`.
+    The main score is Spearman's correlation between cosine similarities and your scores. The task works in `evaluate` and in
+    mteb itself, and needs no network. mteb (2.26) looks up the prompt of the model by the task type, here `"STS"`. Its own
+    cache only distinguishes tasks by name: for `mteb.evaluate` on changed data, choose another name or `cache=None`.
 
     Args:
         pairs: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
         sentence1: Column of the first texts.
         sentence2: Column of the second texts.
-        score: Column of the scores, on any scale; more is more similar.
-        name: What the task is called in the results.
+        score: Column of the scores, on any scale; higher means more similar.
+        name: Name of the task in the results.
 
     Raises:
         TypeError: `pairs` is not a table.
-        ValueError: A column or text is missing or empty; a score is no finite number; all scores are equal; the name is one
-            of mteb's. Rows are counted from 0.
+        ValueError: A column or text is missing or empty; a score is not a finite number; all scores are equal; the name
+            belongs to mteb. Messages count rows from 0.
 
     Warns:
-        UserWarning: A pair is there several times with different scores.
+        UserWarning: A pair is repeated with different scores.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -72,39 +71,38 @@ def sts_task(
         raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
     values = data.to_pandas().groupby(["sentence1", "sentence2"])["score"].nunique()
     if conflicts := int((values > 1).sum()):
-        warnings.warn(f"Pairs that are there several times with different scores: {conflicts}; all are kept.", stacklevel=2)
+        warnings.warn(f"Pairs that are repeated with different scores: {conflicts}. All are kept.", stacklevel=2)
     return OwnSTS(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
 class OwnRetrieval(OwnData, AbsTaskRetrieval):
-    """A collection of the user's own; made by `retrieval_task`."""
+    """The task that `retrieval_task` makes."""
 
     kind, category, main_score = "Retrieval", "t2t", "ndcg_at_10"
 
 
 def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str = "MyRetrieval") -> AbsTaskRetrieval:
-    """Make a task of your own documents and queries: how high do relevant documents rank?
+    """Make a retrieval task from your own documents, queries and relevance judgments.
 
-    The main score is nDCG@10, as in BEIR. Ids are texts; integers become texts. A corpus that is a `Dataset` on disk stays
-    there. On mteb's prompts and cache see `sts_task`; here a prompt's name is `"Retrieval-query"`, `"Retrieval"` or
-    `"query"`, and the same for `document`.
+    The main score is nDCG@10, as in BEIR. Ids are strings; integers are converted. A `Dataset` on disk is not loaded into
+    memory. `sts_task` explains mteb's prompts and cache; here the prompt names are `"Retrieval-query"`, `"Retrieval"` or
+    `"query"`, and likewise with `document`.
 
     Args:
-        corpus: Id to text, or id to `{"title": ..., "text": ...}`, or a `Dataset` or `DataFrame` with the columns id (or
-            _id), text and, if there are titles, title. mteb puts the title before the text.
-        queries: Id to text, or a table with the columns id (or _id) and text.
-        qrels: Query id to a list of the relevant documents' ids, or query id to document id to relevance (0, 1, 2, ...), or
-            a table with the columns query_id, corpus_id (or both with a hyphen) and score. What is not named is not
-            relevant.
-        name: What the task is called in the results.
+        corpus: A dict of ids to texts or to `{"title": ..., "text": ...}`, or a `Dataset` or `DataFrame` with the columns id
+            (or _id), text and optionally title. mteb puts the title before the text.
+        queries: A dict of ids to texts, or a table with the columns id (or _id) and text.
+        qrels: A dict of query ids to lists of relevant document ids, or to dicts of document ids to relevance (0, 1, 2,
+            ...), or a table with the columns query_id, corpus_id (or with a hyphen) and score. Others are not relevant.
+        name: Name of the task in the results.
 
     Raises:
-        TypeError: An argument is of no type that is named above.
-        ValueError: A column, id or text is missing; an id or a judgment is there twice; a relevance is negative or no whole
-            number; a judgment names what is not there; no query has a relevant document; the name is one of mteb's.
+        TypeError: An argument has another type.
+        ValueError: A column, id or text is missing; an id or judgment is repeated; a relevance is not a whole number of 0
+            or more; a judgment has an unknown id; no query has a relevant document; the name belongs to mteb.
 
     Warns:
-        UserWarning: Queries without a relevant document are left out; documents have neither text nor title.
+        UserWarning: Queries without a relevant document are dropped; documents have neither text nor title.
 
     Example:
         >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess"}
@@ -119,15 +117,14 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
     columns = [column for column in ("text", "title") if column in documents.column_names]
     if empty := sum(not any(map(str.strip, document)) for document in rows(documents, columns)):
-        warnings.warn(f"Documents in corpus without text and title: {empty}; they are kept.", stacklevel=2)
+        warnings.warn(f"Documents in corpus without text and title: {empty}. They are kept.", stacklevel=2)
     judged = {query: found for query, found in judged.items() if any(found.values())}
-    kept = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]
-    if not kept:
+    useful = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]
+    if not useful:
         raise ValueError("No query has a relevant document in qrels: every relevance is 0.")
-    if left_out := len(questions) - len(kept):
-        remark = f"Queries without a relevant document: {left_out} of {len(questions)}; they are left out."
-        warnings.warn(remark, stacklevel=2)
-        questions = questions.select(kept)
+    if (dropped := len(questions) - len(useful)) > 0:
+        warnings.warn(f"Queries without a relevant document: {dropped} of {len(questions)}. They are dropped.", stacklevel=2)
+        questions = questions.select(useful)
     split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
     description = f"{len(questions)} queries and {len(documents)} documents."
     return OwnRetrieval(name, {"default": {"test": split}}, description=description)
@@ -136,28 +133,28 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
 def _check_known(judged: Collection[str], there: Dataset, kind: str, what: str) -> None:
     if unknown := sorted(set(judged).difference(name for (name,) in rows(there, ["id"]))):
         raise ValueError(
-            f"qrels names {kind} ids that are not in {what}: {first_of(unknown)} ({len(unknown)} in all). "
-            "Drop those judgments, or add what they name."
+            f"qrels has {kind} ids that are not in {what}: {first_of(unknown)} ({len(unknown)} in all). "
+            f"Remove these judgments, or add the ids to {what}."
         )
 
 
-# mteb's classifier of several labels asks this many neighbours, and fails with fewer texts.
+# mteb's multilabel classifier uses this many neighbours, and fails with fewer texts.
 _NEIGHBOURS = 5
 
 
 class OwnClassification(OwnData, AbsTaskClassification):
-    """Texts of the user's own with a label each; made by `classification_task`."""
+    """The task that `classification_task` makes of texts with one label each."""
 
     kind, category, main_score = "Classification", "t2c", "accuracy"
 
 
 class OwnMultilabelClassification(OwnData, AbsTaskMultilabelClassification):
-    """Texts of the user's own with any number of labels each; made by `classification_task`."""
+    """The task that `classification_task` makes of texts with lists of labels."""
 
     kind, category, main_score = "MultilabelClassification", "t2c", "accuracy"
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, Mapping[str, Any]]:
-        """Score a model on the same draws each time: mteb's own class goes on drawing where the last call stopped."""
+        """Score a model on the same random draws each time; mteb's own class would continue its random sequence."""
         self.np_rng = np.random.default_rng(self.seed)
         return super().evaluate(*args, **kwargs)
 
@@ -172,30 +169,30 @@ def classification_task(
     n_experiments: int = 10,
     name: str = "MyClassification",
 ) -> AbsTaskClassification:
-    """Make a task of your own labelled texts: can a simple classifier tell the labels apart by the embeddings?
+    """Make a classification task from your own labelled texts.
 
-    As all of mteb's, it learns from a few texts of each label, drawn from `train` several times, and is scored on all of
-    `test`; the main score is the mean accuracy. With one label for each text the classifier is a logistic regression. With
-    lists of labels it is mteb's multilabel task with the five nearest neighbours, where accuracy asks for all labels of a
-    text and a `test` of more than 3000 texts is cut to as many. On mteb's prompts and cache see `sts_task`; here the type
-    is `"Classification"` or `"MultilabelClassification"`.
+    As in all classification tasks of mteb, classifiers are fitted on a few random texts per label from `train` and scored
+    on all of `test`; the main score is the mean accuracy. With one label per text, the classifier is a logistic regression.
+    With lists of labels, the task is mteb's multilabel task: five nearest neighbours, accuracy over complete label sets, and
+    at most 3000 texts of `test`. `sts_task` explains mteb's prompts and cache; here the task type is `"Classification"` or
+    `"MultilabelClassification"`.
 
     Args:
         train: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
-        test: The same, with other texts.
+        test: Other texts, in the same form.
         text: Column of the texts.
-        label: Column of the labels, texts or integers; one for each text, or lists of them.
-        samples_per_label: Texts of each label that a classifier learns from; all there are where there are fewer.
-        n_experiments: Classifiers, each with a draw of its own.
-        name: What the task is called in the results.
+        label: Column of the labels: strings or integers, one per text, or lists of them.
+        samples_per_label: Training texts per label, or fewer if `train` has fewer.
+        n_experiments: Number of classifiers, each fitted on its own random texts.
+        name: Name of the task in the results.
 
     Raises:
-        TypeError: A table is none, or a number is not an integer.
-        ValueError: A column, text or label is missing; `train` has fewer than two labels; a label is in `test` alone; texts
-            are too few for mteb's multilabel task; the name is one of mteb's. Rows are counted from 0.
+        TypeError: An argument is not a table, or a number is not an integer.
+        ValueError: A column, text or label is missing; `train` has fewer than two labels; a label is only in `test`; there
+            are too few texts for mteb's multilabel task; the name belongs to mteb. Messages count rows from 0.
 
     Warns:
-        UserWarning: Texts are in `train` and in `test`; a label has fewer than `samples_per_label` texts to learn from.
+        UserWarning: `test` has texts of `train`; a label has fewer than `samples_per_label` training texts.
 
     Example:
         >>> train = {"text": ["fine", "good", "bad", "poor"], "label": ["praise", "praise", "blame", "blame"]}
@@ -206,29 +203,29 @@ def classification_task(
     check_name(name)
     samples_per_label = positive_int(samples_per_label, "samples_per_label")
     n_experiments = positive_int(n_experiments, "n_experiments")
-    learnt = custom_data.read_labelled(train, "train", text, label)
-    asked = custom_data.read_labelled(test, "test", text, label)
-    labels = custom_data.check_labels(learnt, asked)
-    if learnt.several:
-        _check_neighbours(learnt, asked, samples_per_label)
-    for remark in _remarks(learnt, asked, samples_per_label):
-        warnings.warn(remark, stacklevel=2)
-    own = OwnMultilabelClassification if learnt.several else OwnClassification
-    data = DatasetDict({"train": _dataset(learnt, labels), "test": _dataset(asked, labels)})
-    description = f"{len(learnt.texts)} texts to learn from, {len(asked.texts)} to classify, {len(labels)} labels."
+    training = custom_data.read_labelled(train, "train", text, label)
+    testing = custom_data.read_labelled(test, "test", text, label)
+    labels = custom_data.check_labels(training, testing)
+    if training.several:
+        _check_neighbours(training, testing, samples_per_label)
+    for message in _warnings(training, testing, samples_per_label):
+        warnings.warn(message, stacklevel=2)
+    own = OwnMultilabelClassification if training.several else OwnClassification
+    data = DatasetDict({"train": _dataset(training, labels), "test": _dataset(testing, labels)})
+    description = f"{len(training.texts)} training texts, {len(testing.texts)} test texts, {len(labels)} labels."
     return own(name, data, description=description, samples_per_label=samples_per_label, n_experiments=n_experiments)
 
 
-def _remarks(train: Labelled, test: Labelled, samples_per_label: int) -> Iterator[str]:
+def _warnings(train: Labelled, test: Labelled, samples_per_label: int) -> Iterator[str]:
     seen = set(train.texts)
     if leaked := sum(text in seen for text in test.texts):
-        yield f"Texts of test that are also in train: {leaked} of {len(test.texts)}; they flatter the scores."
+        yield f"Texts of test that are also in train: {leaked} of {len(test.texts)}. They make the scores too high."
     counts = train.counts()
     if rare := [label for label, count in counts.items() if count < samples_per_label]:
         rarest = min(rare, key=counts.__getitem__)
         yield (
             f"Labels with fewer than samples_per_label={samples_per_label} texts in train: {len(rare)} (the rarest, "
-            f"{rarest!r}, has {counts[rarest]}); all of their texts are learnt from."
+            f"{rarest!r}, has {counts[rarest]}). All of their texts are used."
         )
 
 
@@ -236,7 +233,7 @@ def _check_neighbours(train: Labelled, test: Labelled, samples_per_label: int) -
     labelled = sum(bool(labels) for labels in train.labels)
     if min(labelled, samples_per_label) < _NEIGHBOURS:
         raise ValueError(
-            f"With lists of labels mteb asks the {_NEIGHBOURS} nearest neighbours: train needs {_NEIGHBOURS} texts with a "
+            f"With lists of labels, mteb uses {_NEIGHBOURS} nearest neighbours: train needs {_NEIGHBOURS} texts with a "
             f"label, got {labelled}, and samples_per_label must be {_NEIGHBOURS} or more, got {samples_per_label}."
         )
     if len(test.counts()) < 2:
@@ -244,7 +241,7 @@ def _check_neighbours(train: Labelled, test: Labelled, samples_per_label: int) -
 
 
 def _dataset(split: Labelled, labels: list[Label]) -> Dataset:
-    """Labels as numbers that know their names."""
+    """Make a data set with labels as `ClassLabel`."""
     number = {label: index for index, label in enumerate(labels)}
     numbered = [[number[label] for label in row] for row in split.labels]
     kind = ClassLabel(names=[str(label) for label in labels])

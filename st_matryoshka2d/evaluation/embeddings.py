@@ -1,4 +1,4 @@
-"""Texts to embeddings at every layer wanted, each text through the model once."""
+"""Embeddings of a task's texts at several layers; each text goes through the model once."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.identity import model_name, model_revision
 from st_matryoshka2d.processes import Processes
 
-_CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with others
-_BATCHES_OF_A_STEP = 8  # of a bar
+_CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with other processes
+_BATCHES_PER_STEP = 8  # of the progress bar
 _DIGEST = 16  # bytes
 _ALONE = Processes()
 
@@ -41,8 +41,8 @@ def _nothing() -> None: ...
 class Embeddings:
     """The embeddings of a task's texts at several layers, each text through the model once per prompt.
 
-    Which prompt a text gets, and whether `encode`, `encode_query` or `encode_document` is called, is decided by mteb's own
-    wrapper of sentence-transformers models. Processes that share the texts ask for the same, in the same order.
+    mteb's own wrapper of sentence-transformers models chooses the prompt, and whether to call `encode`, `encode_query` or
+    `encode_document`. Processes that share the texts must request them in the same order.
     """
 
     def __init__(
@@ -56,39 +56,39 @@ class Embeddings:
         self.similarity = str(SimilarityFunction(model.similarity_fn_name).value)
         self.processes = processes
         self.show_progress_bar = show_progress_bar
-        self.after_encoding: Callable[[], object] = _nothing  # so that others can leave out the time it took
+        self.after_encoding: Callable[[], object] = _nothing  # lets a caller exclude the time of encoding
         self.folder: Path | None = None
         self._memos: dict[PromptType | None, Memo] = {}
         pipeline = EveryLayer.of(model, depths)
         self._depths = list(pipeline.depths)
-        with quiet_mteb(FutureWarning, DeprecationWarning):  # it asks for the width by a name that is no longer used
+        with quiet_mteb(FutureWarning, DeprecationWarning):  # it calls a deprecated method to get the width
             self._wrapper: Any = SentenceTransformerEncoderWrapper(pipeline)
         self.meta: ModelMeta = self._wrapper.mteb_model_meta.model_copy(
             update={"name": model_name(model), "revision": model_revision(model)}
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process: the embeddings that are there, and no model."""
+        """State for another process: the embeddings, without the model."""
         return {**self.__dict__, "_wrapper": None, "after_encoding": _nothing}
 
     def alone(self) -> Embeddings:
-        """The same embeddings, for work that this process does while the others do something else."""
-        by_itself = copy.copy(self)
-        by_itself._wrapper, by_itself.processes = self._wrapper, _ALONE  # copying leaves the model out, as pickling does
-        return by_itself
+        """Copy without the other processes, for work that is not shared with them."""
+        single = copy.copy(self)
+        single._wrapper, single.processes = self._wrapper, _ALONE  # copying drops the model, as pickling does
+        return single
 
     def begin(self, folder: Path | None) -> None:
-        """Forget the last task; the embeddings of the next are also in the folder, as far as they are known."""
-        there = sorted(str(path.relative_to(folder)) for path in folder.glob("texts-*/[0-9]*")) if folder else []
-        if any(others != there for others in self.processes.everyones(there)):
-            raise ValueError(f"The processes see different files in {folder}; `cache` must be a folder that they share.")
+        """Start a new task; the folder caches its embeddings."""
+        files = sorted(str(path.relative_to(folder)) for path in folder.glob("texts-*/[0-9]*")) if folder else []
+        if any(others != files for others in self.processes.everyones(files)):
+            raise ValueError(f"The processes see different files in {folder}; `cache` must be a shared folder.")
         self.folder = folder
         self._memos.clear()
 
     def of_texts(
         self, texts: Sequence[str], depths: Iterable[int] | None = None, *, prompt_type: PromptType | None, **kwargs: Any
     ) -> dict[int, Tensor]:
-        """Embeddings (texts, full dim) by layer; only texts not seen before go through the model."""
+        """Return embeddings (texts, full dim) by layer; only new texts go through the model."""
         if prompt_type not in self._memos:
             name = f"texts-{prompt_type.value if prompt_type else 'plain'}-layers-{'-'.join(map(str, self._depths))}"
             self._memos[prompt_type] = Memo(self.folder / name if self.folder is not None else None)
@@ -102,7 +102,7 @@ class Embeddings:
         return {depth: torch.from_numpy(memo.take(rows, self._columns(memo.width, depth))) for depth in wanted}
 
     def of_documents(self, texts: Sequence[str], bar: tqdm[Any], **kwargs: Any) -> dict[int, Tensor]:
-        """Embeddings (texts, full dim) by layer, of a corpus: they are not remembered."""
+        """Return embeddings (texts, full dim) of a chunk of a corpus by layer; they are not cached."""
         once = _longest_first(set(texts))
         at = {text: row for row, text in enumerate(once)}
         rows = [at[text] for text in texts]
@@ -111,7 +111,7 @@ class Embeddings:
         return {depth: torch.from_numpy(embeddings[:, self._columns(width, depth)][rows]) for depth in self._depths}
 
     def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
-        """Encode, chunk by chunk, and each process its share."""
+        """Encode the missing texts chunk by chunk; each process encodes a share."""
         rank, count = self.processes.rank, self.processes.count
         missing = _longest_first(missing)
         with tqdm(total=len(missing), desc="Texts", leave=False, disable=not self.show_progress_bar) as bar:
@@ -125,11 +125,11 @@ class Embeddings:
         self.after_encoding()
 
     def _encode(self, texts: list[str], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
-        """A few batches at a time, so that the bar moves."""
+        """Encode a few batches at a time, so that the progress bar moves."""
         if self._wrapper is None:
-            raise RuntimeError(f"{kwargs['task_metadata'].name} asked for other texts under one size than under another.")
+            raise RuntimeError(f"{kwargs['task_metadata'].name} requested other texts for one size than for another.")
         batch_size = kwargs.get("batch_size", 32)
-        step = _BATCHES_OF_A_STEP * batch_size
+        step = _BATCHES_PER_STEP * batch_size
         parts = []
         for few in (texts[start : start + step] for start in range(0, len(texts), step)):
             loader = DataLoader(Dataset.from_dict({"text": few}), batch_size=batch_size)
@@ -147,7 +147,7 @@ class Embeddings:
 
 
 class Memo:
-    """Embeddings by text, appended to in chunks; in a folder each chunk is also a file, which is whole or absent."""
+    """Embeddings by text, appended in chunks; with a folder, each chunk is also saved there atomically."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -159,19 +159,19 @@ class Memo:
                 with safe_open(path, framework="numpy") as chunk:
                     self._append([row.tobytes() for row in chunk.get_tensor("texts")], chunk.get_tensor("embeddings"))
             except SafetensorError as error:
-                raise ValueError(f"{path} is broken; delete it, and its texts are embedded again. {error}") from error
+                raise ValueError(f"{path} cannot be read. Delete it to have its texts embedded again. {error}") from error
 
     @property
     def width(self) -> int:
-        """Columns of the embeddings."""
+        """Number of columns."""
         return int(self._chunks[0].shape[1])
 
     def missing(self, texts: Iterable[str]) -> list[str]:
-        """Those that have no embedding yet, each once."""
+        """List the texts that have no embedding yet, without repetitions."""
         return [text for text in dict.fromkeys(texts) if _digest(text) not in self._rows]
 
     def add(self, texts: Sequence[str], embeddings: NDArray[np.floating], *, write: bool = True) -> None:
-        """Append texts that are missing, (texts, columns); `write=False` leaves the file to another process."""
+        """Append embeddings (texts, columns); with `write=False`, another process writes the file."""
         digests = [_digest(text) for text in texts]
         if self._folder is not None and write:
             tensors = {
@@ -182,18 +182,18 @@ class Memo:
         self._append(digests, embeddings)
 
     def rows(self, texts: Iterable[str]) -> list[int]:
-        """Where the embeddings of texts are; a KeyError for a text that has none."""
+        """Look up the rows of texts; raise a KeyError if one has no embedding."""
         return [self._rows[_digest(text)] for text in texts]
 
     def take(self, rows: Sequence[int], columns: slice) -> NDArray[np.floating]:
-        """Some columns of some embeddings, (rows, columns)."""
+        """Select rows and columns of the embeddings."""
         if len(self._chunks) != 1:
             self._chunks = [np.concatenate(self._chunks)]
         of_columns: NDArray[np.floating] = self._chunks[0][:, columns][rows]
         return of_columns
 
     def _append(self, digests: Sequence[bytes], embeddings: NDArray[np.floating]) -> None:
-        # Rows, not texts: two runs at once may each have written the same text.
+        # A text may be in several files, because two runs may write at the same time.
         start = sum(map(len, self._chunks))
         self._rows.update({digest: row for row, digest in enumerate(digests, start)})
         self._chunks.append(embeddings)
@@ -205,5 +205,5 @@ def _digest(text: str) -> bytes:
 
 
 def _longest_first(texts: Iterable[str]) -> list[str]:
-    """Texts of like length together, so that little is padding; in one order for all, whatever they are asked in."""
+    """Sort by length to avoid padding, then by text, so that batches do not depend on the order of the input."""
     return sorted(texts, key=lambda text: (-len(text), text))

@@ -40,37 +40,36 @@ def evaluate(
     corpus_chunk_size: int = 4096,
     show_progress_bar: bool = True,
 ) -> GridResult:
-    """Score a model cut to many sizes, each text through the model once per task and prompt.
+    """Score a model at many sizes; each text goes through the model once per task and prompt.
 
-    Each score is that of `mteb.evaluate(truncate(model, num_layers, dim), task)`, to rounding. A corpus is read once, in
-    chunks, and may be larger than memory. Under `torchrun` or `accelerate launch` the processes share the work; each has to
-    call this with the same arguments, and all return the whole grid.
+    Scores equal those of `mteb.evaluate(truncate(model, num_layers, dim), task)`, up to rounding. A corpus is read once, in
+    chunks, and may be larger than memory. Under `torchrun` or `accelerate launch` the processes share the work: call this
+    with the same arguments in each of them, and all return the whole grid.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
-        tasks: One or several mteb tasks of text, task names or benchmarks; `sts_task`, `retrieval_task` and
-            `classification_task` make tasks of data of your own.
+        tasks: One or several mteb text tasks, task names or benchmarks. `sts_task`, `retrieval_task` and
+            `classification_task` make a task from your own data.
         num_layers: Depths, each 1..N; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
-        documents: One or several sizes of the documents, such as `"6L-384d"`: queries at every size search documents of this
-            one, of which they use as many dims as they have. In tasks of pairs, the second texts are the documents. None:
-            documents of the query's own size.
-        precisions: What a coordinate is stored in after the cut, as mteb's `CompressionWrapper` makes it: one or several of
-            `"float32"`, `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"` and `"binary"`. Integers are
-            spread over the ranges of what is encoded together; in a corpus, of its first `corpus_chunk_size` documents.
-        cache: A folder or mteb's `ResultCache`: each size's result is written there as soon as it is known, under the name
-            of the model and a hash of its weights and settings, and a run that was killed goes on where it stopped. None
-            reads and writes nothing.
-        n_jobs: Processes that score sizes at a time where mteb fits classifiers or clusters; the scores are the same.
-        batch_size: Texts in a batch of the model.
-        corpus_chunk_size: Documents of a retrieval task that are in the memory of a process at a time.
-        show_progress_bar: Show one step for each task and size.
+        documents: One or several document sizes, such as `"6L-384d"`. Queries of every size then search documents of this
+            size, by the dims that both have. In pair tasks, the second texts are the documents. None: documents have the
+            size of the query.
+        precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`: one or several of `"float32"`,
+            `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"` and `"binary"`. Integers are scaled to the
+            range of the texts that are encoded together; for a corpus, of its first `corpus_chunk_size` documents.
+        cache: A folder or mteb's `ResultCache`. Each result is saved as soon as it is known, under the name of the model and
+            a hash of its weights and settings, and a killed run resumes from there. None disables caching.
+        n_jobs: Processes that fit mteb's classifiers and clusterings in parallel. Scores do not depend on it.
+        batch_size: Texts per forward pass.
+        corpus_chunk_size: Documents of a retrieval task that a process holds in memory.
+        show_progress_bar: Show a progress bar with one step per task and size.
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model, or wider than `documents`; tasks are none, unknown, repeated, not of text
-            alone or, with `documents`, do not compare texts; a precision is unknown; an embedding is not finite.
+        ValueError: A size exceeds the model or is wider than `documents`; there is no task; a task is unknown, repeated, not
+            a text task or, with `documents`, does not compare texts; a precision is unknown; an embedding is not finite.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -79,7 +78,7 @@ def evaluate(
         >>> grid.score("6L-384d") > grid.score("3L-64d")
         True
 
-        A small encoder for queries, the whole model for documents:
+        A small encoder for queries and the whole model for documents:
 
         >>> across = evaluate(model, task, num_layers=3, dims=[64, 384], documents="6L-384d", show_progress_bar=False)
         >>> across.document_sizes
@@ -110,7 +109,7 @@ def evaluate(
 def _document_sizes(
     documents: Size | str | Iterable[Size | str] | None, full: Size, tasks: list[AbsTask], sizes: list[Size], all_dims: bool
 ) -> Sequence[Size | None]:
-    """Sizes of the documents; None stands for that of the queries."""
+    """Validate the document sizes; None stands for the size of the query."""
     if documents is None:
         return [None]
     found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full)
@@ -124,8 +123,8 @@ def _document_sizes(
     asked = [] if all_dims else sizes  # of the default dims, those that are too wide are left out
     if alone := [*(set(asked) - {size for size, _ in fits}), *(set(found) - {side for _, side in fits})]:
         raise ValueError(
-            f"{min(alone)} is left without a partner: queries have at most as many dims as the documents. "
-            f"The queries are at {', '.join(map(str, sizes))}; the documents at {', '.join(map(str, found))}."
+            f"{min(alone)} has no partner: queries can have at most as many dims as the documents. "
+            f"Query sizes: {', '.join(map(str, sizes))}; document sizes: {', '.join(map(str, found))}."
         )
     return found
 
@@ -146,27 +145,26 @@ def evaluate_truncations(
 ) -> TruncationResult:
     """Find out whether a model needs matryoshka training at the dims you want.
 
-    The first coordinates are compared with random subsets and windows of as many coordinates, and with principal components.
-    Where a random subset does as well, the coordinates are in no order that training could have made ("To MRL or not to
-    MRL").
+    Compares the first coordinates with random subsets, windows and principal components of the same dim. If a random subset
+    scores as well, the order of the coordinates carries no information ("To MRL or not to MRL").
 
     Args:
         model: As for `evaluate`.
         tasks: As for `evaluate`.
-        dims: Widths, each 1..D; None for the paper's, which remove up to 92 or 94 %. The full one is always scored.
+        dims: Widths, each 1..D; None for those of the paper, which remove up to 92 or 94 %. D itself is always scored.
         num_layers: The depth; None for all layers.
-        seeds: How many random subsets, or the seeds themselves; at least two.
-        windows: How many coordinates lie before each window; None for a quarter, a half and three quarters of D.
-        pca_texts: A sample of more than D texts to find principal components of; not those of the task, which would flatter
-            them. None leaves them out.
+        seeds: Number of random subsets, or the seeds themselves; at least two.
+        windows: Start of each window, counted from 0; None for a quarter, a half and three quarters of D.
+        pca_texts: More than D texts to fit principal components on. Do not use the texts of the task: that would favour PCA.
+            None leaves PCA out.
         cache: As for `evaluate`.
         n_jobs: As for `evaluate`.
-        batch_size: Texts in a batch of the model.
-        show_progress_bar: Show how far the evaluation is.
+        batch_size: Texts per forward pass.
+        show_progress_bar: Show a progress bar.
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, a task is not a task, or a number is not an integer.
-        ValueError: A dim, depth or window is not within the model, no dim is below D, or seeds or `pca_texts` are too few.
+        ValueError: A dim, depth or window exceeds the model, no dim is below D, or there are too few seeds or `pca_texts`.
 
     Example:
         >>> result = evaluate_truncations(model, task, [192, 96], num_layers=1, seeds=2, show_progress_bar=False)
@@ -181,8 +179,8 @@ def evaluate_truncations(
     wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")
     narrow = sorted({*wanted} - {full.dim}, reverse=True)
     if not narrow:
-        raise ValueError(f"dims must have one below the full {full.dim}; nothing is removed otherwise.")
-    # A permutation of all coordinates scores as they do in order: only what is narrower is scored.
+        raise ValueError(f"dims must contain a dim below the full {full.dim}; otherwise nothing is removed.")
+    # A permutation of all coordinates does not change a score, so subsets and windows are only scored below D.
     permuted: list[Truncation] = [*map(RandomSubset, _seeds(seeds)), *_windows(windows, full.dim)]
     chosen = chosen_tasks(tasks)
     whole: list[Truncation] = [FIRST]
@@ -205,5 +203,5 @@ def _windows(starts: Iterable[int] | None, full_dim: int) -> list[Window]:
     given = list(dict.fromkeys(full_dim * n // 4 for n in (1, 2, 3)) if starts is None else starts)
     windows = [Window(start) for start in given]
     if wrong := [start for start in given if start >= full_dim or given.count(start) > 1]:
-        raise ValueError(f"windows: {wrong[0]} is given more than once, or is not below {full_dim}, the dims of the model.")
+        raise ValueError(f"windows: {wrong[0]} is given more than once, or is not below {full_dim}, the dim of the model.")
     return windows

@@ -1,4 +1,4 @@
-"""Scores of many sizes while a model is trained."""
+"""An evaluator that scores many sizes during training."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ logger = logging.getLogger(__name__)
 
 
 class GridEvaluator(BaseEvaluator):
-    """Scores of many sizes on mteb tasks for sentence-transformers' Trainer, each text through the model once.
+    """Score many sizes on mteb tasks during training; each text goes through the model once.
 
-    `STS12_06L_0128d` is the main metric of a task at size `6L-128d`, `STS12_mean` its mean over the sizes; with several
-    tasks, `all_06L_0128d` and `all_mean` are the means over them. A mean with a NaN in it is NaN, which is never the best.
+    `STS12_06L_0128d` is the main metric of the task STS12 at size `6L-128d`, and `STS12_mean` its mean over the sizes. With
+    several tasks, `all_06L_0128d` and `all_mean` are means over the tasks. Means do not skip NaN, and NaN is never the best.
 
-    The tasks' data is kept between calls. Model and random states are left as they were. On several processes the first does
-    all the work; where that takes longer than half an hour, raise `ddp_timeout` in the training arguments.
+    The data of the tasks stays in memory between calls. The model and the random states do not change. In distributed
+    training the first process does all the work; if that takes more than half an hour, raise `ddp_timeout`.
 
     Args:
         tasks: As for `evaluate`: mteb tasks, their names, benchmarks.
         sizes: Sizes to score; None for `sizes_ladder(model)`.
-        primary_size: One of the sizes, by whose score checkpoints are compared; None for the mean over the sizes.
-        name: Begins the names of the metrics; for several evaluators that log to one place.
-        batch_size: Texts in a batch of the model.
-        write_csv: Write `grid_evaluation_results.csv` and the heat map `grid.png` into the Trainer's folder for them.
-        show_progress_bar: Show one while evaluating.
+        primary_size: The size whose score selects the best checkpoint; None for the mean over the sizes.
+        name: Prefix of the metric names, to tell several evaluators apart.
+        batch_size: Texts per forward pass.
+        write_csv: Write `grid_evaluation_results.csv` and the heat map `grid.png` into the Trainer's output folder.
+        show_progress_bar: Show a progress bar.
 
     Attributes:
-        primary_metric: The metric by which checkpoints are compared, for `metric_for_best_model`.
-        grid: What the last evaluation found, a `GridResult`; None before the first.
+        primary_metric: The metric that selects the best checkpoint, for `metric_for_best_model`.
+        grid: `GridResult` of the last evaluation; None before the first.
         history: Epoch, steps and metrics of each evaluation.
 
     Raises:
         TypeError: A task is not a task.
-        ValueError: Tasks, sizes or `primary_size` are unknown or repeated; when called, a size is not within the model.
+        ValueError: Tasks, sizes or `primary_size` are unknown or repeated; when called, a size exceeds the model.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -96,7 +96,7 @@ class GridEvaluator(BaseEvaluator):
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Score the model as it is now: returns the metrics, and writes its files to `output_path` unless that is None."""
+        """Score the model in its current state; return the metrics, and write files to `output_path` if it is given."""
         pipeline = unwrap(model)
         self.grid = self._evaluate(pipeline)
         logger.info("Epoch %s, step %s. %s", epoch, steps, self.grid)
@@ -112,18 +112,18 @@ class GridEvaluator(BaseEvaluator):
         if output_path is not None and self.write_csv:
             path = Path(output_path) / self.csv_file
             rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
-            table = pd.DataFrame([*rows, self.history[-1]])  # an earlier part of the training may have scored other sizes
+            table = pd.DataFrame([*rows, self.history[-1]])  # an earlier run may have scored other sizes
             replace_file(path, lambda part: table.to_csv(part, index=False))
             self.grid.plot(Path(output_path) / self.figure_file)
         return metrics
 
     @property
     def description(self) -> str:
-        """Heading of the scores in the model card."""
+        """Heading in the model card."""
         return "Model Sizes"
 
     def get_config_dict(self) -> dict[str, str]:
-        """What the model card says of how the scores were made."""
+        """Settings, for the model card."""
         return dict(self._config)
 
     def _evaluate(self, model: SentenceTransformer) -> GridResult:
@@ -133,14 +133,14 @@ class GridEvaluator(BaseEvaluator):
         with random_states_kept():
             for part in (part for task in self.tasks for part in parts_of(task)):
                 if not part.data_loaded:
-                    part.load_data()  # `evaluate` unloads what it has loaded itself
+                    part.load_data()  # otherwise `evaluate` would load and unload it in each call
             return evaluate(model, self.tasks, sizes=sizes, batch_size=self.batch_size, show_progress_bar=show)
 
     def _column(self, task: str | None) -> GridEvaluator:
-        """What the model card keeps the scores of one task, or the means over all, under."""
+        """Copy this evaluator for one task, or for the means over all: the model card has a column per evaluator."""
         column = copy.copy(self)
-        column.tasks, column.history = [], []  # the card keeps it as long as the model lives, and copies it with it
-        # Letters, digits and underscores are what Weights & Biases can sort and filter by.
+        column.tasks, column.history = [], []  # the model card holds and copies this object, so drop the data
+        # Weights & Biases can only sort and filter names of letters, digits and underscores.
         column.name = "_".join(filter(None, [self.name, "all" if task is None else re.sub(r"\W", "_", task)]))
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"
         return column
@@ -151,7 +151,7 @@ class GridEvaluator(BaseEvaluator):
 
 
 def _spelt(sizes: Iterable[Size | str]) -> list[Size]:
-    """What can be checked while there is no model."""
+    """Check sizes before there is a model."""
     listed = [sizes] if isinstance(sizes, (str, Size)) else list(sizes)
     parsed = [Size.parse(str(size)) for size in listed]
     enough = Size(*map(max, zip(*map(astuple, parsed), strict=True))) if parsed else Size(12, 768)
@@ -159,5 +159,5 @@ def _spelt(sizes: Iterable[Size | str]) -> list[Size]:
 
 
 def _padded(size: Size) -> str:
-    """So that the order of the alphabet is that of the sizes, and two models' metrics share their names."""
+    """Pad a size, so that sorting by name sorts by size."""
     return f"{size.num_layers:02d}L_{size.dim:04d}d"

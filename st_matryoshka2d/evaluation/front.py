@@ -1,4 +1,4 @@
-"""The Pareto front: the sizes that no other size beats in score and cost, as a table and as a plot."""
+"""The Pareto front: sizes for which no other size is both better and cheaper, as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COSTS = ["milliseconds_per_text", "num_layers", "parameters", "bytes", "dim"]
 
 
 class _Front(pd.DataFrame):
-    """The table that `pareto` returns. It prints in few columns; whatever is made of it is a plain table."""
+    """The table that `pareto` returns: prints the main columns only. Results of pandas operations are plain frames."""
 
     def __repr__(self) -> str:
         forms: dict[str, tuple[str, Callable[[Any], str]]] = {
@@ -38,7 +38,7 @@ class _Front(pd.DataFrame):
 
 
 def pareto(grid: Scores, cost: str | Sequence[str] | None = None, task: str | None = None) -> _Front:
-    """The rows of `costs` on the front, cheapest first: a table to work with, that prints in few columns."""
+    """Return the rows of `costs` on the front, cheapest first."""
     chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
     table = costs(grid.frame, grid.latency, task)
     front = _Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
@@ -50,7 +50,7 @@ def pareto(grid: Scores, cost: str | Sequence[str] | None = None, task: str | No
 def plot_pareto(
     grid: Scores, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
 ) -> Figure:
-    """Score of every size against one cost."""
+    """Plot the score of every size against one cost."""
     from st_matryoshka2d.plots.pareto import plot_front  # draws only when asked to
     from st_matryoshka2d.plots.saving import check_ending
 
@@ -65,7 +65,7 @@ def plot_pareto(
 
 
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:
-    """Which rows no other row dominates."""
+    """Mark the rows that no other row dominates."""
     values = table.assign(score=-table["score"])[[*chosen, "score"]].to_numpy(dtype=float, na_value=np.nan)
     no_worse = (values[:, None] <= values).all(axis=2)
     better = (values[:, None] < values).any(axis=2)
@@ -74,16 +74,16 @@ def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:
 
 
 def time_column(grid: Scores) -> str:
-    """What stands for the time of a size: its layers, as long as no depth was timed."""
+    """The column that measures time: the number of layers if the grid has no latency."""
     return "num_layers" if grid.latency is None else "milliseconds_per_text"
 
 
 def checked_costs(grid: Scores, cost: str | Sequence[str]) -> list[str]:
-    """The names of costs as a list, if the grid knows them all."""
+    """Check the names of cost columns and return them as a list."""
     chosen = [cost] if isinstance(cost, str) else list(cost)
     if not chosen or (unknown := [name for name in chosen if name not in _COSTS]):
         raise ValueError(f"A cost is one of {', '.join(_COSTS)}, got {unknown[0] if chosen else chosen!r}.")
     for name in chosen:
         if name in ("milliseconds_per_text", "parameters") and (grid.latency is None or name not in grid.latency):
-            raise ValueError(f"The grid does not know {name}; give it the times of the model: {HOW_TO_TIME}.")
+            raise ValueError(f"The grid has no {name}; add the times of the model: {HOW_TO_TIME}.")
     return chosen

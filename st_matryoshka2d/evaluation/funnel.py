@@ -1,4 +1,4 @@
-"""Score all funnels of two sizes of a model: the first makes a shortlist, the second puts it in order."""
+"""Score two-stage search with pairs of sizes: the first makes a shortlist, the second re-ranks it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from st_matryoshka2d.evaluation.pivots import vector_bytes
 from st_matryoshka2d.evaluation.rankings import Found
 from st_matryoshka2d.evaluation.run import running
 from st_matryoshka2d.evaluation.search import CorpusSearch
-from st_matryoshka2d.evaluation.store import Cache, Job, Kept
+from st_matryoshka2d.evaluation.store import Cache, Job, Scored
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
-Funnel = tuple[int, int, int]  # which variant makes a shortlist, which puts it in order, length of the shortlist
+Funnel = tuple[int, int, int]  # first variant, second variant, length of the shortlist
 Relevance = Mapping[str, Mapping[str, int]]
 
 
@@ -49,35 +49,34 @@ def evaluate_funnel(
     corpus_chunk_size: int = 4096,
     show_progress_bar: bool = True,
 ) -> FunnelResult:
-    """What is left of a search when a small size makes a shortlist of k1 documents and a larger one puts it in order.
+    """Score two-stage search: a small size makes a shortlist of k1 documents, and a larger size re-ranks it.
 
-    All pairs of sizes are scored in one go whose first has no more layers, dims and bits than the second, and less of one of
-    them. Both stages are exact; what an approximate index loses comes on top. Only fewer dims and bits make the first stage
-    cheaper: the model is run up to the second's layer anyway. Processes share the work as in `evaluate`.
+    All pairs are scored in which the first size has no more layers, dims and bits than the second, and fewer of at least
+    one. Both stages search exactly; an approximate index loses something on top of that. The first stage is only cheaper
+    by its dims and bits, because the model runs up to the layer of the second. Processes share the work as in `evaluate`.
 
     Args:
         model: As for `evaluate`.
-        tasks: One or several mteb tasks of retrieval, task names or benchmarks, or tasks that `retrieval_task` makes.
-        sizes: Sizes that either stage may have; None for all layers, with 8, 16, 32, ... and all dims.
-        documents: Size of the documents in both stages, such as `"6L-384d"`: sizes are then those of the queries, which use
-            as many dims of the documents as they have. For models whose sizes share one space, as `align` makes them. None:
-            each stage has queries and documents of one size.
-        shortlists: How many documents the first stage hands on, k1; none below k. Memory grows with the longest, the number
-            of queries, and up to the square of the number of sizes.
-        k: How many documents come out.
-        precisions: As for `evaluate`; every size is taken in each.
-        cache: As for `evaluate`; one result for each task.
-        batch_size: Texts in a batch of the model.
-        corpus_chunk_size: Documents that are in memory at a time.
-        show_progress_bar: Show what is done.
+        tasks: One or several mteb retrieval tasks, task names or benchmarks, or tasks made by `retrieval_task`.
+        sizes: Candidate sizes for both stages; None for all layers with 8, 16, 32, ... and all dims.
+        documents: Size of the documents in both stages, such as `"6L-384d"`; `sizes` are then query sizes. Needs a model
+            whose sizes share one space, such as `align` makes. None: each stage has queries and documents of one size.
+        shortlists: Lengths k1 of the shortlist, each at least k. Memory grows with the longest one, the number of queries,
+            and up to the square of the number of sizes.
+        k: Number of documents in the final result.
+        precisions: As for `evaluate`; every size is scored in each.
+        cache: As for `evaluate`; one result per task.
+        batch_size: Texts per forward pass.
+        corpus_chunk_size: Documents in memory at a time.
+        show_progress_bar: Show a progress bar.
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size is not within the model, or wider than `documents`; no size is cheaper than another; a shortlist
+        ValueError: A size exceeds the model or is wider than `documents`; no size is cheaper than another; a shortlist
             is shorter than k; a task does not search a corpus (STS, reranking, ...).
 
     Warns:
-        UserWarning: A shortlist is longer than a corpus, so that nothing is left out.
+        UserWarning: A shortlist is longer than a corpus, so the first stage excludes nothing.
 
     Example:
         >>> from st_matryoshka2d import retrieval_task
@@ -89,7 +88,7 @@ def evaluate_funnel(
         0  6L-4d  6L-384d   1           0.5   0.5         1.0
         1  6L-4d  6L-384d   3           1.0   1.0         1.0
 
-        A shallow query makes the shortlist, a deeper one puts it in order, and the whole model has embedded the documents:
+        A shallow query makes the shortlist, a deeper one re-ranks it, and the documents are embedded by the whole model:
 
         >>> settings = {"documents": "6L-384d", "shortlists": 3, "k": 1, "show_progress_bar": False}
         >>> across = evaluate_funnel(model, task, ["3L-64d", "6L-384d"], **settings)
@@ -103,29 +102,29 @@ def evaluate_funnel(
         if not isinstance(part, AbsTaskRetrieval) or "Reranking" in kind:
             raise ValueError(f"{name} is a task of type {kind}; a funnel needs one that searches a corpus.")
         if part.skip_first_result:
-            raise ValueError(f"{name} leaves out the first result of each query: its shortlists have no fixed length.")
+            raise ValueError(f"{name} drops the first result of each query, so its shortlists have no fixed length.")
     lengths = _lengths(shortlists, positive_int(k, "k"))
     variants = _variants(full_size(model), sizes, documents, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
-    told = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
-    name = f"funnels-{blake2b(told.encode(), digest_size=6).hexdigest()}"
+    arguments = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
+    name = f"funnels-{blake2b(arguments.encode(), digest_size=6).hexdigest()}"
     job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
     settings: dict[str, Any] = {"cache": cache, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}
-    settings["shortlist"] = lengths[-1] + 1  # one of them may have the query's own id, and be left out
+    settings["shortlist"] = lengths[-1] + 1  # a document with the id of the query may be dropped
     frames = []
     with running(model, chosen, variants, what="Funnels", show_progress_bar=show_progress_bar, **settings) as run:
         for task in chosen:
             for part in parts_of(task):
                 rows = run.results(part, [job])[0].result.frame
-                if part is not task:  # the tasks that an aggregate is made of are its subsets
+                if part is not task:  # the parts of an aggregate become its subsets
                     rows = rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
                 frames.append(rows)
     frame = pd.concat(frames, ignore_index=True)
     for short, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
         warnings.warn(
-            f"{short} has a corpus of {of_task['documents'].min()} documents, of which shortlists of "
-            f"{', '.join(map(str, sorted(of_task['k1'].unique())))} leave none out: that is a search with the second size "
-            "alone.",
+            f"{short} has a corpus of {of_task['documents'].min()} documents. Shortlists of "
+            f"{', '.join(map(str, sorted(of_task['k1'].unique())))} contain all of them: that is a search with the second "
+            "size alone.",
             stacklevel=2,
         )
     return FunnelResult(frame, str(run.embeddings.meta.name), variants[0].axes["documents"])
@@ -149,35 +148,32 @@ def _variants(
     default = sizes_product([full.num_layers], [*mrl_dims(widest), widest])
     wanted, stored = default if sizes is None else validate_sizes(sizes, full), precisions_of(precisions)
     if wide := [size for size in wanted if size.dim > widest]:
-        raise ValueError(
-            f"{wide[0]} is wider than the documents, {side}: queries have at most as many dims. Give narrower sizes, or "
-            "wider documents."
-        )
+        raise ValueError(f"{wide[0]} is wider than the documents, {side}. Choose narrower query sizes or wider documents.")
     variants = [Variant(size, precision, documents=side) for size in wanted for precision in stored]
     # Smallest vectors first; of vectors that are as large, fewest layers first.
     variants.sort(key=lambda one: (vector_bytes(one.size.dim, one.precision), one.size, one.precision))
     if not pairs_of(variants):
         raise ValueError(
-            f"No size is cheaper than another among {', '.join(map(_query_of, variants))}: the first of two stages has no "
-            "more layers, dims and bits than the second, and less of one of them."
+            f"No size is cheaper than another among {', '.join(map(_query_of, variants))}: the first stage must have no "
+            "more layers, dims and bits than the second, and fewer of at least one."
         )
     return variants
 
 
 def _query_of(variant: Variant) -> str:
-    """A variant without the size of its documents, which is the same in all funnels."""
+    """Name the query size of a variant; the document size is the same in all funnels."""
     return str(replace(variant, documents=None))
 
 
 def _score(
     variants: list[Variant], funnels: list[Funnel], k: int, search: CorpusSearch, task: AbsTask, encode_kwargs: EncodeKwargs
-) -> Kept[FunnelResult]:
-    """The rows of a task that is no aggregate; mteb decides what is searched for."""
+) -> Scored[FunnelResult]:
+    """Score all funnels on a task that is not an aggregate; mteb starts the search."""
     model = VariantModel(search, variants[-1])
     again: Any = fresh(task)
     result_of(model, again, encode_kwargs)
     longest = max(k1 for _, _, k1 in funnels)
-    # Alone, a variant ranks its own longest shortlist.
+    # To score a variant alone, let it re-rank its own longest shortlist.
     alone = {second: (second, second, longest) for _, second, _ in funnels}
     rows = []
     for (split, subset), found in model.found.items():
@@ -191,19 +187,19 @@ def _score(
             whole = {f"{name}_alone": of[alone[second]][name] for name in ("ndcg", "recall")}
             costs = stage_costs(variants[first], variants[second], k1, found.documents)
             rows.append({**place, **funnel, **of[first, second, k1], **whole, **costs})
-    return Kept(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name), variants[0].axes["documents"]))
+    return Scored(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name), variants[0].axes["documents"]))
 
 
 def funnel_scores(
     found: Found, relevance: Relevance, funnels: Sequence[Funnel], k: int, *, ignore_identical_ids: bool
 ) -> list[dict[str, float]]:
-    """Of each funnel the mean recall in the shortlist, and the mean nDCG and recall of the first k that come out."""
+    """Return for each funnel the mean recall of the shortlist, and the mean nDCG and recall of the final k documents."""
     lengths = sorted({k, *(k1 for _, _, k1 in funnels)})
     grades = {query: {doc: max(grade, 0) for doc, grade in relevance[query].items()} for query in found.query_ids}
     judge = pytrec_eval.RelevanceEvaluator(grades, {f"ndcg_cut.{k}", f"recall.{','.join(map(str, lengths))}"})
     totals = np.zeros((len(funnels), 3))
     for block in found.blocks():
-        # Not from the scores: of documents that a variant cannot tell apart, the candidates have those that others like.
+        # From the rankings, not from the candidates: among tied documents, the candidates favour those of other variants.
         listed = [
             {query: [doc for doc in docs if doc != query or not ignore_identical_ids] for query, docs in of_first.items()}
             for of_first in map(block.results, range(1 + max(first for first, _, _ in funnels)))
@@ -221,7 +217,7 @@ def funnel_scores(
 
 
 def pairs_of(variants: Sequence[Variant]) -> list[tuple[int, int]]:
-    """All pairs whose first is cheaper: no more layers, dims and bits than the second, and less of one of them."""
+    """List the pairs whose first variant is cheaper: no more layers, dims and bits, and fewer of at least one."""
     costs = [(variant.size.num_layers, variant.size.dim, vector_bytes(8, variant.precision)) for variant in variants]
     return [
         (first, second)
@@ -232,7 +228,7 @@ def pairs_of(variants: Sequence[Variant]) -> list[tuple[int, int]]:
 
 
 def stage_costs(first: Variant, second: Variant, k1: int, documents: int) -> dict[str, int]:
-    """What is stored for a document, and what is computed for a query."""
+    """Return the bytes stored per document and the multiply-adds computed per query."""
     return {
         "first_bytes": vector_bytes(first.size.dim, first.precision),
         "second_bytes": vector_bytes(second.size.dim, second.precision),

@@ -1,4 +1,4 @@
-"""What funnels keep of a search, and what they cost."""
+"""Scores and costs of two-stage search."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid_io import AXES, told
+from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels
 from st_matryoshka2d.sizes import Size
 from st_matryoshka2d.table_files import SavedTable, TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What belongs to a funnel whatever the task, and what is measured of it.
+# Columns that describe a funnel, and columns that are measured per task.
 _FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
 _SCORES = ["recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"]
 _MEASURED = [*_SCORES, "first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"]
 
-# What tells rows apart, and all there is in a row.
+# Columns that identify a row, and all columns.
 _KEYS = ["task", "split", "subset", "first", "second", "k1"]
 _COLUMNS = [*_KEYS, "k", "first_bytes", "second_bytes", "queries", "documents", *_MEASURED]
 _KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_SCORES, float)}
 
-# What a table or a figure can show.
+# Values that a table or a figure can show, with their labels.
 _SHOWN = {
     "ndcg_kept": "nDCG@{k} kept of {second} alone",
     "recall_kept": "recall@{k} kept of {second} alone",
@@ -40,18 +40,18 @@ _SHOWN = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FunnelResult(SavedTable):
-    """What is left of a search when a first size makes a shortlist of k1 documents and a second one puts it in order.
+    """Scores of two-stage search: a first size makes a shortlist of k1 documents, and a second size re-ranks it.
 
-    Scores and what is kept are shares, 1 where nothing is lost; prints and figures are in percent. Scores of several tasks
-    are means over them, that of a task the mean over its splits and subsets; what is kept is one mean over the other.
+    Scores are fractions; prints and figures are in percent. The score of a task is the mean over its splits and subsets, and
+    the score of several tasks is the mean over the tasks. `ndcg_kept` and `recall_kept` are ratios of these means.
 
     Args:
-        frame: What `to_frame` says, without what is kept.
+        frame: The columns of `to_frame`, without `ndcg_kept` and `recall_kept`.
         model: Name of the model, for titles.
-        document_size: Size of the documents in both stages, `"same size"` where each stage has its own.
+        document_size: Size of the documents in both stages; `"same size"` if each stage has its own.
 
     Raises:
-        ValueError: Columns are missing or unknown, there are no rows, or a row is there twice.
+        ValueError: Columns are missing or unknown, there are no rows, or a row is repeated.
 
     Example:
         >>> row = {"task": "T", "split": "test", "subset": "default", "second": "6L-384d", "k": 10, "queries": 50}
@@ -77,22 +77,22 @@ class FunnelResult(SavedTable):
         if set(self.frame.columns) != set(_COLUMNS):
             raise ValueError(f"A FunnelResult has the columns {_COLUMNS}, got {list(self.frame.columns)}.")
         if self.frame.empty or self.frame.duplicated(_KEYS).any():
-            raise ValueError("A FunnelResult has at least one row, and each task, split, subset and funnel once.")
+            raise ValueError("A FunnelResult needs at least one row, and each task, split, subset and funnel only once.")
         object.__setattr__(self, "frame", self.frame[_COLUMNS].reset_index(drop=True))  # the class is frozen
 
     @property
     def tasks(self) -> list[str]:
-        """Names of the tasks, in the order scored."""
+        """Names of the tasks, in the order in which they were scored."""
         return list(self.frame["task"].unique())
 
     @property
     def firsts(self) -> list[str]:
-        """Sizes that made shortlists, smallest vectors first."""
+        """Sizes that make shortlists, by bytes of a vector, ascending."""
         return list(self.frame["first"].unique())
 
     @property
     def seconds(self) -> list[str]:
-        """Sizes that put shortlists in order, smallest vectors first; of vectors that are as large, fewest layers first."""
+        """Sizes that re-rank shortlists, by bytes of a vector, then by layers, ascending."""
         of_second = dict(zip(self.frame["second"], self.frame["second_bytes"], strict=True))
         return sorted(of_second, key=lambda name: (of_second[name], Size.parse(name.split()[0])))
 
@@ -105,11 +105,11 @@ class FunnelResult(SavedTable):
         """One row for each task, split, subset, pair of sizes and length of the shortlist.
 
         Returns:
-            `first` and `second` are sizes, with the precision where it is not float32. `recall_at_k1` is that of the
-            shortlist; `ndcg` and `recall` are of the first `k` documents that come out; `ndcg_alone` and `recall_alone` of a
-            search with the second size alone; `ndcg_kept` and `recall_kept` the one over the other, NaN where there is
-            nothing to keep. `first_bytes` and `second_bytes` are stored for each document; `first_multiply_adds`,
-            `second_multiply_adds` and `alone_multiply_adds` are computed for each query.
+            `first` and `second` are sizes, with the precision unless it is float32. `recall_at_k1` is the recall of the
+            shortlist; `ndcg` and `recall` are those of the final `k` documents; `ndcg_alone` and `recall_alone` those of a
+            search with the second size alone; `ndcg_kept` and `recall_kept` the ratios, NaN where the second size alone
+            scores 0. `first_bytes` and `second_bytes` are stored per document; `first_multiply_adds`,
+            `second_multiply_adds` and `alone_multiply_adds` are computed per query.
         """
         return _with_kept(self.frame)
 
@@ -125,11 +125,11 @@ class FunnelResult(SavedTable):
         return _with_kept(by_task.groupby(level=_FUNNEL, sort=False).mean().reset_index())
 
     def pivot(self, k1: int | None = None, value: str = "ndcg_kept", task: str | None = None) -> pd.DataFrame:
-        """First sizes (rows) by second sizes (columns); NaN where the first is not the cheaper one.
+        """First sizes (rows) by second sizes (columns); NaN where the first size is not cheaper than the second.
 
         Args:
             k1: Length of the shortlist; None for the longest.
-            value: A column of `summary` with numbers.
+            value: A numeric column of `summary`.
             task: As for `summary`.
         """
         length = self.shortlists[-1] if k1 is None else k1
@@ -140,10 +140,10 @@ class FunnelResult(SavedTable):
         return table.reindex(index=self.firsts, columns=self.seconds)
 
     def by_shortlist(self, second: str | None = None, value: str = "ndcg_kept", task: str | None = None) -> pd.DataFrame:
-        """First sizes (rows) by length of the shortlist (columns), with one second size.
+        """First sizes (rows) by length of the shortlist (columns), for one second size.
 
         Args:
-            second: One of `seconds`; None for the last of them, which is the largest.
+            second: One of `seconds`; None for the largest.
             value: `"ndcg_kept"`, `"recall_kept"`, `"recall_at_k1"`, `"ndcg"` or `"recall"`.
             task: As for `summary`.
         """
@@ -155,7 +155,7 @@ class FunnelResult(SavedTable):
         return table.reindex([first for first in self.firsts if first in table.index])
 
     def to_markdown(self, second: str | None = None, value: str = "ndcg_kept", task: str | None = None) -> str:
-        """`by_shortlist` as a Markdown table, in percent, with the bytes of a document in the first index."""
+        """`by_shortlist` as a Markdown table, in percent, with the bytes of a document at the first size."""
         table, of_first = self.by_shortlist(second, value, task), self._bytes()
         head = ["first", "bytes", *(f"k1={k1}" for k1 in table.columns)]
         body = [
@@ -173,11 +173,11 @@ class FunnelResult(SavedTable):
         value: str = "ndcg_kept",
         task: str | None = None,
     ) -> Figure:
-        """What is kept against the length of the shortlist, a line for each first size: how small may the first stage be?
+        """Plot `value` against the length of the shortlist, with a line for each first size.
 
         Args:
-            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
-            title: None for the name of the task.
+            path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
+            title: Title; None for the name of the task.
             second: As for `by_shortlist`.
             value: As for `by_shortlist`.
             task: As for `by_shortlist`.
@@ -198,7 +198,7 @@ class FunnelResult(SavedTable):
     __repr__ = __str__
 
     def _subject(self, tasks: Sequence[str]) -> str:
-        return ", ".join([pivots.subject(tasks), *told({**AXES, "documents": self.document_size})])
+        return ", ".join([pivots.subject(tasks), *axis_labels({**AXES, "documents": self.document_size})])
 
     def _in_words(self, second: str | None, value: str) -> str:
         return _SHOWN[value].format(k=self.frame["k"].iloc[0], second=second or self.seconds[-1])
@@ -209,11 +209,11 @@ class FunnelResult(SavedTable):
 
 def _check(what: str, given: object, known: Sequence[object]) -> None:
     if given not in known:
-        raise ValueError(f"There is no {what} {given!r} here; there are {', '.join(map(str, known))}.")
+        raise ValueError(f"There is no {what} {given!r} in this result, only {', '.join(map(str, known))}.")
 
 
 def _with_kept(rows: pd.DataFrame) -> pd.DataFrame:
-    """With what a funnel keeps of a search with the second size alone; NaN where there is nothing to keep."""
+    """Add the columns `ndcg_kept` and `recall_kept`; NaN where the second size alone scores 0."""
     return rows.assign(
         **{f"{name}_kept": rows[name] / rows[f"{name}_alone"].replace(0, np.nan) for name in ("ndcg", "recall")}
     )

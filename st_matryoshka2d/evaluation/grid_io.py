@@ -1,4 +1,4 @@
-"""The tables of a grid: which columns there are, what is refused, and how they lie in a file."""
+"""The tables of a grid: their columns, checks, and file format."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from st_matryoshka2d.table_files import TableFile
 _KINDS = {"task": str, "split": str, "subset": str, "num_layers": int, "dim": int, "metric": str, "score": float}
 COLUMNS = [*_KINDS, "is_main"]
 
-# More axes, and what a plain grid has there. They are shown only where a grid has something else.
+# Optional axes with their default values. They are shown only if a grid has other values.
 AXES = {"precision": "float32", "truncation": "first", "documents": "same size"}
 
-# What one number of a metric belongs to.
+# Columns that identify a score, besides its metric.
 PLACE = ["task", "split", "subset", "num_layers", "dim", *AXES]
 
 
 class Items(NamedTuple):
-    """What a main score is made of: scores of queries, or similarities of pairs with gold scores; see `GridResult`."""
+    """The parts of a main score: scores of queries, or similarities of pairs with gold scores; see `GridResult`."""
 
     ids: list[str]
     values: NDArray[np.float64]
@@ -33,8 +33,8 @@ class Items(NamedTuple):
 ITEM_COLUMNS = [*PLACE, *Items._fields]
 
 
-def told(axes: Mapping[Any, Any]) -> list[str]:
-    """What of these axes does not go without saying, in words."""
+def axis_labels(axes: Mapping[Any, Any]) -> list[str]:
+    """Describe the axes that do not have their default value."""
     words = {**axes, "documents": f"documents at {axes['documents']}"}
     return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain]
 
@@ -45,12 +45,12 @@ FILE = TableFile(
 
 
 def with_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
-    """One table of both: items lie in the rows of the main scores that are made of them."""
+    """Join both tables: items go into the rows of their main scores."""
     return frame.merge(items.assign(is_main=True), on=[*PLACE, "is_main"], how="left")
 
 
 def without_items(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The two tables that `with_items` was given."""
+    """Split a table into the two that `with_items` joined."""
     items = rows[rows["ids"].notna()][ITEM_COLUMNS].copy()
     for name in ("values", "gold"):
         arrays = [None if values is None else np.asarray(values, dtype=float) for values in items[name]]
@@ -59,7 +59,7 @@ def without_items(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Copies with every column there is, in one order."""
+    """Check both tables and return copies with all columns, in order."""
     if not set(COLUMNS) <= set(frame.columns) <= {*COLUMNS, *AXES}:
         raise ValueError(f"A GridResult has the columns {COLUMNS}, got {list(frame.columns)}.")
     if frame.empty:
@@ -69,67 +69,67 @@ def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.
     frame, items = (table.assign(**{axis: AXES[axis] for axis in AXES.keys() - {*table}}) for table in (frame, items))
     frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
     if repeated := _repeated(frame):
-        raise ValueError(f"Each score can be there only once; {repeated} is repeated.")
+        raise ValueError(f"Each score may appear only once, but {repeated} is repeated.")
     return frame, items[ITEM_COLUMNS].reset_index(drop=True)
 
 
 def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:
-    """The rows that have one of some values in a column; None stands for all values."""
+    """Select the rows with one or several values in a column; None selects all rows."""
     if values is None:
         return frame
-    kept = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
-    if unknown := [value for value in kept if value not in set(frame[column])]:
-        there = ", ".join(map(str, frame[column].unique()))
-        raise ValueError(f"There is no {column} {unknown[0]!r} here; there are {there}.")
-    return frame[frame[column].isin(kept)]
+    wanted = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if unknown := [value for value in wanted if value not in set(frame[column])]:
+        available = ", ".join(map(str, frame[column].unique()))
+        raise ValueError(f"There is no {column} {unknown[0]!r} in this grid, only {available}.")
+    return frame[frame[column].isin(wanted)]
 
 
 def joined(tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of several grids in one."""
+    """Concatenate the tables of several grids."""
     frame = pd.concat([frame for frame, _ in tables], ignore_index=True)
     if repeated := _repeated(frame):
         raise ValueError(
-            f"{repeated} is in two of these grids. Drop it from one: "
-            "`grid.at(tasks=..., num_layers=..., dims=...)` keeps what you name."
+            f"{repeated} is in two of these grids. Remove it from one: "
+            "`grid.at(tasks=..., num_layers=..., dims=...)` selects a part."
         )
     with_items = [items for _, items in tables if not items.empty]
     return frame, pd.concat(with_items, ignore_index=True) if with_items else tables[0][1]
 
 
 def common_latency(latencies: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
-    """The one table of times among those of several grids."""
+    """Return the latency table that all grids share."""
     known = [latency for latency in latencies if latency is not None]
     if any(not latency.equals(known[0]) for latency in known):
         raise ValueError(
-            "These grids have different latencies, and a grid has one: merge them without, `replace(grid, latency=None)`, "
-            "and give the times of one machine to the result with `with_latency`."
+            "These grids have different latencies. Remove them with `replace(grid, latency=None)`, merge, and add the times "
+            "of one machine to the result with `with_latency`."
         )
     return known[0] if known else None
 
 
 def _repeated(frame: pd.DataFrame) -> str:
-    """What the first score that is there twice belongs to; empty where there is none."""
+    """Describe the first repeated score; empty if there is none."""
     for row in frame[frame.duplicated([*PLACE, "metric"])].head(1).to_dict("records"):
         size = Size(int(row["num_layers"]), int(row["dim"]))
-        return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *told(row)])
+        return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *axis_labels(row)])
     return ""
 
 
 def checked_latency(times: pd.DataFrame, depths: Iterable[int]) -> pd.DataFrame:
-    """A copy of a table of times, if it has what a grid needs."""
+    """Check a table of times and return a sorted copy."""
     if not isinstance(times, pd.DataFrame):
-        raise TypeError(f"The times are a table as benchmark_latency(model) returns it, got {type(times).__name__}.")
+        raise TypeError(f"times must be a table such as benchmark_latency(model) returns, got {type(times).__name__}.")
     if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
         raise ValueError(
-            f"The times lack {', '.join(sorted(missing))}; a table as benchmark_latency(model) returns it is needed, got "
-            f"the columns {list(times.columns)}."
+            f"times must have the columns of benchmark_latency(model); {', '.join(sorted(missing))} is missing, got "
+            f"{list(times.columns)}."
         )
     known = times["num_layers"].tolist()
     if len(set(known)) < len(known):
-        raise ValueError(f"The times have a depth more than once: num_layers is {known}.")
+        raise ValueError(f"times has a depth more than once: num_layers is {known}.")
     if untimed := sorted({int(depth) for depth in depths} - set(known)):
         raise ValueError(
-            f"The times lack num_layers {', '.join(map(str, untimed))}, which the grid has; there are "
+            f"times has no row for num_layers {', '.join(map(str, untimed))}, which the grid has, only for "
             f"{', '.join(map(str, known))}. Time all depths: benchmark_latency(model)."
         )
     milliseconds = times["milliseconds_per_text"].to_numpy(dtype=float)

@@ -1,4 +1,4 @@
-"""One variant as a model of its own, as mteb sees it, and what mteb says of it as a grid."""
+"""Present one variant to mteb as a model, and convert mteb's result to a grid."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ Ranking = Mapping[str, Mapping[str, float]]
 
 
 def meta_of(whole: ModelMeta, variant: Variant) -> ModelMeta:
-    """The model at a variant: mteb tells results apart by name, revision and what is added here."""
+    """Return the metadata of a variant; mteb distinguishes results by name, revision and these additions."""
     experiment: dict[str, Any] = {"num_layers": variant.size.num_layers, "embed_dim": variant.size.dim}
-    named = {"precision": "output_dtypes"}  # what mteb has a name for
+    named = {"precision": "output_dtypes"}  # mteb's own name
     experiment |= {named.get(axis, axis): value for axis, value in variant.axes.items() if value != AXES[axis]}
     return whole.model_copy(update={"embed_dim": variant.size.dim, "experiment_kwargs": experiment})
 
 
 class VariantModel:
-    """One variant as a model of its own: mteb's `EncoderProtocol` and `SearchProtocol`."""
+    """One variant as a model: implements mteb's `EncoderProtocol` and `SearchProtocol`."""
 
     def __init__(self, search: CorpusSearch, variant: Variant) -> None:
         self._search, self._embeddings, self._variant = search, search.embeddings, variant
         self._corpus: CorpusDatasetType | None = None
-        self._asked_for = ("", "")
+        self._place = ("", "")
         self._calls = 0
         self.found: dict[Place, Found] = {}
         self.rankings: dict[Place, Ranking] = {}
@@ -54,20 +54,20 @@ class VariantModel:
         self.mteb_model_meta = meta_of(self._embeddings.meta, variant)
 
     def encode(
-        self, inputs: DataLoader[BatchedInput], *, prompt_type: PromptType | None = None, **told: Any
+        self, inputs: DataLoader[BatchedInput], *, prompt_type: PromptType | None = None, **kwargs: Any
     ) -> NDArray[np.floating]:
-        """Embeddings (texts, dim), not normalised again."""
-        self._asked_for = told.get("hf_split", ""), told.get("hf_subset", "")
-        texts = cast("Dataset", inputs.dataset)[:]["text"]  # at once: the loader would go row by row
-        # A task of pairs asks for all first texts, then for all second ones.
+        """Return embeddings (texts, dim), not normalised again."""
+        self._place = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
+        texts = cast("Dataset", inputs.dataset)[:]["text"]  # faster than the loader, which reads row by row
+        # A pair task encodes all first texts, then all second texts.
         layers = self._variant.document_layers if self._calls % 2 else self._variant.size.num_layers
         self._calls += 1
-        whole = self._embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **told)[layers]
+        whole = self._embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **kwargs)[layers]
         kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
         return quantise(kept, self._variant.precision).numpy()
 
     def index(self, corpus: CorpusDatasetType, **kwargs: Any) -> None:
-        """Take note of the corpus."""
+        """Store the corpus for `search`."""
         self._corpus = corpus
 
     def search(
@@ -82,59 +82,59 @@ class VariantModel:
         top_ranked: dict[str, list[str]] | None = None,
         **kwargs: Any,
     ) -> Ranking:
-        """The best documents of each query, with their similarities."""
+        """Return the best documents of each query with their similarities."""
         if self._corpus is None:
-            raise RuntimeError("index comes before search.")
+            raise RuntimeError("Call index before search.")
         wanted = Wanted(f"{hf_split}-{hf_subset}", queries, top_k, top_ranked)
-        told = {"task_metadata": task_metadata, "hf_split": hf_split, "hf_subset": hf_subset, **encode_kwargs}
-        found = self._search.found(self._corpus, wanted, **told)
+        place = {"task_metadata": task_metadata, "hf_split": hf_split, "hf_subset": hf_subset}
+        found = self._search.found(self._corpus, wanted, **place, **encode_kwargs)
         self.found[hf_split, hf_subset] = found
         self.rankings[hf_split, hf_subset] = found.results(self._search.variants.index(self._variant))
         return self.rankings[hf_split, hf_subset]
 
     def similarity(self, embeddings1: Array, embeddings2: Array) -> Tensor:
-        """The model's own similarity of all pairs, (texts 1, texts 2)."""
+        """Compute the model's similarity of all pairs, (texts 1, texts 2)."""
         return SimilarityFunction.to_similarity_fn(self.own_similarity)(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Tensor:
-        """The model's own similarity of text i to text i, (texts,); what was compared is in `pairs`, by split and subset."""
-        self.pairs[self._asked_for] = embeddings1, embeddings2
+        """Compute the model's similarity of text i to text i, (texts,), and store both embeddings in `pairs`."""
+        self.pairs[self._place] = embeddings1, embeddings2
         return SimilarityFunction.to_similarity_pairwise_fn(self.own_similarity)(embeddings1, embeddings2)
 
 
 def result_of(model: VariantModel, task: AbsTask, encode_kwargs: EncodeKwargs) -> TaskResult:
-    """What mteb says of a variant."""
+    """Evaluate a variant with mteb."""
     results = mteb.evaluate(
         model, task, cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs=encode_kwargs.copy()
     )
     return results.task_results[0]
 
 
-# mteb's names of metrics, and trec_eval's.
+# Names of metrics in mteb and in trec_eval.
 _MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "hit_rate": "success"}
-_CLOSE = 1e-4  # how far the mean over queries may be from the score, which mteb rounds
+_CLOSE = 1e-4  # tolerance between the mean over queries and the score, which mteb rounds
 
 
 def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[Place, Items], model: str) -> GridResult:
-    """What mteb found for one variant, as a grid of one size."""
-    told = {"task": task.metadata.name, "num_layers": variant.size.num_layers, "dim": variant.size.dim, **variant.axes}
+    """Convert mteb's result for one variant to a grid of one size."""
+    cell = {"task": task.metadata.name, "num_layers": variant.size.num_layers, "dim": variant.size.dim, **variant.axes}
     rows = [
-        {**told, "split": split, "subset": scores["hf_subset"], "metric": metric, "score": float(score)}
+        {**cell, "split": split, "subset": scores["hf_subset"], "metric": metric, "score": float(score)}
         for split, subsets in result.scores.items()
         for scores in subsets
         for metric, score in scores.items()
-        # `main_score` is one of the metrics a second time; texts and the like are no metrics.
+        # `main_score` repeats one of the metrics; values that are not numbers are no metrics.
         if metric != "main_score" and isinstance(score, (int, float)) and not isinstance(score, bool)
     ]
     frame = pd.DataFrame(rows, columns=[*COLUMNS, *AXES]).assign(
         is_main=lambda rows: rows["metric"] == task.metadata.main_score
     )
-    parts = [{**told, "split": split, "subset": subset, **one._asdict()} for (split, subset), one in items.items()]
+    parts = [{**cell, "split": split, "subset": subset, **one._asdict()} for (split, subset), one in items.items()]
     return GridResult(frame, pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
 
 
 def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Place, Items]:
-    """What the main scores are made of: similarities of pairs, or the metric of each query."""
+    """Collect the items of the main scores: similarities of pairs, or the metric of each query."""
     if isinstance(task, AbsTaskSTS):
         return _of_pairs(task, model)
     return _of_queries(task, result, model.rankings) if isinstance(task, AbsTaskRetrieval) else {}
@@ -155,7 +155,7 @@ def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
 
 
 def _of_queries(task: AbsTaskRetrieval, result: TaskResult, rankings: Mapping[Place, Ranking]) -> dict[Place, Items]:
-    """None where the mean over queries is not the main score."""
+    """Collect the metric of each query; splits whose main score is not the mean over queries are skipped."""
     items = {}
     for (split, subset), ranking in rankings.items():
         score = next(scores["main_score"] for scores in result.scores[split] if scores["hf_subset"] == subset)
@@ -171,7 +171,7 @@ def _by_query(task: AbsTaskRetrieval, relevant: Mapping[str, Mapping[str, int]],
         ranking = {query: dict(_sorted(found)[1:]) for query, found in ranking.items()}
     if name == "mrr":
         best = {query: enumerate(_sorted(found)[: int(cut)], 1) for query, found in ranking.items() if query in relevant}
-        return {  # not trec_eval's: mteb breaks ties in its own way
+        return {  # not with trec_eval, because mteb breaks ties differently
             query: next((1 / place for place, (doc, _) in found if relevant[query].get(doc, 0) > 0), 0.0)
             for query, found in best.items()
         }

@@ -1,4 +1,4 @@
-"""From the tidy table of a grid to layers by dims, to tasks by sizes, to what sizes cost, and to text."""
+"""Views of a grid's tidy table: layers by dims, tasks by sizes, costs by sizes; as frames and as text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.grid_io import AXES, narrowed, told
+from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels, narrowed
 from st_matryoshka2d.sizes import Size, positive_int
 
 
 def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-    """Scores by layers (rows) and dims (columns): the mean over tasks of the mean over a task's splits and subsets."""
+    """Scores by layers (rows) and dims (columns): means over the splits and subsets of a task, then over tasks."""
     return _means(_rows(frame, task, metric)).mean(axis=1, skipna=False).unstack("dim")
 
 
 def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
-    """Scores by tasks (rows) and sizes (columns): the means over a task's splits and subsets."""
+    """Scores by tasks (rows) and sizes (columns): means over the splits and subsets of a task."""
     rows = _rows(frame, None, metric)
     by_size = _means(rows)[list(rows["task"].unique())]
     names = [str(Size(int(layers), int(dim))) for layers, dim in by_size.index]
@@ -26,75 +26,75 @@ def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
 
 
 def shown(frame: pd.DataFrame) -> dict[str, str]:
-    """By axis, the one value that is shown: the plain one where there is such, or else the first."""
-    there = {axis: frame[axis].unique() for axis in AXES}
-    return {axis: plain if plain in there[axis] else str(there[axis][0]) for axis, plain in AXES.items()}
+    """Choose one value to show of each axis: the default if the grid has it, otherwise the first value."""
+    values = {axis: frame[axis].unique() for axis in AXES}
+    return {axis: default if default in values[axis] else str(values[axis][0]) for axis, default in AXES.items()}
 
 
 def _hidden(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """By axis, what a grid has beside the one value that is shown."""
-    beside = {axis: [str(value) for value in frame[axis].unique() if value != one] for axis, one in shown(frame).items()}
-    return {axis: values for axis, values in beside.items() if values}
+    """List the values of each axis that are not shown."""
+    others = {axis: [str(value) for value in frame[axis].unique() if value != one] for axis, one in shown(frame).items()}
+    return {axis: values for axis, values in others.items() if values}
 
 
-def to_be_told(frame: pd.DataFrame) -> list[str]:
-    """What is shown of the axes where that does not go without saying: it is not plain, or not all there is."""
+def shown_labels(frame: pd.DataFrame) -> list[str]:
+    """Describe the shown values of the axes that are not at their default, or that have further values."""
     one = shown(frame)
-    plain = [axis for axis in _hidden(frame) if one[axis] == AXES[axis]]
-    return [*told(one), *("documents at the same size" if axis == "documents" else one[axis] for axis in plain)]
+    ambiguous = [axis for axis in _hidden(frame) if one[axis] == AXES[axis]]
+    return [*axis_labels(one), *("documents at the same size" if axis == "documents" else one[axis] for axis in ambiguous)]
 
 
-def the_one(frame: pd.DataFrame, axis: str) -> str:
-    """The one value of an axis that numbers are taken of: the plain one, or the only one."""
+def default_value(frame: pd.DataFrame, axis: str) -> str:
+    """Return the value of an axis to compute with: the default or the only one."""
     one, others = shown(frame)[axis], _hidden(frame).get(axis)
     if others and one != AXES[axis]:
         raise ValueError(
-            f"This grid has several {axis}s, {', '.join([one, *others])}, and none of them is {AXES[axis]}: "
-            f"choose one, such as grid.at({axis}={one!r})."
+            f"This grid has several {axis}s, {', '.join([one, *others])}, but not {AXES[axis]}. "
+            f"Select one, for example grid.at({axis}={one!r})."
         )
     return one
 
 
 def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-    """The pivot as text: empty where a size was not scored on all the tasks, `nan` where the score is NaN."""
+    """The pivot as text: empty if a size was not scored on all tasks, `nan` if the score is NaN."""
     rows = _rows(frame, task, metric)
     scored = rows.pivot_table(index="num_layers", columns="dim", values="task", aggfunc="nunique")
     return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
 
 
 def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:
-    """What a table of percents does not show: which task lacks sizes, and what else the grid has."""
+    """Notes below a table: tasks that lack sizes, and values of the axes that the table does not show."""
     lines = []
     by_size = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"]).size().unstack("task")
     for name, scored in by_size.items():
         if sizes := [str(Size(int(layers), int(dim))) for layers, dim in scored.index[scored.isna()]]:
             more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
-            lines.append(f"No mean where a task was not scored: {name} lacks {', '.join(sizes[:3])}{more}.")
-    return [*lines, *beside(frame)]
+            lines.append(f"There is no mean if a task was not scored: {name} lacks {', '.join(sizes[:3])}{more}.")
+    return [*lines, *hidden_notes(frame)]
 
 
-def beside(frame: pd.DataFrame) -> list[str]:
-    """What else a grid has than what is shown."""
-    return [f"Also {', '.join(there)}: grid.at({axis}=...)." for axis, there in _hidden(frame).items()]
+def hidden_notes(frame: pd.DataFrame) -> list[str]:
+    """Notes on the values of the axes that are not shown."""
+    return [f"Also {', '.join(values)}: grid.at({axis}=...)." for axis, values in _hidden(frame).items()]
 
 
 def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
-    """What a table of percents is of."""
+    """Title of a table of percents."""
     return f"{subject([task] if task else list(frame['task'].unique()))}: {label(frame, task, metric)}, percent"
 
 
 def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
-    """What the numbers of a pivot are: the metric, and what of the axes does not go without saying."""
-    return ", ".join([metric_name(frame, task, metric), *to_be_told(frame)])
+    """Label of the numbers in a pivot: the metric, and the axes that need naming."""
+    return ", ".join([metric_name(frame, task, metric), *shown_labels(frame)])
 
 
 def subject(tasks: Sequence[str]) -> str:
-    """What a table of these tasks is about."""
+    """Name one or several tasks in a title."""
     return tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
 
 
 def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
-    """The metric of a pivot, where there is one for all tasks."""
+    """Name the metric of a pivot: "main score" if the tasks have different ones."""
     rows = frame if task is None else frame[frame["task"] == task]
     names = (rows[rows["is_main"]]["metric"] if metric is None else pd.Series([metric])).unique()
     return str(names[0]) if len(names) == 1 else "main score"
@@ -103,40 +103,40 @@ def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None
 def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataFrame:
     rows = frame
     for axis in AXES:
-        rows = rows[rows[axis] == the_one(frame, axis)]
+        rows = rows[rows[axis] == default_value(frame, axis)]
     if task is not None:
         if task not in set(rows["task"]):
-            raise ValueError(f"There is no task {task!r} here; there are {', '.join(rows['task'].unique())}.")
+            raise ValueError(f"There is no task {task!r} in this grid, only {', '.join(rows['task'].unique())}.")
         rows = rows[rows["task"] == task]
     if metric is None:
         return rows[rows["is_main"]]
     if metric not in set(rows["metric"]):
-        raise ValueError(f"There is no metric {metric!r} here; there are {', '.join(rows['metric'].unique())}.")
+        raise ValueError(f"There is no metric {metric!r} in this grid, only {', '.join(rows['metric'].unique())}.")
     return rows[rows["metric"] == metric]
 
 
 def _mean(scores: pd.Series[float]) -> float:
-    # pandas would leave NaN out, and a size that failed at one task would look better for it
+    # pandas would skip NaN, so a size that failed on one task would look better than it is.
     return float(scores.to_numpy().mean())
 
 
 def _means(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sizes by tasks."""
+    """Scores by sizes (rows) and tasks (columns)."""
     return rows.groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
 
 
-# What has a meaning of its own in LaTeX, and may be in the name of a task or a metric.
+# Special characters of LaTeX that may be in the name of a task or a metric.
 _LATEX = str.maketrans({mark: f"\\{mark}" for mark in "&%$#_{}"} | {"\\": r"\textbackslash{}", "\n": " "})
 
 
 def head_and_body(cells: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """A table of layers (rows) and dims (columns) as rows of text."""
+    """Convert a table of layers (rows) and dims (columns) to rows of text."""
     head = ["layers / dim", *map(str, cells.columns)]
     return head, [[str(layers), *row] for layers, row in zip(cells.index, cells.to_numpy(), strict=True)]
 
 
 def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose source is aligned as well."""
+    """Format a Markdown table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
     rule = ["-" * (width - 1) + ":" for width in widths]
     lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (head, rule, *body)]
@@ -144,7 +144,7 @@ def aligned(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def latex(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
-    """Percents as a LaTeX table, for the package booktabs; what it does not show is a comment."""
+    """Format percents as a LaTeX table (package booktabs), with the notes as comments."""
     table = head_and_body(percent(frame, task, metric))
     head, *body = [" & ".join(row) + r" \\" for row in (table[0], *table[1])]
     lines = [f"% {note}" for note in notes(frame, task, metric)]
@@ -155,15 +155,15 @@ def latex(frame: pd.DataFrame, task: str | None = None, metric: str | None = Non
 
 HOW_TO_TIME = "grid.with_latency(benchmark_latency(model))"
 
-# Bits of one coordinate, under mteb's names and sentence-transformers' `ubinary`.
+# Bits per coordinate, under mteb's names and sentence-transformers' `ubinary`.
 BITS = dict(float32=32, float16=16, bfloat16=16, int8=8, uint8=8, int4=4, uint4=4, binary=1, ubinary=1)
 
 
 def vector_bytes(dim: int, precision: str = "float32") -> int:
-    """Bytes of one vector in an index, packed, without what the index itself adds."""
+    """Return the packed bytes of one vector, without the overhead of an index."""
     bits = BITS.get(precision)
     if bits is None:
-        raise ValueError(f"How many bits {precision!r} has is not known; there are {', '.join(BITS)}.")
+        raise ValueError(f"Unknown precision {precision!r}; known are {', '.join(BITS)}.")
     return -(-positive_int(dim, "dim") * bits // 8)
 
 
@@ -173,15 +173,15 @@ def costs(
     task: str | None = None,
     queries_per_document: float | None = None,
 ) -> pd.DataFrame:
-    """Score and cost of every size and precision, smallest first; NaN where a task, or the largest size, was not scored.
+    """Score and cost of every size and precision, ascending; NaN if a task, or the largest size, was not scored.
 
-    With `queries_per_document`, of every pair of a query's and a document's size.
+    With `queries_per_document`, there is one row per pair of query size and document size.
     """
     cells = ["num_layers", "dim", "precision", *([] if queries_per_document is None else ["documents"])]
     for axis in AXES:
-        frame = frame if axis in cells else frame[frame[axis] == the_one(frame, axis)]
+        frame = frame if axis in cells else frame[frame[axis] == default_value(frame, axis)]
     rows = narrowed(frame, "task", task).query("is_main")
-    # As a NaN, a task without a score makes the mean over tasks one: a size must not look better for what it lacks.
+    # A missing task makes the mean NaN: a size must not look better for skipping a task.
     by_task = rows.groupby([*cells, "task"])["score"].agg(_mean)
     table = by_task.unstack("task").mean(axis=1, skipna=False).rename("score").reset_index()
     table["bytes"] = [vector_bytes(document_size(row).dim, str(row.precision)) for row in table.itertuples()]
@@ -192,7 +192,7 @@ def costs(
     table["parameters"] = of_depth["parameters"].astype("Int64").array
     full = full_row(table)
     table["relative"] = table["score"] / (full["score"] if full is not None and full["score"] > 0 else np.nan)
-    # A narrow terminal leaves out the middle ones.
+    # In this order because a narrow terminal hides the middle columns.
     names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text", "parameters", "bytes"]
     if queries_per_document is not None:
         names += ["documents", "milliseconds_in_all"]
@@ -203,20 +203,20 @@ def costs(
 
 
 def full_row(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """What the sizes are compared with: the largest depth and width there are, in the precision of most bytes."""
+    """Return the row of the largest depth and width, at the highest precision; scores are relative to it."""
     largest = table[(table["num_layers"] == table["num_layers"].max()) & (table["dim"] == table["dim"].max())]
     return None if largest.empty else largest.loc[largest["bytes"].idxmax()]
 
 
-def called(row: Any, full_size: str) -> str:
-    """What scores are a share of, in words: the size, and whether it is the full one."""
+def reference_name(row: Any, full_size: str) -> str:
+    """Name the size to which scores are relative, and say whether it is the full size."""
     if str(Size(row["num_layers"], row["dim"])) == full_size:
         return f"{name_of(row)} (the full size)"
     return f"{name_of(row)} (the largest of the grid{f', which lacks the full {full_size}' if full_size else ''})"
 
 
 def document_size(row: Any) -> Size:
-    """The size of the documents in a row of `costs`, at most as wide as the queries: the first coordinates are compared."""
+    """Return the document size in a row of `costs`, at most as wide as the query, because only common dims are compared."""
     size, documents = Size(row.num_layers, row.dim), getattr(row, "documents", AXES["documents"])
     if documents == AXES["documents"]:
         return size
@@ -225,7 +225,7 @@ def document_size(row: Any) -> Size:
 
 
 def name_of(row: Any) -> str:
-    """How a row of `costs` is called: `"4L-128d"`, `"4L-128d int8"`, or `"3L-64d for queries, 6L-64d for documents"`."""
+    """Name a row of `costs`: `"4L-128d"`, `"4L-128d int8"`, or `"3L-64d for queries, 6L-64d for documents"`."""
     size, own = Size(row.num_layers, row.dim), document_size(row)
     named = str(size) if row.precision == AXES["precision"] else f"{size} {row.precision}"
     return named if own == size else f"{named} for queries, {own} for documents"

@@ -1,4 +1,4 @@
-"""What is searched for and what was found: in memory, and in a file that a killed run goes on from."""
+"""Queries and results of a search, in memory and in a file from which a killed run resumes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Best = Rankings | Candidates
 
 @dataclass
 class SearchState:
-    """What was found in the part of a corpus that was read."""
+    """The results so far, for the part of a corpus that was read."""
 
     turns_done: int
     blocks: list[Best]
@@ -30,33 +30,33 @@ class SearchState:
     def begin(
         cls, file: Path | None, made_for: str, blocks: Sequence[int], variants: int, kind: type[Best] = Rankings
     ) -> SearchState:
-        """What the file has, where it was made for the same search; nothing found yet, otherwise."""
+        """Load the state from the file if it belongs to the same search; otherwise start empty."""
         if file is None or not file.exists():
             return cls(0, [kind.none(variants, queries) for queries in blocks], [])
         try:
             with safe_open(file, framework="pt") as saved:
-                told, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
+                about, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise ValueError(f"{file} is broken; delete it, and the corpus is read again. {error}") from error
-        if told["made_for"] != made_for:
+            raise ValueError(f"{file} cannot be read. Delete it to have the corpus read again. {error}") from error
+        if about["made_for"] != made_for:
             file.unlink()
             return cls.begin(file, made_for, blocks, variants, kind)
-        kept = [kind(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
-        return cls(int(told["turns_done"]), kept, [found[f"ranges.{number}"] for number in range(int(told["ranges"]))])
+        best = [kind(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
+        return cls(int(about["turns_done"]), best, [found[f"ranges.{number}"] for number in range(int(about["ranges"]))])
 
     def save(self, file: Path | None, made_for: str) -> None:
-        """Write everything, whole or not at all."""
+        """Write the state atomically."""
         if file is None:
             return
         tensors = {f"ranges.{number}": ranges.contiguous() for number, ranges in enumerate(self.ranges)}
         for number, block in enumerate(self.blocks):
             tensors |= {f"rows.{number}": block.rows.contiguous(), f"scores.{number}": block.scores.contiguous()}
-        told = {"made_for": made_for, "turns_done": str(self.turns_done), "ranges": str(len(self.ranges))}
-        replace_file(file, lambda part: save_file(tensors, part, told))
+        about = {"made_for": made_for, "turns_done": str(self.turns_done), "ranges": str(len(self.ranges))}
+        replace_file(file, lambda part: save_file(tensors, part, about))
 
     @staticmethod
     def merged(states: Sequence[SearchState], top_k: int) -> list[Best]:
-        """What several processes found in their parts of one corpus."""
+        """Merge the results of several processes that read parts of one corpus."""
         whole = list(states[0].blocks)
         for other in states[1:]:
             for number, block in enumerate(other.blocks):
@@ -66,7 +66,7 @@ class SearchState:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is searched for: queries of a split and subset, and which ids each may get where documents are only ordered."""
+    """The queries of a split and subset; `top_ranked` limits each to given documents, in reranking tasks."""
 
     name: str
     queries: QueryDatasetType
@@ -76,27 +76,27 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Found:
-    """The best documents of every query under every variant, in blocks of queries; no candidates without a shortlist."""
+    """The best documents of every query under every variant, in blocks of queries; `candidates` only with a shortlist."""
 
     query_ids: list[str]
     rankings: list[Rankings]
     candidates: list[Candidates]
-    ids: dict[int, str] = field(repr=False)  # of documents, by their row in the corpus
+    ids: dict[int, str] = field(repr=False)  # document ids by row of the corpus
     documents: int = 0  # in the corpus
 
     def blocks(self) -> Iterator[Found]:
-        """The blocks of queries, each by itself."""
+        """Iterate over the blocks of queries."""
         names = iter(self.query_ids)
         for rankings, candidates in zip(self.rankings, self.candidates, strict=True):
             ids = list(islice(names, len(candidates.rows)))
             yield replace(self, query_ids=ids, rankings=[rankings], candidates=[candidates])
 
     def candidate_scores(self, variant: int) -> dict[str, dict[str, float]]:
-        """Similarities by query and document, of all candidates, in no order."""
+        """Similarities of all candidates by query and document, unordered."""
         return self._by_id((block.rows, block.scores[variant]) for block in self.candidates)
 
     def results(self, variant: int) -> dict[str, dict[str, float]]:
-        """Similarities by query and document, best first, as mteb wants them."""
+        """Similarities by query and document, best first, in mteb's form."""
         return self._by_id((block.rows[variant], block.scores[variant]) for block in self.rankings)
 
     def _by_id(self, blocks: Iterable[tuple[Tensor, Tensor]]) -> dict[str, dict[str, float]]:

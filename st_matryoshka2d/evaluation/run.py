@@ -1,4 +1,4 @@
-"""One evaluation: each task from the store or anew, its texts once through the model, then mteb's own evaluation."""
+"""One evaluation: load stored results, embed each text once for the rest, and let mteb compute the scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, meta_of, result_of
 from st_matryoshka2d.evaluation.search import CorpusSearch
-from st_matryoshka2d.evaluation.store import Cache, Job, Kept, Store, T
+from st_matryoshka2d.evaluation.store import Cache, Job, Scored, Store, T
 from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, quiet_mteb, random_states_kept
 from st_matryoshka2d.evaluation.variants import RANGED, Variant
 from st_matryoshka2d.processes import Processes
@@ -32,7 +32,7 @@ _MODEL = "weights or settings of the model"
 def score_variants(
     model: SentenceTransformer, tasks: Sequence[AbsTask], variants: Sequence[Variant], **settings: Any
 ) -> GridResult:
-    """Score every variant on every task; the settings are those of `running`."""
+    """Score every variant on every task; takes the settings of `running`."""
     with running(model, tasks, variants, what="Scores", steps=len(variants), **settings) as run:
         grid = GridResult.merge([grid for task in tasks for grid in _grids(run, task)])
         return replace(grid, revision=str(run.embeddings.meta.revision), full_size=str(full_size(model)))
@@ -53,10 +53,10 @@ def running(
     corpus_chunk_size: int = 4096,
     show_progress_bar: bool = True,
 ) -> Iterator[Run]:
-    """What an evaluation needs, shared by the processes of a launch; the bar is called `what`, of so many steps a task."""
+    """Set up an evaluation that all processes of the launch share, with a progress bar of `steps` steps per task."""
     positive_int(batch_size, "batch_size")
     positive_int(corpus_chunk_size, "corpus_chunk_size")
-    positive_int(1 if n_jobs == -1 else n_jobs, "n_jobs")  # -1 is joblib's word for all processors
+    positive_int(1 if n_jobs == -1 else n_jobs, "n_jobs")  # -1: all processors, as in joblib
     processes = Processes.that_share(model)
     show_progress_bar = show_progress_bar and processes.rank == 0
     total = sum(len(parts_of(task)) for task in tasks) * steps
@@ -64,7 +64,7 @@ def running(
     with processes.failing_together(), random_states_kept(), bar:
         depths = {depth for variant in variants for depth in (variant.size.num_layers, variant.document_layers)}
         embeddings = Embeddings(model, depths, processes=processes, show_progress_bar=show_progress_bar)
-        # Texts have a bar of their own; how long the scores will take is told from the scores alone.
+        # Encoding has its own bar; without this, its time would distort the estimate for the scores.
         embeddings.after_encoding = bar.unpause
         search = CorpusSearch(embeddings, variants, corpus_chunk_size=corpus_chunk_size, shortlist=shortlist)
         _check_alike(search, tasks)
@@ -73,23 +73,23 @@ def running(
 
 
 def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
-    """Processes that share an evaluation have to be asked for the same, or one would wait for what another never does."""
-    asked = {
+    """Refuse different arguments in different processes: one would wait forever for a step that another never takes."""
+    arguments = {
         _MODEL: search.embeddings.meta.revision,
         "tasks": [task.metadata.name for task in tasks],
         "data of the tasks": [part.metadata.revision for task in tasks for part in parts_of(task)],
         "sizes, precisions or truncations": [str(variant) for variant in search.variants],
         "corpus_chunk_size": search.corpus_chunk_size,
     }
-    everyones = search.embeddings.processes.everyones(asked)
-    if differing := [what for what in asked if any(one[what] != asked[what] for one in everyones)]:
-        hint = " A Trainer on CPUs shares its training with `use_cpu=True` alone." if _MODEL in differing else ""
-        raise ValueError(f"The processes share one evaluation, and differ in: {', '.join(differing)}.{hint}")
+    of_all = search.embeddings.processes.everyones(arguments)
+    if differing := [name for name in arguments if any(other[name] != arguments[name] for other in of_all)]:
+        hint = " On CPUs, a Trainer only distributes its training with `use_cpu=True`." if _MODEL in differing else ""
+        raise ValueError(f"The processes share one evaluation, but differ in: {', '.join(differing)}.{hint}")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation: what searches and encodes, what keeps results, and how many jobs go on at a time."""
+    """One evaluation in progress."""
 
     search: CorpusSearch
     store: Store | None
@@ -99,14 +99,14 @@ class Run:
 
     @property
     def embeddings(self) -> Embeddings:
-        """What encodes."""
+        """The embeddings of all texts."""
         return self.search.embeddings
 
-    def results(self, task: AbsTask, jobs: Sequence[Job[T]]) -> list[Kept[T]]:
-        """What each job finds in a task that is no aggregate, in their order."""
+    def results(self, task: AbsTask, jobs: Sequence[Job[T]]) -> list[Scored[T]]:
+        """Return the result of each job on a task that is not an aggregate, in the order of the jobs."""
         processes = self.embeddings.processes
         self.bar.set_description(task.metadata.name)
-        # The first process decides for all, so that they meet wherever they wait for each other.
+        # The first process decides which jobs are pending, so that all processes run the same collective calls.
         store = None if processes.rank else self.store
         loaded = {} if store is None else {number: store.load(task, job) for number, job in enumerate(jobs)}
         found = processes.everyones({number: kept for number, kept in loaded.items() if kept})[0]
@@ -114,7 +114,7 @@ class Run:
         if pending := [number for number in range(len(jobs)) if number not in found]:
             with naming_a_broken_text(task.metadata.name), data_of(task):
                 self.search.begin(self.store.folder(task) if self.store is not None else None)
-                # The first job has every text encoded, by all processes together; the others only look up.
+                # The first job encodes every text, on all processes together; the other jobs reuse the embeddings.
                 first = jobs[pending[0]].score(self.search, task, self.encode_kwargs)
                 kept = self._kept(task, jobs[pending[0]], first) if processes.rank == 0 else None
                 found[pending[0]] = processes.everyones(kept)[0]
@@ -122,24 +122,24 @@ class Run:
                 found |= self._rest(task, jobs, pending[1:])
                 self.search.begin(None)
         if store is not None:
-            store.clear(task)  # also where the run before was killed when it had just finished
+            store.clear(task)  # even if nothing was pending: the previous run may have been killed just before this line
         return [found[number] for number in range(len(jobs))]
 
-    def _kept(self, task: AbsTask, job: Job[T], found: Kept[T]) -> Kept[T]:
-        """The result as it is read back, so that it is the same whether this run wrote it or the one before."""
+    def _kept(self, task: AbsTask, job: Job[T], found: Scored[T]) -> Scored[T]:
+        """Save a result and read it back, so that fresh and resumed runs return identical values."""
         if self.store is None:
             return found
         self.store.save(task, job, found)
         return self.store.load(task, job) or found
 
-    def _rest(self, task: AbsTask, jobs: Sequence[Job[T]], pending: Sequence[int]) -> dict[int, Kept[T]]:
-        """Each process does its share, several jobs at a time where that is asked for."""
+    def _rest(self, task: AbsTask, jobs: Sequence[Job[T]], pending: Sequence[int]) -> dict[int, Scored[T]]:
+        """Run the share of this process, `n_jobs` jobs at a time, and collect the results of all processes."""
         processes, search = self.embeddings.processes, self.search.alone()
         own = pending[processes.rank :: processes.count]
-        # The scores of retrieval take less time than sending what was found to another process.
+        # Scoring retrieval takes less time than sending the search results to another process.
         n_jobs = 1 if isinstance(task, AbsTaskRetrieval) else self.n_jobs
         calls = (joblib.delayed(jobs[number].score)(search, task, self.encode_kwargs, quiet=True) for number in own)
-        found: dict[int, Kept[T]] = {}
+        found: dict[int, Scored[T]] = {}
         for number, one in zip(own, joblib.Parallel(n_jobs, return_as="generator")(calls), strict=True):
             found[number] = self._kept(task, jobs[number], one)
             self.bar.update()
@@ -148,16 +148,16 @@ class Run:
 
 
 def _grids(run: Run, task: AbsTask) -> list[GridResult]:
-    """What was found under each variant, in their order."""
+    """Return the grid of each variant, in the order of the variants."""
     parts = [run.results(part, [_job(run, part, variant) for variant in run.search.variants]) for part in parts_of(task)]
     if not isinstance(task, AbsTaskAggregate):
         return [kept.result for kept in parts[0]]
     grids = []
     for variant, *of_parts in zip(run.search.variants, *parts, strict=True):
-        result = task.combine_task_results([part.of_mteb for part in of_parts if part.of_mteb is not None])
+        result = task.combine_task_results([part.mteb_result for part in of_parts if part.mteb_result is not None])
         grids.append(as_grid(task, variant, result, {}, str(run.embeddings.meta.name)))
         if run.store is not None and run.embeddings.processes.rank == 0:
-            run.store.save(task, _job(run, task, variant), Kept(grids[-1], result))
+            run.store.save(task, _job(run, task, variant), Scored(grids[-1], result))
             run.store.clear(task)
     return grids
 
@@ -165,16 +165,16 @@ def _grids(run: Run, task: AbsTask) -> list[GridResult]:
 def _job(run: Run, task: AbsTask, variant: Variant) -> Job[GridResult]:
     name = str(variant).replace(" ", "-")
     if variant.precision in RANGED and isinstance(task, AbsTaskRetrieval):
-        name += f"-of-{run.search.corpus_chunk_size}"  # whose ranges integers are spread over
+        name += f"-of-{run.search.corpus_chunk_size}"  # integers are scaled to the range of the first chunk
     return Job(name, GridResult, partial(_score, variant), meta_of(run.embeddings.meta, variant))
 
 
 def _score(
     variant: Variant, search: CorpusSearch, task: AbsTask, encode_kwargs: EncodeKwargs, *, quiet: bool = False
-) -> Kept[GridResult]:
-    """What mteb says of one variant."""
+) -> Scored[GridResult]:
+    """Score one variant with mteb."""
     model, again = VariantModel(search, variant), fresh(task)
     with quiet_mteb() if quiet else nullcontext():
         result = result_of(model, again, encode_kwargs)
     items = items_of(again, result, model)
-    return Kept(as_grid(again, variant, result, items, str(search.embeddings.meta.name)), result)
+    return Scored(as_grid(again, variant, result, items, str(search.embeddings.meta.name)), result)

@@ -1,4 +1,4 @@
-"""The data of a grid: a tidy table, what its scores are made of, and what depths cost."""
+"""The data of a grid: scores, the items behind them, and the time of each depth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from st_matryoshka2d.table_files import SavedTable
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(SavedTable):
-    """What `GridResult` holds, for analyses that must not know of its other methods; see there."""
+    """The data of a `GridResult`, without its analyses, so that these can import it; see `GridResult`."""
 
     frame: pd.DataFrame
     items: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ITEM_COLUMNS))
@@ -36,28 +36,28 @@ class Scores(SavedTable):
 
     @property
     def tasks(self) -> list[str]:
-        """Names of the tasks, in the order scored."""
+        """Names of the tasks, in the order in which they were scored."""
         return list(self.frame["task"].unique())
 
     @property
     def sizes(self) -> list[Size]:
-        """Sizes scored, ascending."""
+        """Scored sizes, ascending."""
         pairs = self.frame[["num_layers", "dim"]].drop_duplicates()
         return sorted(Size(int(n), int(d)) for n, d in pairs.itertuples(index=False))
 
     @property
     def precisions(self) -> list[str]:
-        """Precisions scored, in the order scored."""
+        """Precisions, in the order in which they were scored."""
         return list(self.frame["precision"].unique())
 
     @property
     def truncations(self) -> list[str]:
-        """Names of the ways in which embeddings were narrowed, in the order scored."""
+        """Names of the truncations, in the order in which they were scored; `"first"` keeps the first coordinates."""
         return list(self.frame["truncation"].unique())
 
     @property
     def document_sizes(self) -> list[str]:
-        """Sizes that documents had, in the order scored; `"same size"` where they had that of the queries."""
+        """Document sizes, in the order in which they were scored; `"same size"` if they equal the query size."""
         return list(self.frame["documents"].unique())
 
     def at(
@@ -70,7 +70,7 @@ class Scores(SavedTable):
         num_layers: int | Sequence[int] | None = None,
         dims: int | Sequence[int] | None = None,
     ) -> Self:
-        """The part of the grid that has all that is asked for.
+        """Select a part of the grid.
 
         Args:
             precision: One of `precisions`.
@@ -81,13 +81,13 @@ class Scores(SavedTable):
             dims: One or several widths.
 
         Raises:
-            ValueError: The grid has no such value, or no score with all of them.
+            ValueError: The grid has no such value, or no score that matches all of them.
         """
         wanted = {"precision": precision, "truncation": truncation, "documents": documents and str(documents)}
         return self.narrowed({**wanted, "task": tasks, "num_layers": num_layers, "dim": dims})
 
     def narrowed(self, wanted: Mapping[str, Any]) -> Self:
-        """The rows that have one of some values in each of some columns; None stands for all values."""
+        """Select rows by the values of several columns; None selects all values."""
         frame, items = self.frame, self.items
         for column, values in wanted.items():
             frame = grid_io.narrowed(frame, column, values)
@@ -95,24 +95,24 @@ class Scores(SavedTable):
         return replace(self, frame=frame, items=items)
 
     def plain(self) -> Self:
-        """The part with one value of each axis, the plain one where there are several; an error where none of them is."""
-        return self.narrowed({axis: pivots.the_one(self.frame, axis) for axis in AXES})
+        """Select one value of each axis: the default if there are several. Raises if the default is not among them."""
+        return self.narrowed({axis: pivots.default_value(self.frame, axis) for axis in AXES})
 
     def named(self, name: str) -> Self:
-        """The grid under another name such as `"after training"`, to tell two of one model apart where they are compared."""
+        """Return the grid under another name, such as `"after training"`, for titles and comparisons."""
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"A grid is named by a text such as 'after training', got {name!r}.")
+            raise ValueError(f"The name of a grid must be a text such as 'after training', got {name!r}.")
         return replace(self, model=name)
 
     @classmethod
     def merge(cls, grids: Sequence[Self]) -> Self:
-        """One grid of several, with the rows of all of them in the order given.
+        """Merge several grids into one, with their rows in the order given.
 
         Args:
-            grids: Grids of one model that have no cell in common: other tasks, sizes, precisions or truncations.
+            grids: Grids of one model with different tasks, sizes, precisions or truncations.
 
         Raises:
-            ValueError: There is no grid; they are of different models, weights or latencies; two have a score in common.
+            ValueError: The list is empty; models, weights or latencies differ; a score is in two grids.
         """
         if not grids:
             raise ValueError("There is no grid to merge.")
@@ -121,35 +121,35 @@ class Scores(SavedTable):
         known = {grid.revision for grid in grids if grid.revision}
         if len(known) > 1:
             raise ValueError(
-                f"These grids are of {grids[0].model or 'one model'} with different weights or settings, as before and "
+                f"These grids are of {grids[0].model or 'one model'} with different weights or settings, such as before and "
                 "after training. Compare them instead, under two names: `grid.named('after training')`."
             )
         frame, items = grid_io.joined([(grid.frame, grid.items) for grid in grids])
         latency = grid_io.common_latency([grid.latency for grid in grids])
-        full_size = max(grid.full_size for grid in grids)  # all are of one model, though not every grid says it
+        full_size = max(grid.full_size for grid in grids)  # empty in some of them
         return cls(frame, items, grids[0].model, latency, next(iter(known), ""), full_size)
 
     def with_latency(self, times: pd.DataFrame) -> Self:
-        """The grid with what each depth costs, for `recommend`, `pareto` and `plot_pareto`.
+        """Return the grid with the time of each depth, for `recommend`, `pareto` and `plot_pareto`.
 
         Args:
-            times: What `benchmark_latency(model)` returns, or a table of your own with `num_layers`,
-                `milliseconds_per_text` and, if you like, `parameters`.
+            times: The result of `benchmark_latency(model)`, or your own table with `num_layers`, `milliseconds_per_text`
+                and optionally `parameters`.
 
         Raises:
-            ValueError: A column or a depth of the grid is missing, a depth is there twice, or a time is not above 0.
+            ValueError: A column or a depth of the grid is missing, a depth is repeated, or a time is not above 0.
         """
         return replace(self, latency=times)
 
     def to_frame(self) -> pd.DataFrame:
-        """A copy of the tidy table, with `precision` and `truncation` only where there is more than the plain one."""
-        told = [axis for axis, plain in AXES.items() if set(self.frame[axis]) != {plain}]
-        return self.frame[[*COLUMNS, *told]].copy()
+        """A copy of the tidy table; columns `precision`, `truncation` and `documents` only if they are not all default."""
+        used = [axis for axis, default in AXES.items() if set(self.frame[axis]) != {default}]
+        return self.frame[[*COLUMNS, *used]].copy()
 
     def pivot(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Scores by layers (rows) and dims (columns), NaN where a size was not scored.
+        """Scores by layers (rows) and dims (columns); NaN if a size was not scored.
 
-        A task's score is the mean over its splits and subsets, as in mteb. A mean with a NaN in it is NaN.
+        The score of a task is the mean over its splits and subsets, as in mteb. Means do not skip NaN.
 
         Args:
             task: Name of one task; None for the mean over tasks.
@@ -161,7 +161,7 @@ class Scores(SavedTable):
         return pivots.pivot(self.frame, task, metric)
 
     def by_task(self, metric: str | None = None) -> pd.DataFrame:
-        """Scores by task (rows) and size (columns, `"6L-128d"`); NaN where a task was not scored at a size."""
+        """Scores by task (rows) and size (columns, `"6L-128d"`); NaN if a task was not scored at a size."""
         return pivots.by_task(self.frame, metric)
 
     def score(self, size: Size | str, task: str | None = None) -> float:
@@ -176,8 +176,8 @@ class Scores(SavedTable):
         """
         wanted, plain = as_size(size, "size"), self.plain()
         if wanted not in plain.sizes:
-            told = "".join(f" in {one}" for one in pivots.to_be_told(self.frame))
-            raise ValueError(f"{wanted} was not scored{told}; there are {', '.join(map(str, plain.sizes))}.")
+            where = "".join(f" in {one}" for one in pivots.shown_labels(self.frame))
+            raise ValueError(f"{wanted} was not scored{where}, only {', '.join(map(str, plain.sizes))}.")
         return float(plain.pivot(task)[wanted.dim][wanted.num_layers])
 
     def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:

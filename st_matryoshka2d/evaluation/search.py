@@ -1,4 +1,4 @@
-"""Search a corpus once, in chunks, for all variants: what is kept does not grow with the corpus."""
+"""Search a corpus once, in chunks, for all variants; memory does not grow with the corpus."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from st_matryoshka2d.evaluation.rankings import Found, SearchState, Wanted
 from st_matryoshka2d.evaluation.variants import Variant, quantise, ranges_of
 from st_matryoshka2d.topk import Candidates, Rankings, prefix_similarities
 
-_BLOCK = 8_000_000  # similarities under all variants that are in memory at a time: 32 MB, and some copies
-_BETWEEN_SAVES = 10.0  # seconds between two writes of what was found, which may take gigabytes
+_BLOCK = 8_000_000  # similarities of all variants in memory at a time: 32 MB, and some copies
+_BETWEEN_SAVES = 10.0  # seconds between two writes of the state, which may take gigabytes
 
 
 class CorpusSearch:
-    """The best documents of every query under every variant; the corpus is read when the first variant asks.
+    """The best documents of every query under every variant, from one pass over the corpus.
 
-    With a shortlist, so many of the best documents under each variant keep their scores under all variants.
+    With `shortlist`, the best documents of each variant, that many, also keep their scores under all other variants.
     """
 
     def __init__(
@@ -43,21 +43,21 @@ class CorpusSearch:
         self._found: dict[str, Found] = {}
 
     def alone(self) -> CorpusSearch:
-        """What was found, for work that this process does while the others do something else."""
-        by_itself = copy.copy(self)
-        by_itself.embeddings = self.embeddings.alone()
-        return by_itself
+        """Copy without the other processes, for work that is not shared with them."""
+        single = copy.copy(self)
+        single.embeddings = self.embeddings.alone()
+        return single
 
     def begin(self, folder: Path | None) -> None:
-        """Forget the last task; what is found for the next is also in the folder, as far as it is known."""
+        """Start a new task; the folder caches its search state."""
         self.embeddings.begin(folder)
         self._found.clear()
 
     def found(self, corpus: CorpusDatasetType, wanted: Wanted, **encode_kwargs: Any) -> Found:
-        """The best documents of every query; several processes read each their share of the corpus."""
+        """Return the best documents of every query; each process reads a share of the corpus."""
         if self.shortlist and wanted.top_ranked is not None:
             task = encode_kwargs["task_metadata"].name
-            raise ValueError(f"{task} gives each query its candidates; a funnel searches a corpus for them.")
+            raise ValueError(f"{task} ranks given candidates for each query; two-stage search needs a corpus to search.")
         if wanted.name not in self._found:
             self._found[wanted.name] = self._search(corpus, wanted, encode_kwargs)
             self.embeddings.after_encoding()
@@ -70,21 +70,21 @@ class CorpusSearch:
         reader = _Reader(self, corpus, wanted, encode_kwargs)
         lengths, kind = [len(block) for block in reader.blocks], Candidates if self.shortlist else Rankings
         state = SearchState.begin(file, reader.made_for, lengths, len(self.variants), kind)
-        # A launch that was killed may have told these to some processes only.
+        # A killed launch may have saved the ranges on some processes only.
         state.ranges = next(filter(None, everyones(state.ranges)), [])
         hidden, saved = not self.embeddings.show_progress_bar, time.monotonic()
         done = reader.documents_before(state.turns_done)
         with tqdm(total=len(corpus), initial=done, desc="Documents", leave=False, disable=hidden) as bar:
             for turn in range(state.turns_done, reader.turns):
                 reader.read(state, turn, bar)
-                bar.update(reader.documents_before(turn + 1) - bar.n)  # those of other processes, and what is there twice
+                bar.update(reader.documents_before(turn + 1) - bar.n)  # other processes' documents, and repeated texts
                 if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
                     state.save(file, reader.made_for)
                     saved = time.monotonic()
         whole = SearchState.merged(everyones(state), reader.top_k)
         rows = sorted({row for block in whole for row in block.rows.unique().tolist() if row >= 0})
         ids = dict(zip(rows, corpus.select(rows)["id"], strict=True))
-        # What is among the best of any variant has the best of each.
+        # The candidates contain the best documents of each variant.
         rankings = [
             Rankings.none(*block.scores.shape[:2]).with_documents(block.rows, block.scores, reader.top_k) for block in whole
         ]
@@ -94,7 +94,7 @@ class CorpusSearch:
 
 @dataclass(frozen=True)
 class _Group:
-    """Variants that differ in dim alone: one product serves them."""
+    """Variants that only differ in dim: one matrix product serves them all."""
 
     like: Variant
     dims: list[int]
@@ -118,7 +118,7 @@ def _groups(variants: Sequence[Variant]) -> list[_Group]:
 
 
 class _Reader:
-    """Scores one chunk of a corpus after the other; each process has one of its own in a turn, of like length."""
+    """Scores a corpus chunk by chunk; in each turn, every process reads one chunk."""
 
     def __init__(
         self, search: CorpusSearch, corpus: CorpusDatasetType, wanted: Wanted, encode_kwargs: dict[str, Any]
@@ -137,18 +137,18 @@ class _Reader:
 
     @cached_property
     def made_for(self) -> str:
-        """Differs where what was found so far could not be gone on with."""
-        asked = [list(self._wanted.queries["id"]), self._texts, self._wanted.top_ranked is None]
-        told = [list(map(str, self._search.variants)), str(self._embeddings.processes), *asked, len(self._corpus)]
-        told += [self._search.corpus_chunk_size, self._search.shortlist, self.top_k]
-        return blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+        """Digest of everything that a resumed search must have in common with the saved state."""
+        wanted = [list(self._wanted.queries["id"]), self._texts, self._wanted.top_ranked is None]
+        identity = [list(map(str, self._search.variants)), str(self._embeddings.processes), *wanted, len(self._corpus)]
+        identity += [self._search.corpus_chunk_size, self._search.shortlist, self.top_k]
+        return blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
 
     def documents_before(self, turn: int) -> int:
-        """How many documents all processes have read before a turn."""
+        """Count the documents that all processes have read before a turn."""
         return min(turn * self._turn, len(self._corpus))
 
     def read(self, state: SearchState, turn: int, bar: tqdm[Any]) -> None:
-        """Add this process's share of a turn to what was found; in the last turn it may be empty."""
+        """Score this process's chunk of a turn; in the last turn it may be empty."""
         rank, count, start = self._embeddings.processes.rank, self._embeddings.processes.count, turn * self._turn
         length = min(self._turn, len(self._corpus) - start)
         rows = range(start + length * rank // count, start + length * (rank + 1) // count)
@@ -167,14 +167,14 @@ class _Reader:
         state.turns_done += 1
 
     def _ranges(self, documents: Mapping[int, Tensor], rows: range) -> list[Tensor]:
-        """What integers are spread over in all chunks alike: the ranges of the first, which processes may have shared."""
+        """Return the ranges of the first chunk, which may be spread over processes; all chunks use them for integers."""
         own = max(0, min(len(rows), self._search.corpus_chunk_size - rows.start))
         ranges = [ranges_of(group.documents(documents)[:own]) for group in self._groups if own]
         shares = self._embeddings.processes.everyones(ranges)
         return [ranges_of(torch.cat(of_group)) for of_group in zip(*filter(None, shares), strict=True)]
 
     def _scores(self, documents: Mapping[int, Tensor], block: range, ranges: Sequence[Tensor]) -> Tensor:
-        """Similarities (variants, queries of the block, documents)."""
+        """Compute similarities (variants, queries of the block, documents)."""
         scores: list[Tensor] = [torch.empty(0)] * len(self._search.variants)
         for group, queries, of_group in zip(self._groups, self._queries, ranges, strict=True):
             coordinates = quantise(group.documents(documents), group.like.precision, of_group)
@@ -186,11 +186,11 @@ class _Reader:
 
 
 def _query_texts(queries: Any) -> list[str]:
-    """Each query as one text, as mteb (2.26) makes it: an instruction follows a query, and stands before a conversation."""
-    asked = list(queries["text"])
-    instructions = queries["instruction"] if "instruction" in queries.column_names else [None] * len(asked)
+    """Convert queries to texts as mteb (2.26) does: an instruction goes after a query, but before a conversation."""
+    given = list(queries["text"])
+    instructions = queries["instruction"] if "instruction" in queries.column_names else [None] * len(given)
     texts = []
-    for query, instruction in zip(asked, instructions, strict=True):
+    for query, instruction in zip(given, instructions, strict=True):
         parts = [query, instruction]
         if not isinstance(query, str):
             turns = (said if isinstance(said, str) else f"{said['role']}: {said['content']}" for said in query)
@@ -200,6 +200,6 @@ def _query_texts(queries: Any) -> list[str]:
 
 
 def _document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:
-    """Title and text as one, as mteb joins them."""
+    """Join titles and texts as mteb does."""
     titles = chunk.get("title") or [""] * len(chunk["text"])
     return [f"{title} {text}".strip() if title else text.strip() for title, text in zip(titles, chunk["text"], strict=True)]

@@ -1,4 +1,4 @@
-"""Is a difference between two models more than chance: the tests, on numbers alone."""
+"""Significance tests of the difference between two models."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def paired_t_test(a: ArrayLike, b: ArrayLike) -> float:
     """Two-tailed paired Student's t-test: do two models differ on the same queries?"""
     first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if first.ndim != 1 or first.shape != second.shape:
-        raise ValueError(f"The test needs a number of each model for each item, got {first.shape} and {second.shape}.")
+        raise ValueError(f"The test needs one number per model and item, got shapes {first.shape} and {second.shape}.")
     if len(first) < 2:
         return math.nan
     if np.array_equal(first, second):
         return 1.0
-    # Where all differences are equal, scipy warns and gives t = inf, p = 0, which is right.
+    # If all differences are equal, scipy warns and returns t = inf and p = 0, which is right.
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         return float(stats.ttest_rel(first, second).pvalue)
 
@@ -46,17 +46,17 @@ def steiger_test(r1: float, r2: float, r12: float, n: int, *, ranks: bool = Fals
         return 1.0
     squared = ((r1 + r2) / 2) ** 2
     # Steiger's Z* (Psychological Bulletin 87, 1980, equation 14).
-    # 2 - 2c in factors: the fraction of equation 10 loses all digits where r12 is near 1, as for two sizes of one model.
+    # 2 - 2c, factored: equation 10 itself loses all digits if r12 is near 1, as it is for two sizes of one model.
     spread = (1 - r12) * max(0.0, 2 - squared * (3 - r12)) / (1 - squared) ** 2
-    # Ranks vary more: without Bonett and Wright's factor (Psychometrika 65, 2000), 6 to 9 % of p are below 0.05 by chance.
+    # Ranks vary more. Without Bonett and Wright's factor (Psychometrika 65, 2000), p < 0.05 occurs in 6 to 9 % by chance.
     return _two_tailed(r1, r2, spread * (1 + squared / 2 if ranks else 1) / (n - 3))
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values adjusted for being many, by Holm's step-down method (Scandinavian Journal of Statistics 6, 1979)."""
+    """Adjust p-values for multiple tests by Holm's step-down method (Scandinavian Journal of Statistics 6, 1979)."""
     given = np.asarray(p_values, dtype=float)
     if given.ndim != 1 or (given < 0).any() or (given > 1).any():
-        raise ValueError(f"Holm's method needs p-values in one row, each within 0..1, got {given}.")
+        raise ValueError(f"Holm's method needs a list of p-values within 0..1, got {given}.")
     order = np.argsort(given)[: int(np.sum(~np.isnan(given)))]  # NaN is sorted last
     adjusted = np.full(given.shape, math.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(len(order), 0, -1)), 1)
@@ -69,12 +69,12 @@ def _within(*correlations: float) -> None:
 
 
 def _same(r1: float, r2: float) -> bool:
-    # Rounding alone: next to 1 it would be an infinite difference of z.
+    # Differences from rounding: near 1 they would become infinite differences of z.
     return math.isclose(r1, r2, rel_tol=0, abs_tol=1e-12)
 
 
 def _two_tailed(r1: float, r2: float, variance: float) -> float:
-    """The p of the difference of two z of Fisher's, which has this variance."""
+    """Return p for the difference of two Fisher z values with this variance."""
     if _same(r1, r2):
         return 1.0
     with np.errstate(divide="ignore"):
@@ -86,7 +86,7 @@ _TOLERANCE = 1e-4  # mteb rounds some scores to five digits
 
 
 class ItemTest(NamedTuple):
-    """A test that was made, or `"none: "` and why not."""
+    """The result of a test; `test` is its name, or `"none: "` and the reason if there was none."""
 
     test: str
     n: int = 0
@@ -119,22 +119,22 @@ def item_test(
 
 
 def _aligned(other: Items, items: Items, where: object) -> Items:
-    """The other's items in the order of the first's."""
+    """Bring the items of the other grid into the order of the first."""
     if other.ids != items.ids:
         place = {name: index for index, name in enumerate(other.ids)}
         if alone := sorted(place.keys() ^ set(items.ids)):
             raise ValueError(
-                f"{where}: the grids have different items, {len(items.ids)} and {len(other.ids)}; {alone[0]!r} is in one of "
-                "them alone. A test needs both models on the same data."
+                f"{where}: the grids have different items, {len(items.ids)} and {len(other.ids)}; {alone[0]!r} is only in "
+                "one of them. A test needs both models on the same data."
             )
         if not len(place) == len(items.ids) == len(other.ids):
-            raise ValueError(f"{where}: the grids have the same ids in different orders, and some more than once.")
+            raise ValueError(f"{where}: the grids have the same ids in different orders, and some ids are repeated.")
         order = [place[name] for name in items.ids]
         other = Items(items.ids, other.values[order], None if other.gold is None else other.gold[order])
     if items.gold is None and other.gold is None:
         return other
     if items.gold is None or other.gold is None:
-        raise ValueError(f"{where}: the items of one grid have gold scores and those of the other have none.")
+        raise ValueError(f"{where}: only one of the grids has gold scores.")
     if not np.allclose(items.gold, other.gold, rtol=1e-6, atol=1e-9, equal_nan=True):
         raise ValueError(f"{where}: the grids have different gold scores. A test needs both models on the same data.")
     return other

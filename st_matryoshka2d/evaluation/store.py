@@ -1,4 +1,4 @@
-"""Finished results on disk, so that a killed evaluation goes on where it stopped."""
+"""Finished results on disk, so that a killed evaluation can resume."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Kept(Generic[T]):
-    """A result of ours and, where it is one of mteb's too, that."""
+class Scored(Generic[T]):
+    """The result of a job, and mteb's own result if the job is one of mteb's evaluations."""
 
     result: T
-    of_mteb: TaskResult | None = None
+    mteb_result: TaskResult | None = None
 
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """What is scored of a task in one go, and kept under one name; `meta` is what mteb keeps its own result under."""
+    """A unit of work on one task, stored under `name`; mteb's own result is stored under `meta`."""
 
     name: str
     kind: type[T]
-    score: Callable[..., Kept[T]]
+    score: Callable[..., Scored[T]]
     meta: ModelMeta | None = None
 
 
 class Store:
     """The results of one model in a folder.
 
-    In mteb's folder `results` one file has all splits and subsets that were ever scored. Beside it lies one of ours, with
-    each result as it was asked for and, while a task is scored, with its embeddings.
+    `results/` has mteb's layout: one file per task and size, with all splits and subsets that were ever scored.
+    `st_matryoshka2d/` has the results of this package and, while a task is being scored, its embeddings.
     """
 
     def __init__(self, cache: Cache, meta: ModelMeta) -> None:
         if not isinstance(cache, ResultCache | str | os.PathLike):
             raise TypeError(f"cache must be a folder or an mteb ResultCache, got {cache!r} ({type(cache).__name__}).")
         if not isinstance(cache, ResultCache) and Path(cache).is_file():
-            raise ValueError(f"cache is a folder for results, and {os.fspath(cache)!r} is a file; give another name.")
+            raise ValueError(f"cache must be a folder, but {os.fspath(cache)!r} is a file. Choose another name.")
         self._began = time.time()
         self._cache = cache if isinstance(cache, ResultCache) else ResultCache(Path(cache))
         self._folder = (
@@ -66,37 +66,37 @@ class Store:
         )
 
     def folder(self, task: AbsTask) -> Path:
-        """Where everything of one task is: another folder where anything but the model differs."""
-        told = [task.metadata.revision, list(task.eval_splits), list(task.hf_subsets), task.seed]
-        told += [version("mteb"), version("st_matryoshka2d"), type(task).__qualname__]
-        return self._folder / f"{task.metadata.name}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]}"
+        """The folder of one task; its name has a hash of the data, splits, subsets, seed and library versions."""
+        identity = [task.metadata.revision, list(task.eval_splits), list(task.hf_subsets), task.seed]
+        identity += [version("mteb"), version("st_matryoshka2d"), type(task).__qualname__]
+        return self._folder / f"{task.metadata.name}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
-    def load(self, task: AbsTask, job: Job[T]) -> Kept[T] | None:
-        """What was found, if all of it is there."""
+    def load(self, task: AbsTask, job: Job[T]) -> Scored[T] | None:
+        """Load a result, or None unless all of its files exist."""
         path = self._path(task, job)
-        of_mteb = path.with_suffix(".json")
+        mteb_result = path.with_suffix(".json")
         needed = [path]
         if job.meta is not None:
-            needed += [of_mteb, self._cache.get_task_result_path(task.metadata.name, job.meta)]
+            needed += [mteb_result, self._cache.get_task_result_path(task.metadata.name, job.meta)]
         if not all(file.exists() for file in needed):
             return None
-        return Kept(_read(path, job.kind.load), _read(of_mteb, TaskResult.from_disk) if job.meta is not None else None)
+        return Scored(_read(path, job.kind.load), _read(mteb_result, TaskResult.from_disk) if job.meta is not None else None)
 
-    def save(self, task: AbsTask, job: Job[T], kept: Kept[T]) -> None:
-        """Write mteb's result and ours, each whole or not at all; ours comes last, and says that both are there."""
+    def save(self, task: AbsTask, job: Job[T], kept: Scored[T]) -> None:
+        """Write mteb's result and ours atomically; ours comes last and marks both as complete."""
         path = self._path(task, job)
-        if job.meta is not None and kept.of_mteb is not None:
-            self._save_for_mteb(task, job.meta, kept.of_mteb)
-            replace_file(path.with_suffix(".json"), kept.of_mteb.to_disk)
+        if job.meta is not None and kept.mteb_result is not None:
+            self._save_for_mteb(task, job.meta, kept.mteb_result)
+            replace_file(path.with_suffix(".json"), kept.mteb_result.to_disk)
         kept.result.save(path)
 
     def clear(self, task: AbsTask) -> None:
-        """Delete what only a run that goes on needs, and what one before this had begun to write when it was killed."""
+        """Delete files that are only needed to resume, and partial files of a run that was killed earlier."""
         folder = self.folder(task)
         left = [path for pattern in ("texts-*", "search-*") for path in folder.glob(pattern)]
         for path in (path for pattern in ("new-*", ".*", "cells/.*") for path in folder.glob(pattern)):
             with suppress(FileNotFoundError):
-                if path.stat().st_mtime < self._began:  # or another run may be writing it
+                if path.stat().st_mtime < self._began:  # a newer file may belong to another running evaluation
                     left.append(path)
         for path in left:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
@@ -105,26 +105,26 @@ class Store:
         return self.folder(task) / "cells" / f"{job.name}.parquet"
 
     def _save_for_mteb(self, task: AbsTask, meta: ModelMeta, result: TaskResult) -> None:
-        """What other splits and subsets scored before stays in the one file that mteb has for a task at a size."""
-        kept = self._cache.get_task_result_path(task.metadata.name, meta)
-        before = _read(kept, TaskResult.from_disk) if kept.exists() else None
+        """Merge a result into mteb's file for the task and size, which may already have other splits and subsets."""
+        target = self._cache.get_task_result_path(task.metadata.name, meta)
+        before = _read(target, TaskResult.from_disk) if target.exists() else None
         whole = before.merge(result) if before is not None and before.is_mergeable(result) else result
-        with naming_the_file(kept):
+        with naming_the_file(target):
             self.folder(task).mkdir(parents=True, exist_ok=True)
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self.folder(task), prefix="new-") as name:
                 new = ResultCache(name)
                 made = new.get_task_result_path(task.metadata.name, meta).parent
                 made.mkdir(parents=True)
-                if (settings := kept.parent / "run_settings.jsonl").exists():
-                    shutil.copy(settings, made)  # mteb adds to these
+                if (settings := target.parent / "run_settings.jsonl").exists():
+                    shutil.copy(settings, made)  # mteb appends to this file
                 new.save_to_cache(whole, meta)
                 for file in made.iterdir():
-                    file.replace(kept.parent / file.name)
+                    file.replace(target.parent / file.name)
 
 
 def _read(path: Path, reader: Callable[[Path], R]) -> R:
     try:
         return reader(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is broken; delete it, and this is scored again. {error}") from error
+        raise ValueError(f"{path} cannot be read. Delete it to have it scored again. {error}") from error

@@ -1,4 +1,4 @@
-"""Which tasks are scored, their data, and what mteb does beside its work."""
+"""Choose mteb tasks, load their data, and contain mteb's side effects."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from mteb.benchmarks.benchmark import Benchmark
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
-_OWN_DATA = "sts_task, retrieval_task and classification_task make tasks of data of your own."
+_OWN_DATA = "sts_task, retrieval_task and classification_task make a task from your own data."
 
 
 def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
-    """Task objects, each once."""
+    """Resolve names and benchmarks to task objects; refuse repeated tasks."""
     if isinstance(tasks, (pd.DataFrame, Dataset, DatasetDict)):
         raise TypeError(f"A {type(tasks).__name__} is not a task. {_OWN_DATA}")
     given = tasks if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
@@ -39,12 +39,12 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
     for entry in flat:
         task = _task_named(entry) if isinstance(entry, str) else entry
         if not isinstance(task, AbsTask):
-            raise TypeError(f"A task is an mteb task object, its name or a benchmark, got {task!r} ({type(task).__name__}).")
+            raise TypeError(f"A task must be an mteb task, its name or a benchmark, got {task!r} ({type(task).__name__}).")
         name, modalities = task.metadata.name, task.metadata.modalities
         if list(modalities) != ["text"]:
-            raise ValueError(f"{name} is a task of {', '.join(modalities)}; only tasks of text alone are scored.")
+            raise ValueError(f"{name} is a task of {', '.join(modalities)}; only text tasks are supported.")
         if name in [other.metadata.name for other in chosen]:
-            hint = "; name='...' tells tasks of your own apart" if isinstance(task, OwnData) and task not in chosen else ""
+            hint = "; name='...' renames your own tasks" if isinstance(task, OwnData) and task not in chosen else ""
             raise ValueError(f"{name} is given more than once; give each task once{hint}.")
         chosen.append(task)
     if not chosen:
@@ -53,12 +53,12 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
 
 
 def parts_of(task: AbsTask) -> list[AbsTask]:
-    """The tasks that an aggregate is the mean of; the task itself, otherwise."""
+    """Return the tasks that an aggregate averages, or the task itself."""
     return list(task.tasks) if isinstance(task, AbsTaskAggregate) else [task]
 
 
 def fresh(task: AbsTask) -> AbsTask:
-    """The task, with the same data, as it was before it drew any random number: each size is scored on one sample."""
+    """Copy a task with its initial random state, so that each size is scored on the same samples."""
     again = copy.copy(task)
     again.rng_state, again.np_rng = copy.deepcopy((task.rng_state, task.np_rng))
     return again
@@ -66,7 +66,7 @@ def fresh(task: AbsTask) -> AbsTask:
 
 @contextmanager
 def data_of(task: AbsTask) -> Iterator[None]:
-    """Load a task's data once for all sizes; data that was there before stays there."""
+    """Load a task's data once for all sizes; unload it afterwards unless it was loaded before."""
     with ExitStack() as after:
         if not task.data_loaded:
             task.load_data()
@@ -77,7 +77,7 @@ def data_of(task: AbsTask) -> Iterator[None]:
 
 
 def _mtebs(name: str) -> AbsTask | None:
-    """The task that mteb has under a name; it seeds the generators when it makes one."""
+    """Return mteb's task of this name; creating it would reseed the random generators."""
     with random_states_kept(), suppress(KeyError):
         return mteb.get_task(name)
     return None
@@ -88,15 +88,15 @@ def _task_named(name: str) -> AbsTask:
         return task
     known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"Near names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists what there is."
+    hint = f"Similar names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists all tasks."
     raise ValueError(f"mteb has no task named {name!r}. {hint}")
 
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Give the generators back as they were: mteb seeds them all when a task is made or scored."""
+    """Restore all random states: mteb seeds them whenever a task is created or scored."""
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    # To ask a GPU that is not in use for its state would occupy memory of every one.
+    # Reading the random state of an unused GPU would allocate memory on it.
     used = torch.cuda.is_initialized()
     try:
         with torch.random.fork_rng(range(torch.cuda.device_count()) if used else ()):
@@ -105,12 +105,12 @@ def random_states_kept() -> Iterator[None]:
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
         if not used:
-            torch.cuda.manual_seed_all(torch.initial_seed())  # it is seeded when it is first used
+            torch.cuda.manual_seed_all(torch.initial_seed())  # takes effect when a GPU is first used
 
 
 @contextmanager
 def quiet_mteb(*others: type[Warning]) -> Iterator[None]:
-    """Hide mteb's remarks, which it makes again for every variant, and warnings of other categories."""
+    """Hide mteb's log and warnings, which it would repeat for every variant, and warnings of other categories."""
     logger = logging.getLogger("mteb")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -125,7 +125,7 @@ def quiet_mteb(*others: type[Warning]) -> Iterator[None]:
 
 
 class OwnData:
-    """Put before one of mteb's task classes: the data comes from memory instead of the Hub."""
+    """Mixin for mteb's task classes: the data comes from memory instead of the Hub."""
 
     kind: ClassVar[TaskType]
     category: ClassVar[TaskCategory]
@@ -144,11 +144,11 @@ class OwnData:
             type=self.kind,
             category=self.category,
             main_score=self.main_score,
-            prompt=self.abstask_prompt,  # mteb finds the instruction of a type by the names of its own tasks only
+            prompt=self.abstask_prompt,  # mteb only looks up the prompt of a task type for its own tasks
             description=description,
             dataset={"path": f"own-data/{name}", "revision": digest.hexdigest()[:16]},
             eval_splits=["test"],
-            eval_langs=["und-Zyyy"],  # ISO's codes of a language and a script that nobody has said
+            eval_langs=["und-Zyyy"],  # ISO codes of an undetermined language and script
         )
         self._own = (self.metadata, data)
         for setting, value in settings.items():
@@ -158,36 +158,34 @@ class OwnData:
         self.load_data()
 
     def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
-        """Set `dataset`; nothing is read from anywhere."""
+        """Set `dataset` from memory."""
         self.dataset = _containers(self._own[1])
         self.data_loaded = True
 
     def unload_data(self) -> None:
-        """Let go of `dataset`. mteb's own method would also delete the metadata, which here belong to the object."""
+        """Drop `dataset`. mteb's own method would also delete the metadata, which belong to this object."""
         self.metadata = self._own[0]
         self.dataset = None
         self.data_loaded = False
 
 
 def check_name(name: object) -> None:
-    """Refuse a name under which results would be lost or mistaken."""
+    """Refuse a task name that is no file name or belongs to a task of mteb."""
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, got {name!r} ({type(name).__name__}).")
     if not re.fullmatch(r"\w[\w .+-]*", name):
-        raise ValueError(
-            f"name={name!r}: a file with results is called so; use letters, digits, '_', '-', '+', '.' and spaces."
-        )
+        raise ValueError(f"name={name!r} must work as a file name: use letters, digits, '_', '-', '+', '.' and spaces.")
     if _mtebs(name) is not None:
-        raise ValueError(f"name={name!r} is a task of mteb, whose results these would be taken for; use another name.")
+        raise ValueError(f"name={name!r} is a task of mteb, and results would be confused. Choose another name.")
 
 
 def _containers(data: Any) -> Any:
-    """The same rows in new dicts: mteb replaces what is in them."""
+    """Copy nested dicts, because mteb modifies them; rows are shared."""
     return type(data)({key: _containers(value) for key, value in data.items()}) if isinstance(data, dict) else data
 
 
 def _feed(digest: Any, data: Any) -> None:
-    """Add everything in nested dicts of data to a digest, data sets in batches of rows."""
+    """Update a digest with nested dicts of data; data sets in batches of rows."""
     if isinstance(data, dict):
         for key in sorted(data):
             _feed(digest, key)

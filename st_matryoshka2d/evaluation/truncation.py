@@ -1,4 +1,4 @@
-"""What truncation costs without training for it: prefixes against random subsets, windows and principal components."""
+"""Results of `evaluate_truncations`: prefixes against random subsets, windows and principal components."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _IN_WORDS = {
     "helps": "the first coordinates carry more",
     "hurts": "the first coordinates carry less",
     "no difference": "no difference seen",
-    "unknown": "not known, a score does not exist",
+    "unknown": "unknown, a score is missing",
 }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TruncationResult(SavedTable):
-    """Scores of one depth of a model, narrowed in several ways; printed, the verdict on every dim.
+    """Scores of one depth of a model, with dims removed in several ways. Printing it shows the verdict for each dim.
 
-    Relative scores are shares of the score of the full size; prints and figures are in percent.
+    Relative scores are fractions of the score of the full size; prints and figures are in percent.
 
     Args:
-        grid: Scores at one depth and precision, of prefixes and of two random subsets or more.
+        grid: Scores at one depth and precision, of prefixes and of at least two random subsets.
 
     Raises:
         ValueError: The grid has several depths or precisions, or lacks prefixes or random subsets.
@@ -59,26 +59,26 @@ class TruncationResult(SavedTable):
         depths = sorted({size.num_layers for size in self.grid.sizes})
         if len(depths) > 1 or len(self.grid.precisions) > 1:
             got = f"layers {depths} and precisions {self.grid.precisions}"
-            raise ValueError(f"Truncations are compared at one depth and one precision, got {got}.")
+            raise ValueError(f"Truncations can only be compared at one depth and one precision, got {got}.")
         names = self.grid.truncations
         if _FIRST not in names or sum(name.startswith("random-") for name in names) < 2:
-            raise ValueError(f"Prefixes and at least two random subsets are compared, got {', '.join(names)}.")
+            raise ValueError(f"A TruncationResult needs prefixes and at least two random subsets, got {', '.join(names)}.")
 
     @property
     def full(self) -> Size:
-        """The size that everything is relative to."""
+        """The full size, to which scores are relative."""
         return self.grid.at(truncation=_FIRST).sizes[-1]
 
     def to_frame(self, task: str | None = None) -> pd.DataFrame:
-        """One row for each truncation and dim; a random subset or a window of all coordinates has none: it is the full size.
+        """One row for each truncation and dim. Random subsets and windows have no row at the full dim.
 
         Args:
             task: Name of one task; None for the mean over tasks.
 
         Returns:
             Columns `method` (`"first"`, `"random"`, `"window"` or `"pca"`), `variant` (the seed or the start, as text),
-            `dim`, `removed` (rounded percent), `score` (in mteb's units) and `relative` (to the full size; NaN where that
-            does not score above 0).
+            `dim`, `removed` (rounded percent), `score` (in mteb's units) and `relative` (to the full size; NaN if the full
+            size does not score above 0).
         """
         full, rows = self.full, []
         for name in self.grid.truncations:
@@ -97,20 +97,20 @@ class TruncationResult(SavedTable):
             task: As for `to_frame`.
 
         Returns:
-            One row for each method and dim; columns `method`, `dim`, `removed`, `runs` (how many), `score` and `relative`
-            (means), and of `relative` the sample's standard deviation `std` (NaN for one run), `min` and `max`.
+            One row for each method and dim; columns `method`, `dim`, `removed`, `runs` (number of subsets or windows),
+            `score` and `relative` (means), and `std` (of the sample; NaN for one run), `min` and `max` of `relative`.
         """
-        # pandas would leave out a NaN: a seed that failed would not show
+        # By default pandas skips NaN, which would hide a failed seed.
         whole = {name: lambda runs, name=name: getattr(runs, name)(skipna=False) for name in ("mean", "std", "min", "max")}
         columns = {"runs": ("score", "size"), "score": ("score", whole["mean"]), "relative": ("relative", whole["mean"])}
         columns |= {name: ("relative", whole[name]) for name in ("std", "min", "max")}
         return self.to_frame(task).groupby(["method", "dim", "removed"], sort=False).agg(**columns).reset_index()
 
     def verdict(self, task: str | None = None) -> pd.DataFrame:
-        r"""Whether the first coordinates are worth more than any others, dim by dim.
+        r"""Test for each dim whether the first coordinates carry more than a random subset.
 
-        If the order of coordinates meant nothing, the prefix would be one more random subset. With mean m and standard
-        deviation s of n seeds, 95 % of further ones lie within :math:`m \pm t_{0.975, n-1}\, s \sqrt{1 + 1/n}`.
+        If the order of coordinates carried no information, the prefix would be one more random subset. With mean m and
+        standard deviation s of n seeds, 95 % of new subsets score within :math:`m \pm t_{0.975, n-1}\, s \sqrt{1 + 1/n}`.
 
         Args:
             task: As for `to_frame`.
@@ -118,7 +118,7 @@ class TruncationResult(SavedTable):
         Returns:
             One row for each dim below the full one; columns `dim`, `removed`, the relative scores `first`, `random` (mean),
             `std`, `low` and `high` (the interval), and `order`: `"helps"`, `"hurts"`, `"no difference"`, or `"unknown"`
-            where a score does not exist.
+            if a score is missing.
         """
         summary = self.summary(task).set_index(["dim", "removed"])
         first, random = (summary[summary["method"] == method] for method in (_FIRST, "random"))
@@ -137,11 +137,11 @@ class TruncationResult(SavedTable):
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
     ) -> Figure:
-        """Relative score against the share of coordinates removed: prefixes as a line, others as bands.
+        """Plot relative scores against the percentage of removed coordinates: prefixes as a line, the others as bands.
 
         Args:
-            path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
-            title: None for the name of the task.
+            path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
+            title: Title; None for the name of the task.
             task: As for `to_frame`.
 
         Raises:
@@ -161,23 +161,23 @@ class TruncationResult(SavedTable):
         labels: tuple[str, str] | None = None,
         task: str | None = None,
     ) -> Figure:
-        """Two models in one figure: prefixes and random subsets, scores on the left, relative ones on the right.
+        """Plot two models in one figure: scores on the left, relative scores on the right.
 
         Args:
-            other: Of the same tasks.
+            other: Result of the other model on the same tasks.
             path: As for `plot`.
-            labels: What to call this model and the other; None for their names.
+            labels: Names for this model and the other; None for the models' own names.
             task: As for `to_frame`.
 
         Raises:
-            ValueError: The two are of different tasks, their names are equal, or a full size does not score above 0.
+            ValueError: The tasks differ, the names are equal, or a full size does not score above 0.
         """
         from st_matryoshka2d.plots.saving import saved
         from st_matryoshka2d.plots.truncation_curves import compared_curves
 
         names = labels or (self.grid.model, other.grid.model)
         if not all(names) or names[0] == names[1]:
-            raise ValueError(f"The two models are called {names[0]!r} and {names[1]!r}; give labels=('one', 'the other').")
+            raise ValueError(f"The two models are called {names[0]!r} and {names[1]!r}; pass labels=('one', 'other').")
         if task is None and set(self.grid.tasks) != set(other.grid.tasks):
             raise ValueError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
         models = dict(zip(names, (self, other), strict=True))
@@ -214,20 +214,20 @@ class TruncationResult(SavedTable):
         return f"{pivots.subject([task] if task else self.grid.tasks)}, {self.full.num_layers} layers"
 
     def _curves(self, task: str | None) -> pd.DataFrame:
-        """The summary, of which a figure can be made."""
+        """Return the summary, if it has relative scores to plot."""
         summary = self.summary(task)
         if summary["relative"].isna().all():
             full_score = summary.query("method == @_FIRST")["score"].iloc[0]
-            raise ValueError(f"The full size scores {full_score:.4f}; relative scores need one above 0.")
+            raise ValueError(f"The full size scores {full_score:.4f}; relative scores need a score above 0.")
         return summary
 
 
-# The dims that the paper's models of this width were trained at, beside its tenths.
+# Training dims of the paper's models, by width; it scores these in addition to every tenth.
 _TRAINED = {768: (512, 256, 128, 64), 1024: (768, 256, 128, 64)}
 
 
 def truncation_dims(full_dim: int) -> list[int]:
-    """The dims at which "To MRL or not to MRL" scores a model (Tables 2 to 5), descending."""
+    """Return the dims at which "To MRL or not to MRL" scores a model (Tables 2 to 5), descending."""
     positive_int(full_dim, "full_dim")
     powers = [2**exponent for exponent in range(full_dim.bit_length()) if full_dim / 16 <= 2**exponent < full_dim]
     tenths = [round(full_dim * (10 - tenth) / 10) for tenth in range(10)]
@@ -235,5 +235,5 @@ def truncation_dims(full_dim: int) -> list[int]:
 
 
 def percent_removed(dim: int, full_dim: int) -> int:
-    """The share of coordinates that is removed, rounded as the paper's tables are headed."""
+    """Return the percentage of removed coordinates, rounded as in the headers of the paper's tables."""
     return round(100 * (full_dim - dim) / full_dim)

@@ -1,3 +1,3 @@
-"""Checkpoints, on the Hub or in a folder: what files they have, and only those of their bytes that a cut needs."""
+"""Read checkpoints from the Hub or a folder: list their files, and download only the bytes that a cut needs."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A checkpoint of a sentence-transformers pipeline, on the Hub or in a folder: which one a name means, and its files."""
+"""Find the checkpoint of a sentence-transformers pipeline, on the Hub or in a folder, and read its files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from st_matryoshka2d.hub.header import parse_index, require_inside
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# Of weights in any format.
+# File suffixes of weights, in any format.
 SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5"} | {".msgpack", ".ot", ".onnx", ".gguf", ".pkl", ".npz"}
 
-# How `modules.json` calls sentence-transformers' own Transformer, today and before version 6.
+# Names of sentence-transformers' own Transformer in `modules.json`: from version 6, and before.
 _PLAIN = (
     "sentence_transformers.base.modules.transformer.Transformer",
     "sentence_transformers.models.Transformer",
@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def access(self) -> dict[str, Any]:
-        """Keywords by which the Hub's libraries find its files."""
+        """Arguments that select this checkpoint in the Hub's libraries."""
         return {"revision": self.commit, "cache_dir": self.cache_folder, "token": self.token}
 
     @property
@@ -74,23 +74,23 @@ class Checkpoint:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the first module is sentence-transformers' own Transformer, and no Router or other module."""
+        """Whether the first module is sentence-transformers' own Transformer, rather than a Router or another module."""
         return self.modules[0][0] in _PLAIN
 
     @property
     def cache(self) -> Path:
-        """Folder that the Hub client keeps for this repository."""
+        """Folder of this repository in the Hub client's cache."""
         root = Path(constants.HF_HUB_CACHE if self.cache_folder is None else self.cache_folder)
         return root.expanduser() / repo_folder_name(repo_id=self.name, repo_type="model")
 
     @property
     def root(self) -> Path:
-        """The folder with those of its files that are here."""
+        """Folder of the local files: the checkpoint itself, or its snapshot in the cache."""
         return Path(self.name) if self.commit is None else self.cache / "snapshots" / self.commit
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """Paths of all files; of a repository those in the cache, if the weights are there or the Hub may not be asked."""
+        """Paths of all files; of a repository only those in the cache, if its weights are there or it is offline."""
         if self.commit is not None and not self.is_offline and not self.is_cached:
             return self.files_on_hub
         folders = [path for _, path in self.modules if path]
@@ -101,13 +101,13 @@ class Checkpoint:
 
     @cached_property
     def files_on_hub(self) -> tuple[str, ...]:
-        """Paths of all files of a repository, with one request, which is not repeated where the Hub is not in reach."""
+        """Paths of all files of a repository; one request, which is not retried if the Hub cannot be reached."""
         found = HfApi(token=self.token).model_info(self.name, revision=self.commit).siblings or []
         return tuple(file.rfilename for file in found)
 
     @property
     def is_offline(self) -> bool:
-        """Whether the repository cannot be asked for what is not here."""
+        """Whether files that are not cached cannot be downloaded."""
         return self.commit is not None and (self.local_files_only or constants.is_offline_mode())
 
     @cached_property
@@ -123,35 +123,35 @@ class Checkpoint:
 
     @property
     def has_plain_weights(self) -> bool:
-        """Whether its weights are safetensors under the usual name, and not those of an adapter to another model."""
+        """Whether the Transformer has safetensors weights under the usual name, and is not an adapter."""
         here = {self.within_transformer(file) for file in (WEIGHTS, INDEX)} & set(self.files)
         return bool(here) and self.within_transformer("adapter_config.json") not in self.files
 
     def within_transformer(self, file: str) -> str:
-        """Path of a file of the Transformer."""
+        """Path of a file in the Transformer's folder."""
         return join(self.transformer, file)
 
     def files_below(self, folder: str) -> set[str]:
-        """Paths of the files in a folder and its folders, relative to it."""
+        """Paths of the files in a folder and its subfolders, relative to it."""
         paths = map(PurePosixPath, self.files)
         return {path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)}
 
     def fetch(self, path: str) -> Path:
-        """Where a file is; it is fetched into the Hub client's cache, if it is not there yet."""
+        """Return the local path of a file, which is downloaded to the Hub client's cache if necessary."""
         if self.commit is None:
             return self.root / path
         return Path(hf_hub_download(self.name, path, local_files_only=self.is_offline, **self.access))
 
 
 def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
-    """Find a checkpoint by `SentenceTransformer`'s arguments, and put the commit that all files come from into them."""
+    """Find a checkpoint from the arguments of `SentenceTransformer`, and pin its commit in them as `revision`."""
     name = os.fspath(name_or_path)
     is_here = Path(name).exists()
     if not is_here and (name.startswith((".", "~")) or Path(name).is_absolute()):
         raise FileNotFoundError(f"There is no folder {name}.")
     if not is_here and "/" not in name and name not in ORIGINAL_TRANSFORMER_MODELS:
         name = f"sentence-transformers/{name}"
-    # sentence-transformers keeps its files in that folder too
+    # sentence-transformers caches its files there too
     cache_folder = kwargs.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME")
     checkpoint = Checkpoint(
         name,
@@ -161,15 +161,15 @@ def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tupl
     )
     if is_here:
         return checkpoint, kwargs
-    asked = {**checkpoint.access, "revision": kwargs.get("revision")}
-    revision = resolve_revision(name, local_files_only=checkpoint.local_files_only, **asked)
+    access = {**checkpoint.access, "revision": kwargs.get("revision")}
+    revision = resolve_revision(name, local_files_only=checkpoint.local_files_only, **access)
     return replace(checkpoint, commit=revision.resolved), {**kwargs, "revision": revision}
 
 
 def within_reach(
     checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None
 ) -> tuple[Checkpoint, dict[str, Any]]:
-    """Ask the Hub once whether it is in reach, before requests that are repeated for long; else use the cache alone."""
+    """Check with one request that the Hub can be reached, as later ones are retried for long; if not, use the cache."""
     if checkpoint.commit is None:
         return checkpoint, kwargs
     if checkpoint.is_offline:
@@ -191,20 +191,20 @@ def within_reach(
 
 
 def piece_folder(checkpoint: Checkpoint, num_layers: int) -> Path:
-    """Where the piece of so many layers is kept: in the Hub client's cache, with the rest of the repository."""
+    """Folder for the piece with the first `num_layers` layers, in the repository's folder of the Hub client's cache."""
     return checkpoint.cache / "st_matryoshka2d" / str(checkpoint.commit) / f"{num_layers}-layers"
 
 
 def _not_here(checkpoint: Checkpoint, num_layers: int | None, why: str) -> str:
     folders = piece_folder(checkpoint, 1).parent.glob("[1-9]*-layers")
     depths = sorted(int(folder.name.removesuffix("-layers")) for folder in folders)
-    asked = "all layers" if num_layers is None else _layers(num_layers)
+    wanted = "all layers" if num_layers is None else _layers(num_layers)
     pieces = " and ".join(f"a piece of {_layers(depth)}" for depth in depths)
     return (
-        f"The weights of {checkpoint.name} for {asked} must come from the Hub, which is not in reach{why}. "
-        f"In the cache there is {pieces or 'nothing of them'}, at commit {str(checkpoint.commit)[:7]}. "
-        f"Load {asked} once with the network, without HF_HUB_OFFLINE and local_files_only"
-        + (", or ask for what is in the cache." if pieces else ".")
+        f"The weights of {checkpoint.name} for {wanted} must come from the Hub, which cannot be reached{why}. "
+        f"The cache has {pieces or 'none of them'}, at commit {str(checkpoint.commit)[:7]}. "
+        f"Load {wanted} once while online, without HF_HUB_OFFLINE and local_files_only"
+        + (", or load what is in the cache." if pieces else ".")
     )
 
 

@@ -1,4 +1,4 @@
-"""What files of unknown origin say, strictly read: JSON, paths, headers of safetensors files, indices of shards.
+"""Strict parsers for untrusted files: JSON, paths, headers of safetensors files, indices of shards.
 
 A safetensors file is 8 bytes (the header's length, little-endian), the header (a JSON object), and the tensors' bytes,
 without gaps up to the end of the file. `huggingface_hub` reads headers too, but checks little of this and always fetches
@@ -17,7 +17,7 @@ from typing import Any
 
 LONGEST = 100_000_000  # bytes of JSON; the limit of the safetensors library itself
 
-# Bits of one number of each dtype that the format knows.
+# Bits of one number, for each dtype of the format.
 BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -34,7 +34,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor in a file: its bytes are those from `start` up to `stop`, counted from the beginning of the file."""
+    """A tensor in a file: its bytes run from `start` up to `stop`, counted from the beginning of the file."""
 
     name: str
     dtype: str
@@ -45,14 +45,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Header:
-    """The tensors of a file, in the order in which they lie there, and its metadata, if it has any."""
+    """The tensors of a file, in the order of their bytes, and its metadata, if any."""
 
     tensors: tuple[Stored, ...]
     metadata: dict[str, str] | None
 
 
 def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Header:
-    """Read the header of a file of `size` bytes through `read(start, stop)`; refuse all but a sound, whole file."""
+    """Read the header of a file of `size` bytes through `read(start, stop)`; refuse an invalid or incomplete file."""
     if size < _PREFIX:
         raise ValueError(f"{what} has {size} bytes; a safetensors file begins with {_PREFIX} that give its header's length.")
     length = int.from_bytes(read(0, _PREFIX), "little")
@@ -95,7 +95,7 @@ def header_of(path: Path, what: str) -> Header:
 
 
 def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -> bytes:
-    """The first bytes of a file in which these tensors follow one another."""
+    """Return the first bytes of a file with these tensors in this order: the header and its length."""
     header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
     reached = 0
     for tensor in tensors:
@@ -108,16 +108,16 @@ def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -
 
 
 def parse_index(text: bytes, what: str, files: Container[str] | None = None, ending: str = ".safetensors") -> dict[str, str]:
-    """Read `model.safetensors.index.json`: the shard of each tensor, which must be one of `files` if these are known."""
+    """Read `model.safetensors.index.json`: the shard of each tensor, which must be one of `files` if given."""
     shards = parse_object(text, what).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise ValueError(f"{what} must have a `weight_map` that names the shard of each tensor, found {short(shards)}.")
     for tensor, shard in shards.items():
         if not isinstance(shard, str) or not shard.endswith(ending):
-            raise ValueError(f"{what} puts {short(tensor)} into {short(shard)}, which is no {ending} file.")
+            raise ValueError(f"{what} puts {short(tensor)} into {short(shard)}, which is not a {ending} file.")
         require_inside(shard, what)
         if files is not None and shard not in files:
-            raise ValueError(f"{what} names {short(shard)}, which is not beside it.")
+            raise ValueError(f"{what} names {short(shard)}, which is missing.")
     return shards
 
 
@@ -141,7 +141,7 @@ def _stored(name: str, entry: Any, begin: int, size: int, what: str) -> Stored:
 
 
 def _bits(dtype: str, shape: list[int], most: int) -> int | None:
-    """How many bits the tensor takes; None for more than the file has, found without multiplying giants."""
+    """Return the bits that the tensor takes, or None if more than `most`; no huge products are computed."""
     bits = 0 if 0 in shape else BITS[dtype]
     for length in shape:
         bits *= length
@@ -155,10 +155,10 @@ def _are_counts(value: Any) -> bool:
 
 
 def parse_object(text: bytes, what: str) -> dict[str, Any]:
-    """Read a JSON object that no other reader could read in another way."""
+    """Read a JSON object; refuse one that other parsers could read differently."""
     try:
         parsed = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
-        json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # escapes can spell half characters, which no file can hold
+        json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # escapes can spell lone surrogates, which UTF-8 lacks
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what} is not usable JSON. {type(error).__name__}: {str(error)[:300]}") from error
     if not isinstance(parsed, dict):
@@ -167,20 +167,20 @@ def parse_object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def short(value: Any) -> str:
-    """Any value of the file, for an error that stays readable."""
+    """Return the repr of a value, shortened for an error message."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def some(names: Collection[str]) -> str:
-    """The first of many names."""
+    """List the first names, and count the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(short, islice(names, _NAMED))) + more
 
 
 def require_inside(path: str, what: str) -> str:
-    """The path, if it stays inside the folder that it is relative to, on this system and on others."""
-    other = PureWindowsPath(path)  # knows backslashes, drives, and everything that a POSIX path knows
+    """Return the path if it stays inside its folder, on this and on other operating systems; refuse others."""
+    other = PureWindowsPath(path)  # understands backslashes and drives, and POSIX paths too
     if not path or path.startswith("/") or other.anchor or ".." in other.parts or not path.isprintable():
         raise ValueError(f"{what} names the path {path[:100]!r}, which is not inside the repository.")
     return PurePosixPath(path).as_posix()
@@ -190,9 +190,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{name[:100]!r} is there more than once.")
+        raise ValueError(f"{name[:100]!r} appears more than once.")
     return found
 
 
 def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number.")
+    raise ValueError(f"{constant} is not a JSON number.")

@@ -1,4 +1,4 @@
-"""From a repository on the Hub, a folder with a checkpoint of its first n blocks: no bytes of the others are fetched."""
+"""Download the first n blocks of a model on the Hub as a checkpoint, without any bytes of the other blocks."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ from st_matryoshka2d.hub.remote_file import RemoteFile, remote_file
 from st_matryoshka2d.hub.weights import blank_model, block_lists, check_depth, check_shapes, is_pickle, shapes_in
 from st_matryoshka2d.readout_files import readout_file
 
-# What configurations, tokenizers and model cards are made of.
+# File suffixes of configurations, tokenizers and model cards.
 _SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}
 
-# Picks the names of the tensors to leave out; raises NamesUnknownError if it cannot.
+# Selects the names of the tensors to leave out; raises NamesUnknownError if it cannot.
 Above = Callable[[Iterable[str]], set[str]]
 
 
 class NamesUnknownError(Exception):
-    """The checkpoint names its tensors so that those of the upper blocks cannot be told from the others."""
+    """The names of the tensors do not show which of them belong to the upper blocks."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a piece is made of: tensors and the files that they are in, in the piece's order; metadata of the first file."""
+    """The tensors of a piece, in its order, with the file of each; and the metadata of the first file."""
 
     kept: tuple[tuple[RemoteFile, Stored], ...]
     metadata: dict[str, str] | None
 
     @property
     def tensors(self) -> list[Stored]:
-        """The tensors alone."""
+        """The tensors without their files."""
         return [tensor for _, tensor in self.kept]
 
     def ranges(self) -> Iterator[tuple[RemoteFile, int, int]]:
-        """File, begin and end of what one request can bring: neighbours come together."""
+        """Yield file, start and stop of each request; adjacent tensors share one."""
         (file, first), *rest = self.kept
         start, stop = first.start, first.stop
         for other, tensor in rest:
@@ -69,7 +69,7 @@ class Plan:
 
 
 def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False) -> Path | None:
-    """Fetch the first blocks, and all that is no block, into a folder that loads by itself; None if no block can be left."""
+    """Download the first blocks, and all but the blocks, as a complete checkpoint; None if there is no list of blocks."""
     config_path = checkpoint.fetch(checkpoint.within_transformer("config.json"))
     config = AutoConfig.from_pretrained(config_path.parent)
     lists: list[str] = []
@@ -95,7 +95,7 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
 
 
 def plan_of(shards: Mapping[str, str], above: Above, open_file: Callable[[str], tuple[RemoteFile, Header]]) -> Plan:
-    """Choose among the tensors of the files that `shards` names, or of one; no more headers are read than needed."""
+    """Select the tensors of a piece from the shards, or from the only file; read no more headers than needed."""
     headers: list[tuple[RemoteFile, Header]] = []
     if shards:
         left_out = above(shards)
@@ -115,13 +115,13 @@ def plan_of(shards: Mapping[str, str], above: Above, open_file: Callable[[str], 
         if homes.setdefault(tensor.name, file.path) != file.path:
             both = f"{short(homes[tensor.name])} and {short(file.path)}"
             raise ValueError(f"{short(tensor.name)} is in more than one file: {both}.")
-    # Wide numbers first, as the library writes them: each tensor begins at a multiple of what one of its numbers takes.
+    # Wide dtypes first, as in files of the safetensors library, so that every tensor is aligned to its dtype.
     kept.sort(key=lambda pair: -BITS[pair[1].dtype])
     return Plan(tuple(kept), headers[0][1].metadata)
 
 
 def names_above(names: Iterable[str], lists: Collection[str], depth: int, num_layers: int) -> set[str]:
-    """Names of the tensors in the blocks after the first `num_layers`; before the path may be `bert.` or `model.`."""
+    """Select the tensors in blocks after the first `num_layers`; names may have a prefix such as `bert.` or `model.`."""
     pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
     found: dict[str, dict[int, set[str]]] = {}
     for name in names:
@@ -135,14 +135,14 @@ def names_above(names: Iterable[str], lists: Collection[str], depth: int, num_la
 
 @contextmanager
 def made_once(folder: Path) -> Iterator[Path | None]:
-    """Make a folder while others wait: what is written to the folder that this yields is there whole, or not at all."""
+    """Create a folder atomically, under a lock: yield a temporary folder to fill, or None if the folder exists."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with WeakFileLock(folder.with_name(f".{folder.name}.lock")):
         if folder.is_dir():
             yield None
             return
         unfinished = folder.with_name(f".{folder.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # a process was killed in here
+        shutil.rmtree(unfinished, ignore_errors=True)  # left behind by a killed process
         unfinished.mkdir()
         try:
             yield unfinished
@@ -152,7 +152,7 @@ def made_once(folder: Path) -> Iterator[Path | None]:
             _to_disk(folder.parent)
         except OSError as error:
             if error.errno is None or error.filename is not None:
-                raise  # of the network, or with a path already
+                raise  # a network error, or one that names its path
             words = (
                 f"{error.strerror}. Make room there, or choose another place with cache_folder=... The piece was not kept"
             )
@@ -162,7 +162,7 @@ def made_once(folder: Path) -> Iterator[Path | None]:
 
 
 def _shards_of(checkpoint: Checkpoint) -> dict[str, str]:
-    """The file of each of the Transformer's tensors; empty where one file has them all."""
+    """Read the shard of each of the Transformer's tensors; empty if one file has them all."""
     if checkpoint.within_transformer(WEIGHTS) in checkpoint.files:
         return {}
     if (size := remote_file(checkpoint, INDEX).size) > LONGEST:
@@ -186,7 +186,7 @@ def _fetch_tensors(plan: Plan, path: Path) -> None:
 
 
 def _config_of_piece(path: Path, config: PreTrainedConfig, num_layers: int) -> str:
-    """The repository's own config.json with another depth: its `transformers_version` changes how a tokenizer is read."""
+    """Change only the depth in the repository's config.json: tokenizers depend on its `transformers_version`."""
     cut = cut_config(config, num_layers)
     changed = {name: value for name, value in vars(cut).items() if vars(config).get(name) != value}
     other_names = {name: own for name, own in config.attribute_map.items() if own in changed}
@@ -206,7 +206,7 @@ def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> 
 
 
 def _small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
-    """Paths of everything that the pipeline needs but the Transformer's weights."""
+    """List the files that the pipeline needs, without the Transformer's weights."""
     heads = [folder for _, folder in checkpoint.modules[1:] if folder]
     safe = {str(PurePosixPath(path).parent) for path in checkpoint.files if path.endswith(".safetensors")}
 
@@ -224,7 +224,7 @@ def _small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
 
 def _to_disk(path: Path) -> None:
     if os.name == "nt" and path.is_dir():
-        return  # where a folder cannot be opened, its entries are on disk with its files
+        return  # Windows cannot open a folder, and writes its entries with the files
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""The readouts of an aligned model, from its folder or the Hub: only those of the depths that are wanted."""
+"""Load the readouts of an aligned model for the wanted depths, from its folder or the Hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
 
 
 def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
-    """Give a loaded aligned model the readout of its depth, or those of all depths if it has all layers."""
+    """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
     depths = getattr(full_config, "matryoshka_readouts", None) or []
     if depths and num_layers == full_config.num_hidden_layers:
         for place, readout in _readouts(model, checkpoint, depths).items():
@@ -36,7 +36,7 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
 
 
 def _readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Iterable[int]) -> dict[Dense, Readout]:
-    """The readout for each `Dense` that sentence-transformers made of one."""
+    """Load the readout for each `Dense` that sentence-transformers loaded in its place."""
     found: dict[Dense, Readout] = {}
     for folder, dense in _places(model, checkpoint).items():
         weights = load_file(_fetched(checkpoint, folder, WEIGHTS))
@@ -47,29 +47,28 @@ def _readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Iterab
 
 
 def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Dense]:
-    """Folders of readouts, and what plain sentence-transformers made of them: the last `Dense` of every way of a text."""
+    """Find the folder and the module of each readout: the last `Dense` of every route."""
     first = next(model.children())
     if isinstance(first, Router):
         config = checkpoint.fetch(checkpoint.within_transformer(Router.config_file_name))
         folders = json.loads(config.read_text(encoding="utf-8"))["structure"]
-        ways = [
-            zip(map(checkpoint.within_transformer, folders[name]), way.children(), strict=True)
-            for name, way in first.sub_modules.items()
+        routes = [
+            zip(map(checkpoint.within_transformer, folders[name]), route.children(), strict=True)
+            for name, route in first.sub_modules.items()
         ]
     else:
-        ways = [zip((folder for _, folder in checkpoint.modules), model.children(), strict=False)]
-    dense = [[(folder, module) for folder, module in way if type(module) is Dense] for way in ways]
+        routes = [zip((folder for _, folder in checkpoint.modules), model.children(), strict=False)]
+    dense = [[(folder, module) for folder, module in route if type(module) is Dense] for route in routes]
     if not all(dense):
         raise ValueError(
-            f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module, in whose "
-            "folder the readouts would be. Save the aligned model again; or, for its Transformer alone, remove "
-            "matryoshka_readouts."
+            f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module with "
+            "readouts. Save the aligned model again; or remove matryoshka_readouts to use the Transformer alone."
         )
     return dict(each[-1] for each in dense)
 
 
 def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
-    """Where a file is; refuse a checkpoint that lacks it, on the Hub or in a folder."""
+    """Return the local path of a file; refuse a checkpoint that lacks it."""
     with suppress(EntryNotFoundError, LocalEntryNotFoundError):
         if (path := checkpoint.fetch(f"{folder}/{file}")).is_file():
             return path
@@ -80,7 +79,7 @@ def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
 
 
 def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put a module into the place of another, wherever in the pipeline that is."""
+    """Replace a module wherever it occurs in the pipeline."""
     for container in model.modules():
         for name, module in container._modules.items():
             if module is old:

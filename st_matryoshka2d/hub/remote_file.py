@@ -1,6 +1,6 @@
-"""A file on the Hub of which only some bytes are fetched.
+"""Download byte ranges of a file on the Hub.
 
-`HfFileSystem` reads ranges too, but does not check that the server sent the range, nor tell when it sends the whole file.
+`HfFileSystem` reads ranges too, but does not check that the server sent the range, nor report that it sent the whole file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ATTEMPTS = 3
 
 
 class RangesRefusedError(Exception):
-    """The server does not give parts of files."""
+    """The server does not support range requests."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class RemoteFile:
     size: int
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` up to `stop`."""
+        """Return the bytes from `start` up to `stop`."""
         parts: list[bytes] = []
         self.copy(start, stop, parts.append)
         return b"".join(parts)
 
     def copy(self, start: int, stop: int, write: Callable[[bytes], Any]) -> None:
-        """Write the bytes from `start` up to `stop` as they come; a broken connection is resumed where it broke."""
+        """Stream the bytes from `start` up to `stop`; a broken connection is resumed where it broke."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 for part in self._parts(start, stop):
@@ -54,17 +54,17 @@ class RemoteFile:
                 if attempt < _ATTEMPTS:
                     time.sleep(attempt / 2)
                 elif isinstance(error, httpx.RemoteProtocolError):
-                    raise ValueError(f"{self.path}: the server broke off before byte {stop}. {error}") from error
+                    raise ValueError(f"{self.path}: the server closed the connection before byte {stop}. {error}") from error
                 else:
                     raise
             else:
                 return
 
     def _parts(self, start: int, stop: int) -> Iterator[bytes]:
-        """What the server answers to one request, if it is exactly what was asked for."""
+        """Stream the answer to one request; refuse anything but the requested bytes."""
         if start == stop:
             return
-        # compressed bytes would be counted differently
+        # ranges of compressed content would be other bytes
         headers = {**self.headers, "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         with http_stream_backoff(
             "GET",
@@ -76,7 +76,7 @@ class RemoteFile:
         ) as response:
             status = response.status_code
             if status in _REFUSED:
-                raise RangesRefusedError(f"The server does not give parts of {self.path} (status {status}).")
+                raise RangesRefusedError(f"The server does not support range requests for {self.path} (status {status}).")
             hf_raise_for_status(response)
             expected = (206, f"bytes {start}-{stop - 1}/{self.size}", "identity")
             encoding = response.headers.get("Content-Encoding", "identity")
@@ -85,7 +85,7 @@ class RemoteFile:
             for part in response.iter_bytes():
                 start += len(part)
                 if start > stop:
-                    raise ValueError(f"{self.path}: the server sent more than the bytes up to {stop} that it was asked for.")
+                    raise ValueError(f"{self.path}: the server sent more than the requested bytes up to {stop}.")
                 yield part
         if start < stop:
             raise ValueError(f"{self.path}: the server stopped {stop - start} bytes before byte {stop}.")
@@ -97,5 +97,5 @@ def remote_file(checkpoint: Checkpoint, file: str) -> RemoteFile:
     url = hf_hub_url(checkpoint.name, path, revision=checkpoint.commit)
     size = get_hf_file_metadata(url, token=token).size
     if size is None:
-        raise ValueError(f"{path}: the server does not say how long the file is.")
+        raise ValueError(f"{path}: the server does not report the size of the file.")
     return RemoteFile(path, url, build_hf_headers(token=token, library_name="st_matryoshka2d"), size)

@@ -1,4 +1,4 @@
-"""Which files have the weights of a checkpoint, which of them may be read (no pickles unless asked for), and do they fit."""
+"""Find the weights of a checkpoint, refuse pickles unless they are allowed, and check that the weights fit the config."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from st_matryoshka2d.hub.checkpoint import INDEX, SUFFIXES, WEIGHTS, Checkpoint
 from st_matryoshka2d.hub.header import header_of, parse_index, short, some
 
 _BIN, _BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-# How often a model may run the same block, as ALBERT does, whose 25 tensors serve 12 or 24 layers.
+# Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times, with 25 tensors in all.
 _REPEATS = 100
 _LARGEST_BUFFERS = 2**30
 
@@ -32,7 +32,7 @@ def require_safetensors(checkpoint: Checkpoint, allow_bin: bool) -> None:
         if any(path.endswith(".safetensors") for path in files):
             continue
         pickles = [path for path in files if is_pickle(path)]
-        needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # it may not be here yet
+        needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # not downloaded yet
         if (pickles and allow_bin) or not (pickles or needed):
             continue
         found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
@@ -48,13 +48,13 @@ def require_safetensors(checkpoint: Checkpoint, allow_bin: bool) -> None:
 
 
 def is_pickle(path: str) -> bool:
-    """Whether a file is weights as older versions of transformers save them."""
+    """Whether a file has pickled weights, as older versions of transformers save them."""
     name = PurePosixPath(path).name
     return name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json"))
 
 
 def transformer_folders(checkpoint: Checkpoint) -> list[str]:
-    """Where the Transformers of a pipeline are: one, or those of a Router; none of an adapter to another model."""
+    """Folders of the Transformers of a pipeline, several with a Router; without adapters."""
     folders = [checkpoint.transformer]
     if not checkpoint.is_plain:
         configs = [PurePosixPath(path) for path in checkpoint.files if PurePosixPath(path).name == "config.json"]
@@ -74,7 +74,7 @@ def _is_transformer(checkpoint: Checkpoint, folder: str) -> bool:
 
 
 def weights_in(checkpoint: Checkpoint, folder: str) -> str | None:
-    """The file of weights that is read, or the index of several; None where there is none under a usual name."""
+    """Path of the weights that will be read, or of the index of shards; None if no file has a usual name."""
     paths = [join(folder, file) for file in (WEIGHTS, INDEX, _BIN, _BIN_INDEX)]
     return next((path for path in paths if path in checkpoint.files), None)
 
@@ -82,7 +82,7 @@ def weights_in(checkpoint: Checkpoint, folder: str) -> str | None:
 def check_weights(
     checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, is_code: bool
 ) -> None:
-    """Check names and shapes of weights, by the config of each folder, before a model is built from them."""
+    """Check names and shapes of weights against the config of each folder, before a model is built."""
     for folder, config in configs.items():
         if (first := weights_in(checkpoint, folder)) is None:
             continue
@@ -96,7 +96,7 @@ def check_weights(
 
 
 def _stored_shapes(checkpoint: Checkpoint, folder: str, first: str) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor in a folder, whose files are fetched."""
+    """Download the weights of a folder if necessary, and read the shape of each tensor."""
     paths = {first}
     if first.endswith(".json"):
         ending = ".safetensors" if first.endswith(INDEX) else ".bin"
@@ -106,21 +106,21 @@ def _stored_shapes(checkpoint: Checkpoint, folder: str, first: str) -> dict[str,
 
 
 def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor in a file of weights, whose header is sound, or which holds tensors and nothing else."""
+    """Read the shape of each tensor in a file of weights; refuse a broken file, and a pickle with more than tensors."""
     if path.suffix == ".safetensors":
         return {tensor.name: tensor.shape for tensor in header_of(path, str(path)).tensors}
     try:
         found = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
         return {name: tuple(tensor.shape) for name, tensor in found.items()}
     except Exception as error:
-        raise ValueError(  # in our own words, because those of torch suggest to run the code
-            f"{path} is broken, or holds more than tensors, which could run code when it is opened "
-            f"({type(error).__name__}). Ask whoever made it for a safetensors file; do not open this one in another way."
+        raise ValueError(  # hides torch's message, which suggests running the code
+            f"{path} is broken, or holds more than tensors and could run code when opened ({type(error).__name__}). "
+            "Ask its author for a safetensors file; do not open this one in another way."
         ) from None
 
 
 def check_broken(root: Path) -> None:
-    """Raise a ValueError that names the first file that is not what its ending says, if there is one."""
+    """Raise a ValueError that names the first broken safetensors or JSON file, if any."""
     for path in sorted([*root.glob("*"), *root.glob("*/*")]):
         if path.suffix == ".safetensors":
             shapes_in(path)
@@ -132,7 +132,7 @@ def check_broken(root: Path) -> None:
 
 
 def depth_of(config: PreTrainedConfig, what: str) -> int:
-    """How many layers a model has; refuse a config that does not say so."""
+    """Return the number of layers; refuse a config without a usable one."""
     depth = getattr(config, "num_hidden_layers", None)
     if depth is None:
         raise ValueError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it has no depth to choose.")
@@ -144,7 +144,7 @@ def depth_of(config: PreTrainedConfig, what: str) -> int:
 
 
 def check_depth(config: PreTrainedConfig, num_tensors: int, what: str) -> None:
-    """Refuse a depth that no checkpoint of so many tensors can have, before time and memory are spent on a model of it."""
+    """Refuse a depth that is impossible with so few tensors, before a model of it takes time and memory."""
     depth = depth_of(config, what)
     if depth > max(num_tensors, _REPEATS):
         raise ValueError(
@@ -154,20 +154,18 @@ def check_depth(config: PreTrainedConfig, num_tensors: int, what: str) -> None:
 
 
 def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig, what: str) -> None:
-    """Refuse shapes that are not the model's, or lack one of a block's; transformers says how weights may be named."""
+    """Refuse wrong shapes, and blocks with missing tensors; transformers maps the names of the weights."""
     if getattr(config, "quantization_config", None) is not None:
-        return  # packed numbers have other shapes, which only the library that packed them knows
+        return  # only the quantization library knows the shapes of packed weights
     contradiction = f"The weights of {what} contradict its config.json"
-    end = "Whoever made the checkpoint must save it again."
+    end = "Ask the author of the checkpoint to save it again."
     try:
         model = blank_model(config)
         size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
-        if size > _LARGEST_BUFFERS:  # such as a table of positions, which no memory would hold
-            raise ValueError(
-                f"by it the model has tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed."
-            )
+        if size > _LARGEST_BUFFERS:  # such as a huge table of positions
+            raise ValueError(f"it needs tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed.")
         if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}.items() <= shapes.items():
-            return  # nothing to ask
+            return  # all names and shapes fit
         found = _loading_info(model, shapes)
     except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"{contradiction}: {short(str(error))}") from error
@@ -175,10 +173,10 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
         name, stored, expected = wrong[0]
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
         raise ValueError(
-            f"{contradiction}: {short(name)} is {list(stored)}, and by the config {list(expected)}{more}. {end}"
+            f"{contradiction}: {short(name)} is {list(stored)}, but the config says {list(expected)}{more}. {end}"
         )
     absent: list[str] = []
-    for path in block_lists(model):  # those that are not missing as a whole, as decoders of encoders are
+    for path in block_lists(model):  # a whole list may be missing: the decoder of an encoder
         names = {name for name in model.state_dict() if name.startswith(f"{path}.")}
         absent += names & found["missing_keys"] if names - found["missing_keys"] else []
     if absent:
@@ -186,21 +184,21 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
 
 
 def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
-    """A model without numbers, which takes no memory however large the config says it is."""
+    """Build a model on the meta device, which takes no memory whatever the config says."""
     with torch.device("meta"):
         model: PreTrainedModel = AutoModel.from_config(config)
     return model
 
 
 def block_lists(model: PreTrainedModel) -> list[str]:
-    """Dotted paths of the lists in a model that are as long as it is deep."""
+    """Dotted paths of the `ModuleList`s that are as long as the model is deep."""
     depth = model.config.num_hidden_layers
     return [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
 
 
 def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """What transformers misses or finds in another shape when it loads tensors of these shapes, without numbers."""
-    with quiet_loading():  # what it would report is said in an error here
+    """Let transformers load empty tensors of these shapes, and return what is missing or has another shape."""
+    with quiet_loading():  # the caller raises an error instead
         loaded: Any = type(model).from_pretrained(
             None,
             config=model.config,
@@ -214,15 +212,15 @@ def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]])
 
 @contextmanager
 def quiet_loading(*but: str) -> Iterator[None]:
-    """Silence transformers' report of how weights fit, unless it has one of these words."""
+    """Silence transformers' load report, unless it contains one of these words."""
 
-    def worth_telling(record: logging.LogRecord) -> bool:
+    def is_wanted(record: logging.LogRecord) -> bool:
         message = record.getMessage()
         return "LOAD REPORT" not in message or any(word in message for word in but)
 
     logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(worth_telling)
+    logger.addFilter(is_wanted)
     try:
         yield
     finally:
-        logger.removeFilter(worth_telling)
+        logger.removeFilter(is_wanted)

@@ -1,4 +1,4 @@
-"""Losses for `SentenceTransformerTrainer`: size sampler x wrapped loss x terms."""
+"""Losses for `SentenceTransformerTrainer`: a wrapped loss, sizes and terms."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from st_matryoshka2d.sizes import Size
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
-# The matrix form of what a wrapped loss compares pairs with. An angle has none that a search would use: cosine.
+# Matrix forms of pairwise similarities. Angles have none that search would use, so they map to cosine.
 _MATRIX_FORM: dict[object, Similarity] = {
     util.pairwise_cos_sim: util.cos_sim,
     util.pairwise_dot_score: util.dot_score,
@@ -38,7 +38,7 @@ _MATRIX_FORM: dict[object, Similarity] = {
 
 
 def matrix_similarity(loss: nn.Module) -> Similarity:
-    """The wrapped loss's own similarity, between all rows of two batches; cosine where it has none."""
+    """Return the wrapped loss's similarity between all rows of two batches; cosine if it has none."""
     own: Any = getattr(loss, "similarity_fct", None) or getattr(loss, "distance_metric", None)
     if own in _MATRIX_FORM:
         return _MATRIX_FORM[own]
@@ -48,7 +48,7 @@ def matrix_similarity(loss: nn.Module) -> Similarity:
     if not callable(own) or not hasattr(loss, "similarity_fct"):
         return util.cos_sim
     raise ValueError(
-        f"{type(loss).__name__} compares pairs with {getattr(own, '__name__', own)!r}, which does not compare all rows of "
+        f"{type(loss).__name__} compares pairs with {getattr(own, '__name__', own)!r}, which cannot compare all rows of "
         "two batches. Give the loss one of sentence-transformers' similarities, or pass kl_over='embedding'."
     )
 
@@ -56,7 +56,7 @@ def matrix_similarity(loss: nn.Module) -> Similarity:
 def score_logits(
     columns: list[Float[Tensor, "batch dim"]], similarity: Similarity, gathered: bool = False
 ) -> Float[Tensor, "batch candidates"]:
-    """Similarities of the first column's texts to all texts of the other columns; of a single column to its other texts."""
+    """Compare the first column's texts with all texts of the other columns; a single column's with each other."""
     texts, *others = columns
     if not others:
         return scores_of_others(texts, texts, similarity, gathered)
@@ -67,33 +67,33 @@ def score_logits(
 def scores_of_others(
     texts: Float[Tensor, "batch dim"], candidates: Float[Tensor, "batch dim"], similarity: Similarity, gathered: bool = False
 ) -> Float[Tensor, "batch others"]:
-    """Similarities of each text to the candidates of all others: to every row but its own."""
+    """Compare each text with all candidates except its own row."""
     scores = at_least_float32(similarity(texts, gather(candidates) if gathered else candidates))
     is_other = torch.ones_like(scores, dtype=torch.bool).scatter(1, own_rows(texts, gathered).unsqueeze(1), False)
     return scores[is_other].view(len(texts), -1)
 
 
 def kl_divergence(student: Float[Tensor, "batch n"], teacher: Float[Tensor, "batch n"], temperature: float) -> Tensor:
-    r"""KL divergence of two softmaxes, :math:`\sum t (\log t - \log s)`, mean over the rows."""
+    r"""Return the KL divergence of two softmaxes, :math:`\sum t (\log t - \log s)`, mean over rows."""
     log_student = F.log_softmax(student / temperature, dim=-1)
     log_teacher = F.log_softmax(teacher.detach() / temperature, dim=-1)
     return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
 
 
 class KLAlignment(Term):
-    r"""Pull the score distribution of small sizes towards that of a larger one (2DMSE, Eq. 6; Starbucks, Eq. 5).
+    r"""Pull the score distributions of small sizes towards a larger size's (2DMSE, Eq. 6; Starbucks, Eq. 5).
 
     Starbucks aligns every size with (N, D) and averages over the sizes; 2DMSE aligns every shallower size with the last
     layer at the same dim and sums. The teacher gets no gradient.
 
     Args:
-        weight: Of the whole term.
-        temperature: Of both softmaxes.
+        weight: Weight of the term.
+        temperature: Temperature of both softmaxes.
         over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns, or of
-            a single column's texts to each other. `"embedding"`: softmax over coordinates, times the temperature, the
-            teacher cut to the student's dim, as in the code of the 2DMSE authors.
+            a single column's texts to each other. `"embedding"`: softmax over coordinates, the teacher cut to the student's
+            dim and the divergence multiplied by the temperature, as in the 2DMSE authors' code.
         teacher: `"full"`: the full size. `"last_layer"`: the last layer at the student's own dim.
-        reduction: `"mean"` over the sizes of the step, `"sum"` over those that have a teacher other than themselves.
+        reduction: `"mean"` over all sizes of the step, or `"sum"` over those that are not their own teacher.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
@@ -118,19 +118,19 @@ class KLAlignment(Term):
         self.reduction = one_of(reduction, "reduction", ("mean", "sum"))
 
     def sizes_needed(self, trained: Mapping[Size, float], full: Size) -> set[Size]:
-        """The teachers."""
+        """Return the teachers."""
         return {teacher for _, teacher in self._pairs(trained, full)}
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Weighted divergence of the step's sizes from their teachers: `kl`."""
+        """Return the weighted divergence of sizes from their teachers: `kl`."""
         pairs = self._pairs(step.weights, step.full)
         divergences = [self._divergence(step, student, teacher) for student, teacher in pairs]
         total = torch.stack(divergences).sum() if divergences else step.embeddings(step.full)[0].new_zeros(())
         return {"kl": self.weight * (total / len(step.weights) if self.reduction == "mean" else total)}
 
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
-        settings = ("weight", "temperature", "over", "teacher")
+        """Settings for the model card."""
+        settings = ("weight", "temperature", "over", "teacher", "reduction")
         return {f"kl_{name}": getattr(self, name) for name in settings}
 
     def _pairs(self, trained: Mapping[Size, float], full: Size) -> list[tuple[Size, Size]]:
@@ -149,5 +149,5 @@ class KLAlignment(Term):
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """A divergence of close distributions is lost in half precision."""
+    """Convert half precision, which loses divergences of close distributions."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""What is refused before a gradient step."""
+"""Checks before a gradient step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from st_matryoshka2d.sizes import Size, full_size, positive_int
 
 Choice = TypeVar("Choice", bound=str)
 
-# What sentence-transformers' losses read: text columns (least, most), and whether labels. Several of them ignore a column
-# too many in silence, and a missing label only as an error on None.
+# Inputs of sentence-transformers' losses: text columns (least, most), and whether labels. Several losses silently ignore
+# extra columns, and report missing labels only as an error on None.
 _READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
     losses.AnglELoss: (2, None, False),
     losses.CoSENTLoss: (2, 2, True),
@@ -38,13 +38,13 @@ _READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
 
 
 def trainable_size(model: SentenceTransformer) -> Size:
-    """Full size of a model; refuse one without layers to choose from."""
+    """Return the full size of a model; raise if it has no layers to choose from."""
     routes_of(model)
     return full_size(model)
 
 
 def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
-    """Refuse a loss that cannot be computed from embeddings, or that trains another model."""
+    """Check that a loss can be computed from embeddings, and trains this model."""
     name = type(loss).__name__
     if not isinstance(loss, nn.Module):
         raise TypeError(f"loss must be a sentence-transformers loss such as CoSENTLoss(model), got {loss!r}.")
@@ -60,35 +60,35 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
         )
     its_model = getattr(loss, "model", None)
     if isinstance(its_model, nn.Module) and unwrap(its_model) is not model:
-        raise ValueError(f"{name} was built on another model than the one given here. Build both on the same model object.")
+        raise ValueError(f"{name} was built on a different model. Build both losses on the same model object.")
     if getattr(loss, "projection", None) is not None:
         raise ValueError(f"{name} has a projection for the full width only. Build it without projection_dim.")
 
 
 def check_mini_batches(mini_batch_size: int | None, mini_batch_num_tokens: int | None) -> None:
-    """Refuse mini-batches below 1."""
+    """Check that mini-batch sizes are positive."""
     for number, name in ((mini_batch_size, "mini_batch_size"), (mini_batch_num_tokens, "mini_batch_num_tokens")):
         if number is not None:
             positive_int(number, name)
 
 
 def check_not_inside(loss: nn.Module, model: nn.Module) -> None:
-    """Refuse a step in which another loss changes what the layers of the model return."""
+    """Raise if another loss has patched the layers of the model."""
     if isinstance(vars(next(unwrap(model).children())).get("forward"), TransformerDecorator):
         raise inside(loss, "AdaptiveLayerLoss")
 
 
 def inside(loss: nn.Module, wrapper: str) -> TypeError:
-    """The error for a loss of several sizes inside one of sentence-transformers that chooses sizes too."""
+    """Return the error for a loss inside one of sentence-transformers that also chooses sizes."""
     name = type(loss).__name__
     return TypeError(
         f"{name} cannot be inside {wrapper}, because it trains layers and dims itself. Pass it to the Trainer directly; "
-        "its own arguments say which sizes it trains."
+        "its own arguments choose the sizes."
     )
 
 
 def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:
-    """Refuse a batch with more or fewer text columns than the wrapped loss reads, or without the labels it needs."""
+    """Check that a batch has the text columns and the labels that the wrapped loss reads."""
     least, most, labelled = next((_READS[cls] for cls in type(loss).__mro__ if cls in _READS), (1, None, False))
     if labelled and labels is None:
         raise ValueError(f"{type(loss).__name__} needs labels, but the dataset has no column named label, labels or score.")
@@ -98,18 +98,18 @@ def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:
 
 
 def check_finite(columns: Iterable[Tensor]) -> None:
-    """Refuse embeddings with NaN or infinite values."""
+    """Raise if embeddings have NaN or infinite values."""
     for index, column in enumerate(columns):
         if not bool(torch.isfinite(column).all()):
             bad = int((~torch.isfinite(column)).flatten(1).any(1).sum())
             raise ValueError(
                 f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}; "
-                "no gradient was taken from them. Check for empty texts, a high learning rate, or float16 weights."
+                "no gradient was computed. Check for empty texts, a high learning rate, or float16 weights."
             )
 
 
 def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> list[float]:
-    """Weights as floats, 1 each where none are given."""
+    """Return checked weights as floats; None for 1 each."""
     values = [1.0] * count if weights is None else [float(weight) for weight in weights]
     if len(values) != count:
         raise ValueError(f"{name} needs {count} values, one for each, got {len(values)}.")
@@ -121,7 +121,7 @@ def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> li
 
 
 def positive(value: float, name: str, *, zero: bool = False) -> float:
-    """A finite number above zero, or from zero on."""
+    """Return a number that is finite and above zero; if `zero`, it may be zero."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
@@ -130,7 +130,7 @@ def positive(value: float, name: str, *, zero: bool = False) -> float:
 
 
 def one_of(value: Choice, name: str, allowed: tuple[str, ...]) -> Choice:
-    """One of the allowed words."""
+    """Return a value that is one of the allowed words."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
     return value

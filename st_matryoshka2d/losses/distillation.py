@@ -1,4 +1,4 @@
-"""Relational distillation: every size learns how a teacher relates the texts of a batch, to its own texts too."""
+"""Relational distillation: every size learns a teacher's similarities among the texts of a batch."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from st_matryoshka2d.sizes import full_size
 
 
 class RelationalDistill(Term):
-    r"""Pull the similarities among a batch's texts, at every size, towards a teacher's: the loss of `RelationalDistillLoss`.
+    r"""Pull the similarities among a batch's texts towards a teacher's, at every size: the loss of `RelationalDistillLoss`.
 
     `across` adds a part that keeps all sizes in the teacher's space: each text's embedding v at (n, d) is compared with the
-    teacher's z of the other texts, cut to the same d, and drawn towards its own:
+    teacher's embeddings z of the other texts, cut to the same d, and pulled towards its own z:
 
     .. math::
         \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 - \cos(v_i, z_i[:d])), \quad
         a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau)
 
-    The teacher's first d coordinates have to be good embeddings themselves.
+    The teacher's first d coordinates must be good embeddings themselves.
 
     Args:
-        teacher: None: the model that is trained, frozen as it is when the loss is built: a copy, never saved. A
-            `SentenceTransformer` of any width and with any tokenizer, which is frozen here. `"labels"`: the label column
-            holds the teacher's embeddings, (batch, width) or (batch, columns, width).
-        weight: Of the term.
-        temperature: Of both softmaxes.
-        mini_batch_size: Texts that the teacher embeds at once; None for a column at a time.
-        mini_batch_num_tokens: Tokens that it embeds at once, instead of texts.
-        across: Weight of the second part, multiplied by `weight` too. 0 for none. It needs a teacher as wide as the
-            student. None: 1 where an aligned model is its own teacher, else 0.
+        teacher: None for a frozen copy of the trained model, made when the loss is built and never saved; a
+            `SentenceTransformer` of any width and tokenizer, which is frozen; or `"labels"` if the label column holds the
+            teacher's embeddings, (batch, width) or (batch, columns, width).
+        weight: Weight of the term.
+        temperature: Temperature of both softmaxes.
+        mini_batch_size: Texts that the teacher embeds at once; None for a whole column.
+        mini_batch_num_tokens: Tokens that the teacher embeds at once, instead of texts.
+        across: Weight of the second part, multiplied by `weight`; 0 disables it. Needs a teacher as wide as the student.
+            None for 1 if an aligned model is its own teacher, else 0.
 
     Raises:
-        ValueError: With `across`, a teacher of another width; at the first batch where that is the label column.
+        ValueError: `across` is used with a teacher of another width; for `"labels"`, at the first batch.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -81,7 +81,7 @@ class RelationalDistill(Term):
         self.across = self.asked_across or 0.0
 
     def attach(self, model: SentenceTransformer) -> None:
-        """Freeze the teacher, and see whether it reads the student's tokens."""
+        """Freeze the teacher, and check whether it can read the student's tokens."""
         if self.from_labels:
             return
         trained = {parameter.data_ptr() for parameter in model.parameters()}
@@ -90,7 +90,7 @@ class RelationalDistill(Term):
             if self.asked_across is None and any(isinstance(module, Readout) for module in model.modules()):
                 self.across = 1.0
         elif any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
-            self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would move
+            self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would change
         self.teacher.requires_grad_(False)
         width = self.teacher.get_embedding_dimension()
         if self.across and width is not None:
@@ -103,7 +103,7 @@ class RelationalDistill(Term):
         self.route_of = partial(route_taken, model)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Weighted divergences from the teacher, means over the texts and the sizes: `distill`, `distill_across`."""
+        """Return the weighted divergences from the teacher, averaged over texts and sizes: `distill`, `distill_across`."""
         with torch.no_grad():
             teacher = self._teacher_embeddings(step)
             target = scores_of_others(teacher, teacher, cos_sim, step.gather)
@@ -118,20 +118,20 @@ class RelationalDistill(Term):
         return parts
 
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
+        """Settings for the model card."""
         teacher = "labels" if self.from_labels else type(self.teacher).__name__
         settings = ("weight", "temperature", "across")
         return {"distill_teacher": teacher} | {f"distill_{name}": getattr(self, name) for name in settings}
 
     def _across(self, student: Tensor, teacher: Tensor, target: Tensor, gathered: bool) -> Tensor:
-        """How far texts at one size are from the teacher's, cut to the same dim: from the others' and from their own."""
+        """Return the second part for one size: distances to the teacher's embeddings of other texts and of the same."""
         student = at_least_float32(student)
         teacher = prefix(teacher, student.shape[1]).to(student)
         scores = scores_of_others(student, teacher, cos_sim, gathered)
         return kl_divergence(scores, target, self.temperature) + 2 * (1 - pairwise_cos_sim(student, teacher)).mean()
 
     def _teacher_embeddings(self, step: Step) -> Float[Tensor, "texts width"]:
-        """All texts of the batch, column after column."""
+        """Embed all texts of the batch, column after column."""
         if self.teacher is None:
             return torch.cat(teacher_columns(step.labels, len(step.inputs)))
         self.teacher.eval()
@@ -151,7 +151,7 @@ class RelationalDistill(Term):
 
 
 def frozen_copy(model: SentenceTransformer) -> SentenceTransformer:
-    """A copy of the model as it is now, which no training changes."""
+    """Return a copy of the model that training does not change."""
     teacher = copy.deepcopy(model, {id(model.model_card_data): model.model_card_data})
     return teacher.eval().requires_grad_(False)
 
@@ -159,11 +159,11 @@ def frozen_copy(model: SentenceTransformer) -> SentenceTransformer:
 def teacher_columns(
     labels: Tensor | None, count: int, width: int | None = None, *, shared: bool = False
 ) -> list[Float[Tensor, "batch width"]]:
-    """Teacher embeddings from the labels, by text column; where `shared`, all columns may have the same ones."""
+    """Split labels into teacher embeddings per text column; if `shared`, one matrix may serve all columns."""
     is_embedding = labels is not None and labels.ndim in (2, 3) and labels.is_floating_point()
     if labels is None or not is_embedding or labels.shape[-1] != (width or labels.shape[-1]):
         raise ValueError(
-            "Teacher embeddings are needed as labels, (batch, width) or (batch, columns, width)"
+            "Labels must be teacher embeddings, (batch, width) or (batch, columns, width)"
             f"{f', as wide as the model: {width}' if width else ''}; got {None if labels is None else tuple(labels.shape)}."
         )
     columns = [labels] * (count if shared else 1) if labels.ndim == 2 else list(labels.unbind(1))
@@ -175,13 +175,13 @@ def teacher_columns(
 def _check_width(teacher: int, student: int) -> None:
     if teacher != student:
         raise ValueError(
-            f"across compares coordinates, but the teacher's embeddings have {teacher} and the student's {student}. Take a "
-            "teacher as wide as the student, or across=0, which compares similarities alone."
+            f"across compares coordinates, but the teacher's embeddings have {teacher} and the student's {student}. Use a "
+            "teacher as wide as the student, or across=0, which compares only similarities."
         )
 
 
 def _readers(model: SentenceTransformer) -> dict[str, Any]:
-    """What makes tokens of texts, by route; under an empty name where there are none."""
+    """Return the tokenizing module of each route; without a Router, the name is empty."""
     first = next(model.children())
     if isinstance(first, Router):
         return {name: next(modules.children()) for name, modules in first.sub_modules.items()}
@@ -189,11 +189,11 @@ def _readers(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def _vocabulary(module: Any) -> tuple[dict[str, int], int | None] | None:
-    """By which two modules are seen to make the same tokens of a text."""
+    """Return what decides how a module tokenizes, to compare modules."""
     return None if module is None else (module.tokenizer.get_vocab(), getattr(module, "max_seq_length", None))
 
 
 def _texts_read(features: dict[str, Any], tokenizer: Any) -> list[str]:
-    """What was tokenized, prompts included; one text after another, because a batch without padding is one long row."""
+    """Decode the tokenized texts, prompts included; one by one, because a batch without padding is one long row."""
     rows = [_create_minibatch(features, row, row + 1)["input_ids"].flatten() for row in range(_get_batch_size(features))]
     return list(tokenizer.batch_decode(rows, skip_special_tokens=True))

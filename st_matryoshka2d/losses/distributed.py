@@ -1,4 +1,4 @@
-"""Several processes, each with a part of the batch."""
+"""Training on several processes, each with part of the batch."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from st_matryoshka2d.layers import routes_of, unwrap
 
 
 def gather(rows: Float[Tensor, "batch width"]) -> Float[Tensor, "world width"]:
-    """The rows of all processes, process after process; gradients flow back to where each row came from."""
+    """Gather the rows of all processes in order of rank; gradients flow back to the process of each row."""
     return all_gather_with_grad(rows.contiguous()) if is_dist_initialized() else rows
 
 
 def own_rows(rows: Tensor, gathered: bool) -> Int[Tensor, " batch"]:
-    """Where these rows are among the gathered ones; each process has as many."""
+    """Return the positions of these rows among the gathered ones; all processes have equally many."""
     return torch.arange(len(rows), device=rows.device) + (get_rank() * len(rows) if gathered else 0)
 
 
 def average_gradient(gradient: Tensor) -> Tensor:
-    """Mean over the processes: a hook for parameters of a loss, which `DistributedDataParallel` does not know."""
+    """Average over the processes: a hook for a loss's parameters, which `DistributedDataParallel` does not see."""
     if not is_dist_initialized():
         return gradient
     mean = gradient.contiguous() / distributed.get_world_size()
@@ -35,10 +35,10 @@ def average_gradient(gradient: Tensor) -> Tensor:
 
 @contextmanager
 def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Let `DistributedDataParallel` find what is trained after the Transformer, even if a depth of the step skips it."""
-    # It looks for parameters in the graph of what the model returns, at full depth. Other depths are computed from that
-    # later, and what only they use would be reported twice; what only depths not in the step use would be awaited in vain.
-    # What is yielded must be applied to everything made of the outputs, so that the backward pass reaches these parameters.
+    """Let `DistributedDataParallel` find parameters after the Transformer, even if depths of the step skip them."""
+    # It searches the graph of the model's output, at full depth. Other depths are computed later: parameters used only
+    # there would be reported twice, and those used only by depths outside the step would be awaited forever. Apply the
+    # yielded function to everything computed from the outputs, so that the backward pass reaches these parameters.
     routes = routes_of(unwrap(model)).values() if is_dist_initialized() else ()
     trained = [p for route in routes for module in route.head.values() for p in module.parameters() if p.requires_grad]
     if not trained:
@@ -60,7 +60,7 @@ def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
 
 
 class _Reach(torch.autograd.Function):
-    """The values as they are; backward, no gradient for the parameters: one of zeros would have an optimizer move them."""
+    """Identity without gradients for the parameters: with zeros, an optimizer would still move them."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, *parameters: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How a step embeds its texts: at all its layers in one pass, with sentence-transformers' gradient cache or without."""
+"""Embed the texts of a step at all its layers in one pass, with or without sentence-transformers' gradient cache."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Column = Float[Tensor, "texts values"]
 
 @dataclass(frozen=True)
 class Representation:
-    """What is kept of a text in one step, side by side in one row, so that all of it can be cached as embeddings are."""
+    """Layout of all values that a step needs of a text, in one row that the gradient cache treats as an embedding."""
 
-    layers: Sequence[int]  # whose embeddings come first
-    observers: Sequence[Term]  # whose numbers follow
-    raw: bool  # before `Normalize`, which `finish` applies
+    layers: Sequence[int]  # their embeddings come first
+    observers: Sequence[Term]  # their numbers follow
+    raw: bool  # whether embeddings are before `Normalize`, which `finish` applies
 
     def embed(self, model: nn.Module, features: dict[str, Any], backbones: Mapping[str, Backbone]) -> Column:
-        """One text column, from one forward pass."""
+        """Embed one text column in one forward pass."""
         mask = features.get("attention_mask")
         with reaching_heads(model) as reach:
             by_layer = layer_features(model, features, self.layers, backbones, normalize=not self.raw)
@@ -47,7 +47,7 @@ class Representation:
         return reach(torch.cat(values, dim=1))
 
     def split(self, column: Column) -> tuple[dict[int, Column], dict[Term, Column]]:
-        """The embedding at each layer, (texts, D), and what each term observed, (texts, term.observes)."""
+        """Split rows into embeddings of each layer, (texts, D), and numbers of each term, (texts, term.observes)."""
         seen = [term.observes for term in self.observers]
         width = (column.shape[1] - sum(seen)) // len(self.layers)
         values = column.split([width] * len(self.layers) + seen, dim=1)
@@ -55,7 +55,7 @@ class Representation:
         return dict(zip(self.layers, values[:at], strict=True)), dict(zip(self.observers, values[at:], strict=True))
 
     def finish(self, model: nn.Module, embedding: Tensor) -> Tensor:
-        """The embedding as the pipeline returns it."""
+        """Return the embedding as the pipeline does."""
         if not self.raw:
             return embedding
         features = {"sentence_embedding": embedding}
@@ -65,7 +65,7 @@ class Representation:
 
 
 def embed_alike(columns: list[dict[str, Any]], embed: Callable[[dict[str, Any]], Column]) -> list[Column]:
-    """Columns of like width, such as a positive and its negatives, share one forward pass, as in sentence-transformers."""
+    """Embed columns; those that can be merged, such as positives and negatives, share one forward pass."""
     first, *others = columns
     merged = merge_feature_batches(others) if len(others) > 1 else None
     embedded = [embed(first)]
@@ -88,9 +88,9 @@ def _tokens(features: Mapping[str, Any], mask: Tensor | None) -> Tokens:
 class CachedStep(CachedLossMixin):
     """One training step with sentence-transformers' gradient cache, several layers side by side.
 
-    What is cached of a text is its `Representation`. Each step is an object of its own, because the backward pass embeds
-    again, perhaps after the loss has already drawn the sizes of the next step. The longest texts are embedded first: side
-    by side they need little padding, and what they leave in memory the shorter ones fit into.
+    The cache holds the `Representation` of each text. Each step is a new object, because the backward pass embeds again,
+    perhaps after the loss has drawn the sizes of the next step. Texts are sorted, longest first: mini-batches need little
+    padding, and short texts reuse the memory that long ones freed.
     """
 
     model: nn.Module
@@ -102,7 +102,7 @@ class CachedStep(CachedLossMixin):
     steps: Sequence[Tensor] = ()
 
     def parts(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        """Named parts that sum to the loss; the first of them carries the gradient of all."""
+        """Return named parts that sum to the loss; the first one carries the gradient of all."""
         ordered = [self._longest_first(column) for column in columns]
         self.places = [places for _, places in ordered]
         total = self.forward_cached([column for column, _ in ordered], labels)
@@ -110,14 +110,14 @@ class CachedStep(CachedLossMixin):
             total.register_hook(self._average_embedded)
         first, *others = self.values
         rest = torch.stack([self.values[name] for name in others]).sum() if others else 0
-        # Zero, with the gradients of the loss's own parameters: so they come when the backward pass does, and scaled by it.
+        # Zero, but with the gradients of the loss's own parameters, so that the backward pass adds and scales them.
         steps = sum((step - step.detach() for step in self.steps), start=total.new_zeros(()))
         return {first: total - rest + steps, **{name: self.values[name] for name in others}}
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
-        """The loss from cached embeddings; back-propagates into them when asked to."""
+        """Compute the loss from cached embeddings, and their gradients if `with_backward`."""
         texts = [torch.cat(column)[places] for column, places in zip(reps, self.places, strict=True)]
         parts = self.score(texts, labels)
         total = torch.stack(list(parts.values())).sum()
@@ -148,13 +148,13 @@ class CachedStep(CachedLossMixin):
             return self.embed(texts), snapshot
 
     def _average_embedded(self, _: Tensor) -> None:
-        """Average what the second embedding adds to gradients: once, as processes may differ in their mini-batches."""
+        """Average the gradients of the second embedding over processes: once, as their mini-batches may differ."""
         for parameter in self.parameters:
-            if parameter.grad is not None:  # what it held before is the same in all processes, and stays
+            if parameter.grad is not None:  # earlier gradients are equal in all processes, so they stay
                 parameter.grad = average_gradient(parameter.grad)
 
     def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """A column sorted by length, and the new place of each text."""
+        """Sort a column by length; also return the new place of each text."""
         mask = column.get("attention_mask")
         at_once = 1 if self.mini_batch_num_tokens else self.mini_batch_size
         if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:

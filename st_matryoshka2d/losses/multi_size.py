@@ -1,4 +1,4 @@
-"""The engine: one forward pass, the wrapped loss at many sizes, and terms."""
+"""The engine: the wrapped loss at many sizes from one forward pass, and terms."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ from st_matryoshka2d.verify import check_depths
 
 
 class MultiSizeLoss(nn.Module):
-    r"""Train any sentence-transformers loss at many sizes of one model, from one forward pass per text column.
+    r"""Train a model at many sizes with any sentence-transformers loss, in one forward pass per text column.
 
     .. math:: L = \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) + \sum_i term_i
 
-    A list of sizes is averaged, as Starbucks does (its Eq. 4); a sampler draws new sizes in each step, as 2DMSE does. The
-    published recipes are compositions of this class. What is trained at (n, d) is exactly what `truncate(model, n, d)`
-    computes: the final norm of pre-norm models is applied to every layer, and embeddings are cut without normalising again.
-    It goes to the Trainer as it is, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
+    A list of sizes is averaged, as in Starbucks (Eq. 4); a sampler draws new sizes in each step, as in 2DMSE. The published
+    recipes are built from this class. Embeddings at (n, d) are exactly those of `truncate(model, n, d)`: the final norm of
+    pre-norm models is applied to every layer, and cut embeddings are not normalised again. Pass this loss to the Trainer
+    directly, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
 
     Args:
-        model: The model to train, which starts with a `Transformer`, or a `Router` over several of one depth.
-        loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, as most have. With
-            `gather_across_devices=True` it, and the terms, compare texts with those of all processes.
-        sizes: The sizes to train, as `Size` or text such as `"6L-128d"`, or a `SizeSampler`; a warning without the full one.
-        terms: Things to add, for example `KLAlignment()`.
+        model: The model to train. It starts with a `Transformer`, or a `Router` over several of the same depth.
+        loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, which most losses have.
+            With `gather_across_devices=True`, it and the terms compare texts across all processes.
+        sizes: The sizes to train, as `Size` or text such as `"6L-128d"`, or a `SizeSampler`. Warns without the full size.
+        terms: Terms to add to the loss, for example `KLAlignment()`.
         size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
-        mini_batch_size: Texts embedded at once with gradient caching, which gives the gradients of the whole batch in the
-            memory of one mini-batch; None for no caching.
-        mini_batch_num_tokens: Tokens embedded at once instead, padding not counted, with gradient caching too.
+        mini_batch_size: Texts per mini-batch of gradient caching, which gives the gradients of the whole batch in the
+            memory of one mini-batch. None disables caching.
+        mini_batch_num_tokens: Tokens per mini-batch, without padding, instead of texts; also enables gradient caching.
 
     Raises:
-        TypeError: A wrapped loss that cannot be computed at several sizes, or no loss; this loss inside one that chooses
+        TypeError: `loss` is not a loss or cannot be computed at several sizes, or this loss is wrapped in one that chooses
             sizes too.
-        ValueError: Sizes outside the model, weights that do not fit, a loss built on another model, a model that cannot be
-            cut exactly. At the first batch that shows it: a wrong number of columns, embeddings that are not finite.
+        ValueError: Sizes are outside the model, weights do not fit, the loss was built on another model, or the model
+            cannot be cut exactly. In training: a batch has a wrong number of columns or non-finite embeddings.
 
     Returns:
-        Named parts that sum to the loss and that the Trainer logs: `task` (or `task_<key>` for each part of a wrapped
-        loss that has several) and those of each term. They have a `backward`, for training loops of your own.
+        Named parts that sum to the loss, each logged by the Trainer: `task` (or `task_<key>` for each part of a wrapped
+        loss that returns several) and the parts of each term. They have a `backward` method, for custom training loops.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
@@ -79,10 +79,10 @@ class MultiSizeLoss(nn.Module):
         >>> mixed = MultiSizeLoss(model, CoSENTLoss(model), sizes=["2L-32d", "6L-384d"], terms=[KLAlignment(), SIA()])
     """
 
-    loss: Any  # a Module with the seam that check_wrapped_loss demands
+    loss: Any  # a Module with `compute_loss_from_embeddings`
     terms: Any  # a ModuleList of Term
     task_name = "task"
-    uses_gradient_cache = True  # so sentence-transformers' wrappers know that they must not change the model around it
+    uses_gradient_cache = True  # tells sentence-transformers' wrappers not to patch the model
     state_is_saved = False  # set by LossStateCallback
     started_alike = False
 
@@ -101,7 +101,7 @@ class MultiSizeLoss(nn.Module):
         check_wrapped_loss(loss, model)
         self.full = full_size(model)
         if isinstance(sizes, SizeSampler) and size_weights is not None:
-            raise ValueError("size_weights go with a list of sizes; a sampler has its own weights.")
+            raise ValueError("size_weights needs a list of sizes; a sampler has its own weights.")
         self.sampler = sizes if isinstance(sizes, SizeSampler) else FixedSizes(sizes, self.full, size_weights)
         validate_sizes(self.sampler.candidates, self.full)
         self.model = model
@@ -122,37 +122,37 @@ class MultiSizeLoss(nn.Module):
         self.backbones = {name: find_backbone(route.transformer.model) for name, route in routes.items()}
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         if not set(depths) <= set(range(1, self.full.num_layers + 1)):
-            raise ValueError(f"The terms read layers {depths}, the model has layers 1 to {self.full.num_layers}.")
+            raise ValueError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
         require_readouts(model, model.config, depths)
         for name, route in routes.items():
             check_depths(route.transformer.model, self.backbones[name], depths)
         if self.full not in self.sampler.candidates:
             warnings.warn(
                 f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
-                "the sizes, or ship only cuts that are among them.",
+                "the sizes, or ship only cuts of the trained sizes.",
                 stacklevel=3 if type(self).__init__ is not MultiSizeLoss.__init__ else 2,
             )
 
     @property
     def calculate_loss(self) -> Any:
-        """What `MatryoshkaLoss` and `Matryoshka2dLoss` read when they are built around a loss: always refused."""
+        """Always raise: `MatryoshkaLoss` and `Matryoshka2dLoss` read this when they wrap a loss."""
         raise inside(self, "MatryoshkaLoss or Matryoshka2dLoss")
 
     @property
     def signature(self) -> str:
-        """This class around that of the wrapped loss, as the config of the trained model names them."""
+        """Names of this class and of the wrapped loss, for the config of the trained model."""
         return f"{type(self).__name__}({type(self.loss).__name__})"
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Parts:
-        """Named parts of the loss for a batch: features of each text column, and the labels that the wrapped loss takes."""
+        """Compute the named parts of the loss from the features of each text column and the wrapped loss's labels."""
         columns = list(sentence_features)
         check_not_inside(self, self.model)
         check_columns(self.loss, len(columns), labels)
         if unwrap(self.model).training and torch.is_grad_enabled():
             if self.own and not self.state_is_saved:
-                self.state_is_saved = True  # said once
+                self.state_is_saved = True  # warn only once
                 warn_of_unsaved(type(self).__name__, self.own)
-            if is_dist_initialized() and not self.started_alike:  # each process has drawn projections of its own
+            if is_dist_initialized() and not self.started_alike:  # each process drew its own projections
                 for parameter in self.own.values():
                     distributed.broadcast(parameter.data, src=0)
                 self.started_alike = True
@@ -161,7 +161,7 @@ class MultiSizeLoss(nn.Module):
         embed = partial(plan.embed, self.model, backbones=self.backbones)
         score = partial(self._parts, plan=plan, weights=weights, inputs=columns)
         if self.is_cached:
-            at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # texts are not counted where tokens are
+            at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # a token limit replaces the text limit
             parts = Parts(CachedStep(self.model, embed, score, self.own.values(), *at_once).parts(columns, labels))
         else:
             parts = Parts(score(embed_alike(columns, embed), labels))
@@ -170,7 +170,7 @@ class MultiSizeLoss(nn.Module):
         return parts
 
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
+        """Settings for the model card."""
         config: dict[str, object] = {"loss": type(self.loss).__name__, **self.sampler.get_config_dict()}
         for term in self.terms:
             config.update(term.get_config_dict())
@@ -178,7 +178,7 @@ class MultiSizeLoss(nn.Module):
         return config | {name: number for name, number in at_once.items() if number is not None}
 
     def _declare(self) -> None:
-        """Write the trained sizes into the model's configs, unless the model itself is frozen."""
+        """Write the trained sizes into the model's configs, unless the model is frozen."""
         model = unwrap(self.model)
         if any(parameter.requires_grad for parameter in model.parameters()):
             for route in routes_of(model).values():
@@ -187,7 +187,7 @@ class MultiSizeLoss(nn.Module):
                 declare_training(config, self.sampler.candidates, self.signature)
 
     def _layers(self, weights: Mapping[Size, float]) -> list[int]:
-        """Every depth that a step with these sizes reads."""
+        """Return every depth that a step with these sizes needs."""
         needed = set(weights).union(*(term.sizes_needed(weights, self.full) for term in self.terms))
         return sorted({size.num_layers for size in needed}.union(*(term.layers_observed() for term in self.terms)))
 

@@ -1,4 +1,4 @@
-"""PIC: shallow narrow embeddings foretell deeper wider ones (MIPIC, section 3.3)."""
+"""PIC: shallow narrow embeddings predict deeper wider ones (MIPIC, section 3.3)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class PIC(Term):
         L = \sum_{i=1}^{n-1} -\frac{1}{B} \sum_{b} \log
             \frac{\exp(\cos(\phi_i(z_i^b), z_{i+1}^b) / \tau)}{\sum_{b'} \exp(\cos(\phi_i(z_i^b), z_{i+1}^{b'}) / \tau)}
 
-    along checkpoints :math:`(l_i, d_i)`, each text column by itself, averaged over the columns. Both sides of a link are
-    trained. z is the pooled vector before any normalising: the state of CLS for models that pool so, as in the paper,
-    otherwise the mean or the last token.
+    along checkpoints :math:`(l_i, d_i)`, averaged over the text columns. Both sides of a link are trained. z is the pooled
+    vector before any normalisation: the CLS state for models with CLS pooling, as in the paper, otherwise the mean or the
+    last token.
 
     Args:
         checkpoints: At least two sizes, each deeper than the one before and not narrower; None for `sizes_ladder(model)`.
-        weight: Of the term.
+        weight: Weight of the term.
         temperature: Tau; 0.05 in Table 7.
-        detach_target: Whether :math:`z_{i+1}` gets no gradient; the paper does not say so.
+        detach_target: Whether :math:`z_{i+1}` gets no gradient; the paper does not mention it.
 
     Attributes:
-        phi: The projectors :math:`\phi_i`, two linear layers with a GELU between; needed in training only.
+        phi: The projectors :math:`\phi_i`, two linear layers with a GELU between; used only in training.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -60,9 +60,9 @@ class PIC(Term):
         self.detach_target = detach_target
 
     def attach(self, model: SentenceTransformer) -> None:
-        """Check the checkpoints against the model, and make the projectors."""
+        """Check the checkpoints against the model, and create the projectors."""
         if hasattr(self, "phi"):
-            raise ValueError("This PIC already belongs to a loss, whose parameters it holds. Make one for each loss.")
+            raise ValueError("This PIC already belongs to a loss and holds its parameters. Create one per loss.")
         asked = sizes_ladder(model) if self.asked is None else self.asked
         self.checkpoints = validate_sizes(asked, full_size(model), "checkpoints")
         links = list(pairwise(self.checkpoints))
@@ -76,11 +76,11 @@ class PIC(Term):
         self.phi = nn.ModuleList(projectors).to(model.device)
 
     def sizes_needed(self, trained: object, full: Size) -> set[Size]:
-        """The checkpoints."""
+        """Return the checkpoints."""
         return set(self.checkpoints)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Weighted sum over the links, mean over the columns: `pic`."""
+        """Return the weighted sum over the links, mean over the columns: `pic`."""
         links = zip(self.phi, pairwise(self.checkpoints), strict=True)
         losses = [
             self._link(phi, low, high, step.gather)
@@ -90,15 +90,15 @@ class PIC(Term):
         return {"pic": self.weight * torch.stack(losses).sum() / len(step.inputs)}
 
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
+        """Settings for the model card."""
         settings = ("weight", "temperature", "detach_target")
         checkpoints = [str(size) for size in self.checkpoints]
         return {"pic_checkpoints": checkpoints} | {f"pic_{name}": getattr(self, name) for name in settings}
 
     def _link(self, phi: nn.Module, low: Tensor, high: Tensor, gathered: bool) -> Tensor:
-        """InfoNCE of one step of the chain, for one text column (Eq. 16)."""
+        """Return InfoNCE of one link, for one text column (Eq. 16)."""
         with torch.autocast(low.device.type, enabled=False):
-            foretold = phi(low.to(next(phi.parameters()).dtype))
-            targets = (high.detach() if self.detach_target else high).to(foretold.dtype)
-            scores = cos_sim(foretold, gather(targets) if gathered else targets)
+            predicted = phi(low.to(next(phi.parameters()).dtype))
+            targets = (high.detach() if self.detach_target else high).to(predicted.dtype)
+            scores = cos_sim(predicted, gather(targets) if gathered else targets)
             return F.cross_entropy(scores / self.temperature, own_rows(low, gathered))

@@ -1,4 +1,4 @@
-"""Which sizes a step trains, and with which weight."""
+"""Samplers of the sizes that a step trains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from st_matryoshka2d.sizes import Size, all_within, as_size, sizes_product, vali
 
 
 class SizeSampler(ABC):
-    """Says for every step which sizes are trained.
+    """Choose the sizes to train in each step.
 
     Attributes:
         candidates: Every size that can be drawn.
@@ -25,11 +25,11 @@ class SizeSampler(ABC):
 
     @abstractmethod
     def draw(self) -> dict[Size, float]:
-        """Sizes of the next step with the weight of the wrapped loss at each."""
+        """Return the sizes of the next step, with the weight of the wrapped loss at each."""
 
     @abstractmethod
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
+        """Settings for the model card."""
 
 
 class FixedSizes(SizeSampler):
@@ -40,8 +40,8 @@ class FixedSizes(SizeSampler):
     Args:
         sizes: S, as `Size` or as text such as `"6L-128d"`.
         full: Size of the whole model.
-        weights: One per size; None for 1 each.
-        reduction: `"mean"`: the weighted losses are divided by the number of sizes. `"sum"`: they are not.
+        weights: One weight per size; None for 1 each.
+        reduction: `"mean"` divides the sum by the number of sizes, `"sum"` does not.
     """
 
     def __init__(
@@ -56,34 +56,34 @@ class FixedSizes(SizeSampler):
         self.reduction = one_of(reduction, "reduction", ("mean", "sum"))
 
     def draw(self) -> dict[Size, float]:
-        """All of them."""
+        """Return all sizes."""
         share = 1 / len(self.candidates) if self.reduction == "mean" else 1.0
         return {size: weight * share for size, weight in zip(self.candidates, self.weights, strict=True)}
 
     def get_config_dict(self) -> dict[str, object]:
-        """Sizes, weights and how they are put together."""
+        """Return sizes, weights and reduction."""
         sizes = [str(size) for size in self.candidates]
         return {"sizes": sizes, "size_weights": self.weights, "size_reduction": self.reduction}
 
 
 class UniformSizes(SizeSampler):
-    r"""One shallower layer n and one smaller dim d per step, with the full ones (2DMSE, Eq. 2-5).
+    r"""Draw one shallower layer n and one smaller dim d per step (2DMSE, Eq. 2-5).
 
     :math:`n \sim U\{1..N-1\}`, d uniform over `dims`; the step trains (N, D), (n, D), (N, d) and (n, d). Draws come from
-    torch's global CPU generator, which the Trainer saves and restores, and rank 0 decides for all processes.
+    torch's global CPU generator, which the Trainer saves and restores; rank 0 draws for all processes.
 
     Args:
         full: Size of the whole model, (N, D).
         dims: Dims to draw from, each below D.
-        weights: Of (N, D), (n, D), (N, d), (n, d), in the order of the paper's Eq. 2-5.
+        weights: Weights of (N, D), (n, D), (N, d), (n, d), in the order of Eq. 2-5.
     """
 
     def __init__(self, full: Size | str, dims: Sequence[int], weights: Sequence[float] = (1, 1, 1, 1)) -> None:
         full = as_size(full, "full")
         if full.num_layers < 2:
-            raise ValueError(f"2DMSE draws a layer below the last one; the model has only {full.num_layers}.")
+            raise ValueError(f"2DMSE draws a layer below the last one, but the model has only {full.num_layers}.")
         if isinstance(dims, Sequence) and not dims:
-            raise ValueError(f"2DMSE draws a dim below the full {full.dim}; there is none. Pass dims=[...].")
+            raise ValueError(f"2DMSE draws a dim below the full {full.dim}, but dims is empty. Pass dims=[...].")
         self.dims = all_within(dims, full.dim, "dim")
         if full.dim in self.dims:
             raise ValueError(f"dim={full.dim} is not below the full {full.dim}, which is always trained.")
@@ -92,7 +92,7 @@ class UniformSizes(SizeSampler):
         self.candidates = sizes_product(range(1, full.num_layers + 1), [*self.dims, full.dim])
 
     def draw(self) -> dict[Size, float]:
-        """Four sizes."""
+        """Draw n and d; return the four sizes."""
         drawn = [int(torch.randint(1, self.full.num_layers, ())), self.dims[int(torch.randint(len(self.dims), ()))]]
         if is_dist_initialized():
             distributed.broadcast_object_list(drawn, src=0)
@@ -101,5 +101,5 @@ class UniformSizes(SizeSampler):
         return dict(zip(sizes, self.weights, strict=True))
 
     def get_config_dict(self) -> dict[str, object]:
-        """Dims and weights."""
+        """Return dims and weights."""
         return {"dims": self.dims, "weights": self.weights}

@@ -1,4 +1,4 @@
-"""SIA: every layer's whole token states teach their own prefixes (MIPIC, section 3.2)."""
+"""SIA: the full token states of each layer teach their own prefixes (MIPIC, section 3.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
 
-# A text whose states vary by less than this share of their size is one of equal tokens, up to rounding.
+# If a text's states vary by less than this share of their size, its tokens count as equal, up to rounding.
 _CONSTANT = 1e-6
 
 
@@ -32,25 +32,25 @@ class SIA(Term):
     .. math::
         L = \frac{1}{texts} \sum_{texts} \sum_{layers} \sum_{d_i < D} KL(a_i \| a_D) + 1 - CKA(h[:d_i], h)
 
-    The attention that a prefix pays to the tokens of its text should be that of the whole state, and so should the geometry
-    of the tokens that matter most: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m, CLS and SEP included. The
-    query is the pooled vector before any normalising: the state of CLS, as in the paper, for models that pool so, otherwise
-    the mean or the last token. It gets no gradient, and neither do the whole states.
+    Prefixes should attend to the tokens of a text as the full states do, and preserve the geometry of the most attended
+    tokens: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m, CLS and SEP included. The query is the pooled
+    vector before any normalisation: the CLS state for models with CLS pooling, as in the paper, otherwise the mean or the
+    last token. Neither the query nor the teacher's full states get gradients.
 
     Args:
         layers: Layers whose states are aligned; None for those of `sizes_ladder(model)`.
-        dims: Ascending, the last is the full dim D, the teacher; None for those of the ladder.
+        dims: Ascending dims, the last of which is the full dim D, the teacher; None for those of the ladder.
         gammas: One share of the tokens for each dim below D, not descending; None for even steps from 0.2 to 0.7 (A.5).
-        weight: Of the term.
-        attention_temperature: Of both attention distributions. Ours: with the 0.05 of the paper's Table 7 the teacher
-            would put all its weight on CLS.
+        weight: Weight of the term.
+        attention_temperature: Temperature of both attention distributions. The default is ours: with the paper's 0.05
+            (Table 7), the teacher would put all its weight on CLS.
 
     Attributes:
-        P: For each dim below D, as text, the matrix P_i (d_i, D) of Eq. 5, for all layers; needed in training only.
+        P: The matrices P_i (d_i, D) of Eq. 5, keyed by dim as text and shared by all layers; used only in training.
 
     Raises:
-        ValueError: When the loss is built: layers or dims outside the model, a term that another loss holds, or a model
-            whose embedding is not its pooled token states.
+        ValueError: When the loss is built: layers or dims are outside the model, the term already belongs to a loss, or
+            the model's embedding is not its pooled token states.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -78,9 +78,9 @@ class SIA(Term):
         self.attention_temperature = positive(attention_temperature, "attention_temperature")
 
     def attach(self, model: SentenceTransformer) -> None:
-        """Check layers and dims against the model, and make P."""
+        """Check layers and dims against the model, and create P."""
         if hasattr(self, "P"):
-            raise ValueError("This SIA already belongs to a loss, whose parameters it holds. Make one for each loss.")
+            raise ValueError("This SIA already belongs to a loss and holds its parameters. Create one per loss.")
         _require_pooled_tokens(model)
         full, ladder = full_size(model), sizes_ladder(model)
         layers, dims, gammas = self.asked
@@ -93,15 +93,15 @@ class SIA(Term):
         self.P = nn.ParameterDict(OrderedDict((str(dim), nn.Parameter(copying[:dim].clone())) for dim in self.dims[:-1]))
 
     def layers_observed(self) -> set[int]:
-        """The layers that are aligned."""
+        """Return the aligned layers."""
         return set(self.layers)
 
     def observe(self, tokens: Mapping[int, Tokens]) -> Float[Tensor, "batch 2"]:
-        """The two losses of each text, summed over layers and dims."""
+        """Return the two losses of each text, summed over layers and dims."""
         mask = next(iter(tokens.values())).mask
         kept = _tokens_kept(mask.sum(dim=1).tolist(), self.gammas)
         by_layer: list[Tensor] = []
-        with torch.autocast(mask.device.type, enabled=False):  # relations of close states are lost in half precision
+        with torch.autocast(mask.device.type, enabled=False):  # half precision loses relations of close states
             for layer in tokens.values():
                 query = at_least_float32(prefix(layer.pooled.detach(), self.dims[-1]))
                 states, size = _centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
@@ -110,12 +110,12 @@ class SIA(Term):
         return torch.stack(by_layer).sum(dim=0)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Weighted means over the texts of all columns: `sia_attention` and `sia_cka`."""
+        """Return the weighted means over the texts of all columns: `sia_attention` and `sia_cka`."""
         attention, cka = self.weight * torch.cat(step.observed[self]).mean(dim=0)
         return {"sia_attention": attention, "sia_cka": cka}
 
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
+        """Settings for the model card."""
         settings = ("layers", "dims", "gammas", "weight", "attention_temperature")
         return {f"sia_{name}": getattr(self, name) for name in settings}
 
@@ -125,9 +125,9 @@ class SIA(Term):
         mask: Bool[Tensor, "batch tokens"],
         query: Float[Tensor, "batch hidden"],
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch tokens"]]:
-        """How far the attention that prefixes pay to the tokens is from that of the whole states (Eq. 4-6)."""
+        """Return the divergence of the prefixes' attention from the full states', and the teacher's scores (Eq. 4-6)."""
         # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every token, h_cls . P_i^T
-        # h_j[:d_i]; the query is projected instead, (P_i h_cls) . h_j[:d_i]: the same for a fraction of the work.
+        # h_j[:d_i]. Projecting the query instead, (P_i h_cls) . h_j[:d_i], gives the same for a fraction of the work.
         scale = math.sqrt(states.shape[-1]) * self.attention_temperature
         teacher = (states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale
         widest = self.dims[-2]
@@ -142,7 +142,7 @@ class SIA(Term):
 
 
 def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
-    """Refuse dims that do not ascend to the full dim."""
+    """Check that dims ascend to the full dim."""
     checked = all_within(dims, full, "dim")
     if checked[-1] != full or len(checked) < 2 or any(left >= right for left, right in pairwise(checked)):
         raise ValueError(f"dims must ascend and end with the full dim {full}, with at least one below it, got {checked}.")
@@ -156,7 +156,7 @@ def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
     if len(checked) != len(dims) - 1:
         raise ValueError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")
     if checked != sorted(checked) or checked[-1] > 1:
-        raise ValueError(f"gammas are shares of the tokens, up to 1 and not descending, got {checked}.")
+        raise ValueError(f"gammas must be shares of the tokens, up to 1 and not descending, got {checked}.")
     return checked
 
 
@@ -177,8 +177,8 @@ def _require_pooled_tokens(model: SentenceTransformer) -> None:
 def _centred(
     states: Float[Tensor, "batch tokens hidden"], mask: Bool[Tensor, "batch tokens"]
 ) -> tuple[Float[Tensor, "batch tokens hidden"], Float[Tensor, "batch 1 1"]]:
-    """Token states less their mean over the text, and how large they were before: the root of their mean square."""
-    # Neither attention nor CKA notices a shift of all tokens, but beside it small differences would be rounded away.
+    """Return token states minus their mean over the text, and their root mean square before that."""
+    # Attention and CKA ignore a shift of all tokens, but a large one would round small differences away.
     with torch.no_grad():
         inside = states * mask.unsqueeze(-1)
         count = mask.sum(dim=1).clamp(min=1).view(-1, 1, 1)
@@ -188,8 +188,8 @@ def _centred(
 
 
 def _tokens_kept(lengths: Sequence[int], gammas: Sequence[float]) -> list[list[int]]:
-    r"""How many tokens each prefix keeps of each text, :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` (A.5)."""
-    # 0.56 x 25 is 14, but a little more than that in binary.
+    r"""Count the tokens kept per prefix and text, :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` (A.5)."""
+    # Rounded first, because 0.56 * 25 is a little above 14 in binary.
     return [[min(length, max(8, math.ceil(round(gamma * length, 9)))) for length in lengths] for gamma in gammas]
 
 
@@ -200,10 +200,10 @@ def _cka_loss(
     dims: Sequence[int],
     kept: Sequence[Sequence[int]],
 ) -> Float[Tensor, " batch"]:
-    """How far the geometry of the most attended tokens in prefixes is from that in the whole states (Eq. 7-12)."""
+    """Return 1 - CKA between the most attended tokens in prefixes and in full states, summed over prefixes (Eq. 7-12)."""
     # Sum over prefixes i of 1 - <K_i, K_D> / (|K_i| |K_D|), with K the Gram matrices of the kept tokens, centred over them.
-    # This equals Eq. 11, with matrices of k x k instead of D x D. The Gram matrix of a prefix is that of the prefix before
-    # it plus what the new coordinates add. Texts of one token, or of equal ones, have no loss.
+    # This equals Eq. 11, with matrices of k x k instead of D x D. Each Gram matrix adds its new coordinates to the previous
+    # prefix's. Texts of one token, or of equal ones, have no loss.
     counts = torch.tensor(kept, device=states.device)
     most = max(max(row) for row in kept)
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :most]
@@ -224,7 +224,7 @@ def _cka_loss(
 def _centred_gram(
     gram: Float[Tensor, "#prefixes batch kept kept"], kept: Bool[Tensor, "prefixes batch kept"]
 ) -> Float[Tensor, "prefixes batch kept kept"]:
-    """Gram matrices of what is left when each prefix drops tokens and subtracts the mean of the others (Eq. 8)."""
+    """Return each prefix's Gram matrix of its kept tokens, centred over them (Eq. 8)."""
     weights = kept.to(gram.dtype)
     share = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
     rows = gram @ share.unsqueeze(-1)

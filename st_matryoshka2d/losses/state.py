@@ -1,4 +1,4 @@
-"""What a loss trains besides the model, such as projections that only training needs: in and out of checkpoints."""
+"""Save and restore the parameters that a loss trains besides the model, such as projections used only in training."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ FILE_NAME = "loss.safetensors"
 
 
 def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
-    """What a loss trains besides the model, by name."""
+    """Return the parameters that a loss trains besides the model, by name."""
     model = getattr(loss, "model", None)
     of_model = {id(parameter) for parameter in model.parameters()} if isinstance(model, nn.Module) else set()
     return {name: own for name, own in loss.named_parameters() if own.requires_grad and id(own) not in of_model}
 
 
 def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
-    """Warn that a Trainer's checkpoint lacks what the loss trains besides the model."""
+    """Warn that the Trainer's checkpoints lack the loss's own parameters."""
     first, *others = names
     warnings.warn(
         f"{loss} trains {1 + len(others)} tensors of its own (such as {first}), which a Trainer's checkpoint does not hold: "
-        "a resumed training would start them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
+        "a resumed run would train them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
         stacklevel=3,
     )
 
 
 class LossStateCallback(TrainerCallback):
-    """Keep a loss's own parameters in training checkpoints, so that a resumed training goes on exactly where it stopped.
+    """Save a loss's own parameters in training checkpoints, so that a resumed run continues exactly where it stopped.
 
-    The Trainer does not save what a loss trains besides the model: MIPIC's projections, for example. This callback writes
-    them as `loss.safetensors` into each checkpoint, and reads them back; they never get into the saved model.
+    The Trainer does not save what a loss trains besides the model, for example MIPIC's projections. This callback writes
+    them to `loss.safetensors` in each checkpoint and restores them; they never get into the saved model.
 
     Args:
-        loss: The loss that the Trainer is given, or its losses by dataset.
+        loss: The Trainer's loss, or its losses by dataset.
 
     Raises:
-        TypeError: Not a loss.
+        TypeError: `loss` is not a loss.
         FileNotFoundError: Training resumes from a checkpoint without this file.
-        ValueError: The file is broken or does not fit the loss, or there are several losses on several processes.
-        OSError: The file cannot be written, as on a full disk; no part of it is left.
+        ValueError: The file is broken or does not fit the loss, or several losses are used on several processes.
+        OSError: The file cannot be written, as on a full disk; no partial file is left.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -65,23 +65,23 @@ class LossStateCallback(TrainerCallback):
         self.losses: dict[str, Any] = dict(loss) if isinstance(loss, Mapping) else {"": loss}
         for value in self.losses.values():
             if not isinstance(value, nn.Module) or isinstance(value, SentenceTransformer):
-                raise TypeError(f"The Trainer's loss is needed, or its losses by dataset, got {type(value).__name__}.")
+                raise TypeError(f"loss must be the Trainer's loss, or its losses by dataset, got {type(value).__name__}.")
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Read the parameters back, if this training resumes another."""
+        """Restore the parameters if training resumes from a checkpoint."""
         for loss in self.losses.values():
-            loss.state_is_saved = True  # so that it does not warn
+            loss.state_is_saved = True  # no warning needed
         own = self._own()
         if own and len(self.losses) > 1 and is_dist_initialized():
             raise ValueError(
-                f"On several processes give all datasets one loss, not {len(self.losses)}: processes draw batches of "
-                "different datasets, and losses with parameters of their own would wait for each other forever."
+                f"On several processes, use one loss for all datasets, not {len(self.losses)}: processes draw batches of "
+                "different datasets, so losses with their own parameters would wait for each other forever."
             )
         if own and state.global_step:
             _read(_resumed_checkpoint(args, state) / FILE_NAME, own)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Write them beside what the Trainer has just written."""
+        """Write the parameters to the checkpoint that the Trainer has just saved."""
         own = self._own()
         if not own or not args.should_save:
             return
@@ -91,8 +91,8 @@ class LossStateCallback(TrainerCallback):
             replace_file(path, lambda part: save_file(tensors, part))
         except OSError as error:
             raise OSError(
-                f"{path} could not be written, so that training cannot be resumed from this checkpoint: {error}. Make room "
-                "on the disk, or save elsewhere, and resume from the checkpoint before."
+                f"{path} could not be written, so training cannot resume from this checkpoint: {error}. Make room on the "
+                "disk or save elsewhere, and resume from the previous checkpoint."
             ) from error
 
     def _own(self) -> dict[str, nn.Parameter]:
@@ -104,23 +104,23 @@ class LossStateCallback(TrainerCallback):
 
 
 def _resumed_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    """The folder that the Trainer has just read, found by its history: the Trainer does not say."""
+    """Return the checkpoint that the Trainer has just read, found by its log: the Trainer does not report it."""
     candidates = [args.resume_from_checkpoint, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"]
     folders = [Path(str(folder)) for folder in candidates if folder]
     for folder in folders:
         if (folder / FILE_NAME).is_file() and (folder / TRAINER_STATE_NAME).is_file():
-            told = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
-            if told.global_step == state.global_step and told.log_history == state.log_history:
+            saved = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
+            if saved.global_step == state.global_step and saved.log_history == state.log_history:
                 return folder
     raise FileNotFoundError(
         f"Training resumes at step {state.global_step}, but no {FILE_NAME} of that checkpoint was found in "
-        f"{[str(folder) for folder in folders]}, so the loss would start from scratch. Resume from a checkpoint that was "
-        "saved with LossStateCallback. If it is in another folder, name that folder: resume_from_checkpoint=..."
+        f"{[str(folder) for folder in folders]}, so the loss would start from scratch. Resume from a checkpoint saved with "
+        "LossStateCallback; if it is in another folder, pass resume_from_checkpoint=..."
     )
 
 
 def _read(path: Path, own: Mapping[str, nn.Parameter]) -> None:
-    """Copy what a file holds into the parameters, which have to be the same ones."""
+    """Load the parameters from a file that must hold exactly these."""
     try:
         saved = load_file(path)
     except SafetensorError as error:

@@ -1,4 +1,4 @@
-"""What one training step has embedded, what a term may ask of it, and what a loss returns."""
+"""The embeddings of a training step, the terms that read them, and the parts that a loss returns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from st_matryoshka2d.sizes import Size, as_size
 
 @dataclass(frozen=True)
 class Tokens:
-    """Some texts at one layer, while their token states are in memory.
+    """Token states of a mini-batch at one layer.
 
     Attributes:
-        states: What the model cut at this layer returns for each token, so after the final norm of pre-norm models.
-        mask: Which tokens are the text's, and not padding.
-        pooled: The embedding before it is normalised: the state of CLS, or the mean, as the model pools.
+        states: Token states of the model cut at this layer, after the final norm of pre-norm models.
+        mask: True for tokens of the text, False for padding.
+        pooled: The embedding before normalisation: the CLS state or the mean, depending on the model's pooling.
     """
 
     states: Float[Tensor, "batch tokens hidden"]
@@ -36,15 +36,15 @@ class Step:
     """One batch, embedded at every layer that this step needs.
 
     Attributes:
-        columns: For each layer one tensor (batch, D) per text column of the dataset.
-        raw: The same before the pipeline's `Normalize`, where it has one.
-        observed: What each term computed from token states: one tensor (batch, `term.observes`) per text column.
-        weights: The sizes trained in this step and the weight of the wrapped loss at each.
+        columns: For each layer, one tensor (batch, D) per text column of the dataset.
+        raw: The same before the pipeline's `Normalize`, if it has one.
+        observed: Output of each term's `observe`: one tensor (batch, `term.observes`) per text column.
+        weights: The sizes trained in this step, with the weight of the wrapped loss at each.
         full: Size of the whole model.
         similarity: Matrix form of the wrapped loss's similarity: (a, d) and (b, d) to (a, b).
-        gather: Whether texts are compared with those of all processes.
-        inputs: Features of each text column, as the model was given them.
-        labels: What the dataset's label column holds, if it has one.
+        gather: Whether to compare texts across all processes.
+        inputs: Features of each text column, as passed to the model.
+        labels: The dataset's label column, if it has one.
     """
 
     columns: Mapping[int, list[Float[Tensor, "batch full"]]]
@@ -58,32 +58,32 @@ class Step:
     labels: Tensor | None
 
     def embeddings(self, size: Size | str) -> list[Float[Tensor, "batch dim"]]:
-        """The text columns as the sub-model of this size embeds them."""
+        """Return the embeddings of each text column at this size."""
         return _at(self.columns, size)
 
     def raw_embeddings(self, size: Size | str) -> list[Float[Tensor, "batch dim"]]:
-        """The text columns at this size, before `Normalize`: with their lengths."""
+        """Return the embeddings of each text column at this size, before `Normalize`."""
         return _at(self.raw, size)
 
 
 def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
     size = as_size(given, "size")
     if size.num_layers not in columns:
-        raise ValueError(f"{size} was not embedded in this step, only layers {sorted(columns)}. Name it in `sizes_needed`.")
+        raise ValueError(f"{size} was not embedded in this step, only layers {sorted(columns)}. Add it to `sizes_needed`.")
     return [prefix(column, size.dim) for column in columns[size.num_layers]]
 
 
 class Term(nn.Module, ABC):
-    """Something added to the wrapped loss, for example an alignment of small sizes with the full one.
+    """A term added to the wrapped loss, for example an alignment of small sizes with the full one.
 
-    A term that reads embeddings needs `forward` alone. One that reads token states says of which layers in
-    `layers_observed`, and makes a few numbers of each text in `observe`, while the states are in memory; with gradient
-    caching these numbers are cached as embeddings are.
+    A term that reads embeddings only needs `forward` and `get_config_dict`. One that reads token states also names their
+    layers in `layers_observed`, and computes a few numbers per text in `observe`, while the states are in memory. Gradient
+    caching caches these numbers along with the embeddings.
 
     Attributes:
-        uses_similarity: Whether it compares texts with the wrapped loss's similarity.
-        uses_raw: Whether it reads embeddings before `Normalize`.
-        observes: How many numbers `observe` makes of a text.
+        uses_similarity: Whether the term uses the wrapped loss's similarity.
+        uses_raw: Whether the term reads embeddings before `Normalize`.
+        observes: How many numbers `observe` returns per text.
     """
 
     uses_similarity: bool = False
@@ -91,10 +91,10 @@ class Term(nn.Module, ABC):
     observes: int = 0
 
     def attach(self, model: SentenceTransformer) -> None:
-        """Get ready to train a model; called once, when the loss is built."""
+        """Prepare to train a model; called once, when the loss is built."""
 
     def sizes_needed(self, trained: Mapping[Size, float], full: Size) -> set[Size]:
-        """Sizes that must be embedded beside those trained in a step, for example a teacher.
+        """Return the sizes to embed besides those trained in a step, for example a teacher.
 
         Args:
             trained: The sizes of the step with their weights.
@@ -103,20 +103,20 @@ class Term(nn.Module, ABC):
         return set()
 
     def layers_observed(self) -> set[int]:
-        """Layers whose token states `observe` reads."""
+        """Return the layers whose token states `observe` reads."""
         return set()
 
     def observe(self, tokens: Mapping[int, Tokens]) -> Float[Tensor, "batch observed"]:
-        """Numbers of each text, from its token states at each of `layers_observed`."""
+        """Compute the numbers of each text from its token states at `layers_observed`."""
         raise NotImplementedError
 
     @abstractmethod
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Named parts of the loss for a batch, already weighted: scalars."""
+        """Return the named parts of the loss for a batch: weighted scalars."""
 
     @abstractmethod
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
+        """Settings for the model card."""
 
 
 class Parts(dict[str, Tensor]):
@@ -128,7 +128,7 @@ class Parts(dict[str, Tensor]):
 
 
 def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
-    """Refuse a term's output that is not a dict of scalars."""
+    """Check that a term returned a dict of scalars."""
     if not isinstance(parts, dict):
         found: object = type(parts)
     elif all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
@@ -139,7 +139,7 @@ def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
 
 
 def check_terms(terms: Iterable[Term]) -> list[Term]:
-    """Refuse anything but a list of terms."""
+    """Check that `terms` is a list of terms."""
     checked: list[Any] = list(terms) if isinstance(terms, Iterable) else [terms]
     for term in checked:
         if isinstance(terms, Term) or not isinstance(term, Term):
@@ -148,7 +148,7 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
         name, has_method = type(term).__name__, type(term).observe is not Term.observe
         if bool(term.observes) != has_method:
             raise TypeError(
-                f"{name} has {'an' if has_method else 'no'} `observe` method, and observes={term.observes}; it must say how "
-                "many numbers the method makes of a text."
+                f"{name} has {'an' if has_method else 'no'} `observe` method, but observes={term.observes}; it must be how "
+                "many numbers the method returns per text."
             )
     return checked

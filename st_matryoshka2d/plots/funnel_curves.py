@@ -1,4 +1,4 @@
-"""What is kept of a search when a small size makes the shortlist."""
+"""Scores of two-stage search, where a small size makes the shortlist."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from matplotlib.figure import Figure
 from st_matryoshka2d.plots.style import add_note, new_figure, plain, shades
 from st_matryoshka2d.sizes import Size
 
-_ABOVE = "Above 100: what the first stage leaves out, the second size alone would rank too high."
+_ABOVE = "Above 100: the first stage leaves out documents that the second size alone would rank too high."
 
 _STYLES = [("-", "o"), ("--", "s"), (":", "D"), ("-.", "^")]
 
 
 def funnel_curves(shares: pd.DataFrame, vector_bytes: Mapping[str, int], *, title: str, label: str) -> Figure:
-    """A line for each first size: colours are sizes, the widest darkest, and kinds of lines are precisions."""
+    """Draw a line for each first size: colours show sizes, the widest darkest, and line styles show precisions."""
     figure = new_figure(7.5, max(4.5, 1.5 + 0.22 * len(shares)))
     axes = plain(figure.add_subplot())
     names = [str(name) for name in shares.index[::-1]]
     by_width = sorted({name.split()[0] for name in names}, key=lambda size: (Size.parse(size).dim, Size.parse(size)))
     colours = shades(by_width)
-    precisions = sorted({name.partition(" ")[2] for name in names})  # float32 goes without saying, and comes first
+    precisions = sorted({name.partition(" ")[2] for name in names})  # empty for float32, which comes first
     styles = dict(zip(precisions, cycle(_STYLES), strict=False))
     lengths = shares.columns.to_numpy()
     for name in names:

@@ -1,4 +1,4 @@
-"""Layers and dims as coloured cells: what each scores, or which of two models is better there."""
+"""Heat maps of layers by dims: scores of a model, or differences of two."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 
 from st_matryoshka2d.plots.style import add_note, new_figure
 
-_LEAST_RANGE = 2.0  # what the darkest colours stand for at least: a few tenths of a point must not look dramatic
+_LEAST_RANGE = 2.0  # least difference for the darkest colours: a few tenths of a point must not look dramatic
 
 
 def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str) -> Figure:
-    """Scores by layers (rows) and dims (columns) as coloured cells, each with its text; NaN is grey."""
+    """Draw scores by layers (rows) and dims (columns) as coloured cells, each with its text; NaN is grey."""
     values = scores.to_numpy(dtype=float)
     known = values[np.isfinite(values)]
     norm = Normalize(known.min(), known.max()) if known.size else Normalize(0, 1)
@@ -30,7 +30,7 @@ def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: st
 def delta_map(
     deltas: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str, names: tuple[str, str], note: str
 ) -> Figure:
-    """Blue where the first of two models is better, red where the other is (Starbucks, Figures 3 to 9); NaN is grey."""
+    """Draw blue where the first model is better, red where the second is (Starbucks, Figures 3 to 9); NaN is grey."""
     values = deltas.to_numpy(dtype=float)
     known = np.abs(values[np.isfinite(values)])
     norm = CenteredNorm(halfrange=max([_LEAST_RANGE, *known]))
@@ -40,17 +40,17 @@ def delta_map(
     ends = [f"{textwrap.fill(name, 16)}\nbetter" for name in names]
     lines = sum(len(text.splitlines()) for text in (*ends, note))
     axes = figure.axes[0]
-    if len(title) <= 9 * (width - 1.2):  # inches of the map alone
+    if len(title) <= 9 * (width - 1.2):  # width of the map alone
         axes.set_title(title)
     else:
         title = textwrap.fill(title, int(11 * (width - 0.8)))
-        # over the words at the end of the bar, with room for the bar below it
+        # above the text at the end of the bar
         axes.set_title(title, loc="left", fontsize="medium", pad=14 + 11 * len(ends[0].splitlines()))
         lines += 1 + len(title.splitlines())
     figure.set_size_inches(width, height + 0.12 * lines)
     axes.set_facecolor("0.8")  # white is a cell without a difference
     bar.set_label(label)
-    # 9 points away, because the number at the very end of the bar is half as high.
+    # 9 points away: room for the number at the very end of the bar.
     bar.ax.annotate(ends[0], (0, 1), (0, 9), "axes fraction", "offset points", va="bottom", fontsize=8.5)
     bar.ax.annotate(ends[1], (0, 0), (0, -9), "axes fraction", "offset points", va="top", fontsize=8.5)
     add_note(figure, note)
@@ -58,7 +58,7 @@ def delta_map(
 
 
 def _coloured_cells(table: pd.DataFrame, texts: pd.DataFrame, *, colours: str, norm: Normalize) -> tuple[Figure, Colorbar]:
-    """The cells, the texts in them, and a bar of the colours, without words."""
+    """Draw the cells, their texts, and a colour bar without a label."""
     values = table.to_numpy(dtype=float)
     rows, columns = values.shape
     figure = new_figure(2.2 + 0.68 * columns, 1.3 + 0.46 * rows)
@@ -69,7 +69,7 @@ def _coloured_cells(table: pd.DataFrame, texts: pd.DataFrame, *, colours: str, n
         axes.text(column, row, str(texts.iat[row, column]), ha="center", va="center", color=ink, fontsize=8.5)
     axes.set_xticks(range(columns), [str(dim) for dim in table.columns])
     axes.set_yticks(range(rows), [str(layers) for layers in table.index])
-    # The lines between the cells are the grid of the minor ticks.
+    # The grid of the minor ticks draws the lines between the cells.
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1.5)
@@ -82,7 +82,7 @@ def _coloured_cells(table: pd.DataFrame, texts: pd.DataFrame, *, colours: str, n
 
 
 def _ink(colours: str, position: float) -> str:
-    """Black or white, whichever stands out more from a colour of the map."""
+    """Return black or white, whichever has more contrast with a colour of the map."""
     red, green, blue, _ = (channel**2.2 for channel in colormaps[colours](position))
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     # Contrast is (lighter + 0.05) / (darker + 0.05) in WCAG 2; black and white are equally good at 0.179.

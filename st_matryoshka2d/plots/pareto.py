@@ -1,4 +1,4 @@
-"""What sizes score against what they cost: points, and names beside the best, none over another."""
+"""Scores of sizes against their costs, with labels on the Pareto front that do not overlap."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ _AXES = {
     "dim": "dimensions",
 }
 _MARKERS = "osD^vPX*"
-_AREAS = (52, 28, 18, 12)  # each smaller than the one before, so that what lies on top hides nothing
-_MARGIN = 0.13  # on both sides of the points, of the width that they take
-_TICKS_APART = 0.07  # of the width of the axes; four digits have room
+_AREAS = (52, 28, 18, 12)  # decreasing, so that points on top hide nothing
+_MARGIN = 0.13  # on both sides of the points, as a share of their width
+_TICKS_APART = 0.07  # as a share of the axes' width; four digits fit
 
-# Where a label may lie: the sides of its point, in the order preferred for a line that rises, and how many of its own
-# heights away.
+# Places of a label: side of its point, in order of preference for a rising line, and distance in label heights.
 _SIDES = [(-1, 1), (0, 1), (1, -1), (-1, 0), (1, 0), (0, -1), (1, 1), (-0.5, 1), (-1, -1)]
 _HEIGHTS_AWAY = range(9)
 _GAP = 5.0  # typographic points between the middle of a point and a label that lies close to it
@@ -40,17 +39,17 @@ _GAP = 5.0  # typographic points between the middle of a point and a label that 
 def plot_front(
     table: pd.DataFrame, column: str, path: str | os.PathLike[str] | None, title: str, metric: str, note: str
 ) -> Figure:
-    """Every size as a point, and a line through those that nothing of the same cost or less outscores.
+    """Draw every size as a point, and a line through those that no size of the same cost or less outscores.
 
-    Colours are dimensions, or layers where the cost is of dimensions; sizes off the line are pale.
+    Colours show dimensions, or layers if the cost depends on dimensions; sizes off the line are pale.
 
     Args:
         table: The rows of `costs`, with `name`, and `front` for those on the line.
-        column: The cost.
-        path: Where to save the figure, if anywhere.
-        title: Above the axes.
-        metric: Beside the axis of scores.
-        note: In the corner, such as the model.
+        column: Column of the cost.
+        path: Where to save the figure; None saves nothing.
+        title: Title of the figure.
+        metric: Label of the score axis.
+        note: Small text below the figure, such as the model.
     """
     table = table.assign(x=table[column].astype(float) / (1e6 if column == "parameters" else 1), y=table["score"] * 100)
     front = table["front"]
@@ -66,7 +65,7 @@ def plot_front(
     if column in ("bytes", "dim", "num_layers"):
         _ticks(axes, sorted(table["x"].unique()), log=column != "num_layers")
     places = line.groupby(["x", "y"], sort=False)
-    others = [f" and {count - 1} more" if count > 1 else "" for count in places.size()]  # that lie at the same place
+    others = [f" and {count - 1} more" if count > 1 else "" for count in places.size()]  # at the same place
     names = [name + more for name, more in zip(places.head(1)["name"], others, strict=True)]
     _label_points(figure, axes, np.array(list(places.groups)), names, avoid=table[["x", "y"]].to_numpy())
     save_figure(figure, path)
@@ -74,28 +73,28 @@ def plot_front(
 
 
 def _ticks(axes: Axes, values: list[float], *, log: bool) -> None:
-    """A tick at each value that there is, and its number where there is room."""
+    """Set a tick at each value, with its number where there is room."""
     if log:
         axes.set_xscale("log", base=2)
     number = dict(zip(np.log2(values) if log else values, values, strict=True))
     places = list(number)
     width = (places[-1] - places[0]) * (1 + 2 * _MARGIN)
     ends_first = dict.fromkeys([places[0], places[-1], *places])
-    told = [number[place] for place in apart(ends_first, _TICKS_APART * width)]
-    axes.set_xticks(told, [f"{value:g}" for value in told])
-    axes.set_xticks([value for value in values if value not in told], [], minor=True)
+    labelled = [number[place] for place in apart(ends_first, _TICKS_APART * width)]
+    axes.set_xticks(labelled, [f"{value:g}" for value in labelled])
+    axes.set_xticks([value for value in values if value not in labelled], [], minor=True)
 
 
 def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front: pd.Series[bool]) -> None:
-    """The points, and legends of what their colours and shapes mean."""
+    """Draw the points, and legends of their colours and shapes."""
     values = sorted(table[colours].unique())
     widths = (table["bytes"] / table["dim"]).groupby(table["precision"]).median()
     precisions = list(widths.sort_values(ascending=False).index)
     palette = shades(values)
     shapes = dict(zip(precisions, cycle(_MARKERS), strict=False))
     for (precision, shape), area in zip(shapes.items(), chain(_AREAS, repeat(_AREAS[-1])), strict=False):
-        for kept, alpha in ((False, 0.4), (True, 1.0)):
-            rows = table[(table["precision"] == precision) & (front == kept)]
+        for on_front, alpha in ((False, 0.4), (True, 1.0)):
+            rows = table[(table["precision"] == precision) & (front == on_front)]
             inks = [palette[value] for value in rows[colours]]
             look = {"marker": shape, "alpha": alpha, "s": area, "edgecolors": "white", "linewidths": 0.6, "zorder": 3}
             axes.scatter("x", "y", data=rows, c=inks, **look)
@@ -103,16 +102,16 @@ def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front
     figure.legend(handles=dots, title=_AXES[colours], loc="outside right upper", frameon=False)
     marks = [Line2D([], [], linestyle="", marker=shape, color="0.35", label=name) for name, shape in shapes.items()]
     pale = Line2D([], [], linestyle="", marker="o", color="0.35", alpha=0.4, label="dominated")
-    if told := [*(marks if len(marks) > 1 else []), *([] if front.all() else [pale])]:
-        figure.legend(handles=told, loc="outside right lower", frameon=False)
+    if handles := [*(marks if len(marks) > 1 else []), *([] if front.all() else [pale])]:
+        figure.legend(handles=handles, loc="outside right lower", frameon=False)
 
 
 def _label_points(
     figure: Figure, axes: Axes, points: NDArray[np.floating], texts: Sequence[str], avoid: NDArray[np.floating]
 ) -> None:
-    """Write a name beside each point of a line, over no other name, with a stroke to it where it lies further away."""
-    # The figure must be complete but for names: what moves points or resizes the axes afterwards makes them overlap.
-    FigureCanvasAgg(figure)  # knows how large letters are
+    """Label each point of a line without overlaps, with a stroke to labels that are further away."""
+    # Call this last: if points move or the axes change size afterwards, labels overlap.
+    FigureCanvasAgg(figure)  # measures text
     figure.draw_without_rendering()
     pixels = figure.dpi / 72
     places, points_of_others = axes.transData.transform(points), axes.transData.transform(avoid)
@@ -121,14 +120,14 @@ def _label_points(
     taken: list[Bbox] = []
     for point, place, text in zip(points, places, texts, strict=True):
         label = axes.annotate(text, tuple(point), (0, 0), textcoords="offset points", ha="center", va="center", fontsize=8)
-        label.set_in_layout(False)  # or the axes would make room for it, and move
+        label.set_in_layout(False)  # the axes must not move to make room for it
         size = np.array(label.get_window_extent().size)
         sides = product(_HEIGHTS_AWAY, _SIDES)
         offsets = [np.array(side) * (size / 2 + _GAP * pixels + away * size[1]) for away, side in sides]
         boxes = [Bbox(np.stack([place + offset - size / 2, place + offset + size / 2])) for offset in offsets]
         inside = axes.get_window_extent()
         flaws = [
-            # labels over each other are far worse than one over the edge, and that than one over a point or a line
+            # overlapping labels are far worse than one over the edge, which is worse than one over a point or a line
             10_000 * box.count_overlaps(taken)
             + 1_000 * (_count(_along(place, place + offset), taken) + _count(strokes, [box]) > 0)
             + 1_000 * (_count(box.corners(), [inside]) < 4)
@@ -152,5 +151,5 @@ def _along(start: NDArray[np.floating], end: NDArray[np.floating]) -> NDArray[np
 
 
 def _count(points: NDArray[np.floating], boxes: Sequence[Bbox]) -> int:
-    """How many points lie in boxes."""
+    """Count the points that lie in boxes."""
     return sum(int(((points >= box.min) & (points <= box.max)).all(axis=1).sum()) for box in boxes)

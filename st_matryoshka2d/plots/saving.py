@@ -1,4 +1,4 @@
-"""Figures to files: known endings only, whole or not at all."""
+"""Save figures atomically, in known formats only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ def check_ending(path: str | os.PathLike[str] | None) -> None:
     """Refuse a file of unknown format before anything is drawn."""
     known = sorted(FigureCanvasBase.get_supported_filetypes())
     if path is not None and Path(path).suffix.lower().removeprefix(".") not in known:
-        raise ValueError(
-            f"The ending of a figure says its format, and must be one of .{', .'.join(known)}; got {os.fspath(path)!r}."
-        )
+        raise ValueError(f"The suffix of a figure file must be one of .{', .'.join(known)}; got {os.fspath(path)!r}.")
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str] | None) -> None:
@@ -28,7 +26,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str] | None) -> None:
 
 
 def saved(path: str | os.PathLike[str] | None, draw: Callable[[], Figure]) -> Figure:
-    """Draw a figure and write it, unless the path is None; an unknown ending is refused before anything is drawn."""
+    """Draw a figure and write it, unless the path is None; an unknown suffix is refused before anything is drawn."""
     check_ending(path)
     figure = draw()
     save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""How much faster a shallower model is, in theory and measured."""
+"""Speed-up of shallower models, in theory and measured."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _COLUMNS = ["num_layers", "milliseconds_per_text", "speedup", "theory"]
 
 
 def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Figure:
-    """Speed-up over the full model at each depth: by the number of layers, and as measured (2DMSE, Figure 4a).
+    """Plot the speed-up over the full model at each depth, in theory and measured (2DMSE, Figure 4a).
 
-    What is between the two lines is time that does not shrink with the layers: tokenisation, embeddings and pooling.
+    The gap between the two lines is time that does not depend on depth: tokenisation, embeddings and pooling.
 
     Args:
-        times: What `benchmark_latency` returns.
-        path: Where to save it; the ending (`.png`, `.svg`, `.pdf`) says how. None saves nothing.
-        title: Above the figure; None for none.
+        times: The table that `benchmark_latency` returns.
+        path: Where to save the figure; the suffix (`.png`, `.svg`, `.pdf`) selects the format. None saves nothing.
+        title: Title of the figure; None for none.
 
     Raises:
-        ValueError: A column of `benchmark_latency` is missing, there are no rows, or the ending of the file is unknown.
+        ValueError: A column of `benchmark_latency` is missing, there are no rows, or the file suffix is unknown.
 
     Example:
         >>> from st_matryoshka2d import benchmark_latency
@@ -34,7 +34,7 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
     check_ending(path)
     if missing := [name for name in _COLUMNS if name not in times.columns]:
         raise ValueError(
-            f"A table of benchmark_latency is needed; {', '.join(missing)} is missing in {list(times.columns)}."
+            f"Expected the table of benchmark_latency; {', '.join(missing)} is missing in {list(times.columns)}."
         )
     if times.empty:
         raise ValueError("There are no times to draw.")
@@ -45,7 +45,7 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
     axes.plot(layers, times["theory"], color="0.55", linestyle="--", marker="o", markersize=4, label="theory: N / layers")
     axes.plot(layers, times["speedup"], color=BLUE, marker="o", markersize=5, label="measured")
     for depth, measured, theory in zip(layers, times["speedup"], times["theory"], strict=True):
-        # on the side of its point where the other line is not
+        # on the side away from the other line
         above = measured > theory
         axes.annotate(
             f"{measured:.2f}x",
@@ -56,10 +56,10 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
             va="bottom" if above else "top",
             fontsize=8,
         )
-    told = times["milliseconds_per_text"].map("{:.3g} ms".format)
-    axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, told, strict=True)], fontsize=8)
+    labels = times["milliseconds_per_text"].map("{:.3g} ms".format)
+    axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, labels, strict=True)], fontsize=8)
     axes.set(xlabel="layers, and the measured time of a text", ylabel="speed-up over the full model", title=title or "")
-    axes.margins(x=0.11, y=0.08)  # room for what is written beside the first point
+    axes.margins(x=0.11, y=0.08)  # room for the label of the first point
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     save_figure(figure, path)

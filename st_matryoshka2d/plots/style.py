@@ -1,4 +1,4 @@
-"""What all figures share: axes, colours, and which labels have room."""
+"""Axes, colours and spacing of labels in all figures."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Of Okabe and Ito's, which most colour-blind readers can tell apart.
+# Okabe and Ito's colours, which most colour-blind readers can distinguish.
 BLUE, ORANGE = "#0072B2", "#D55E00"
 
 Value = TypeVar("Value")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure of so many inches, whose parts make room for each other."""
+    """Create a figure of this size in inches, whose parts do not overlap."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def plain(axes: Axes, grid: Literal["both", "x", "y"] = "y") -> Axes:
-    """Axes with a pale grid, without a frame above and to the right."""
+    """Give axes a pale grid, and remove the frame above and to the right."""
     axes.grid(axis=grid, color="0.93")
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
 def add_note(figure: Figure, text: str) -> None:
-    """Small letters below the figure."""
+    """Add small text below the figure."""
     figure.supxlabel(text, fontsize=7.5, color="0.3")
 
 
 def shades(values: Sequence[Value]) -> dict[Value, Any]:
-    """A colour for each value, the last darkest; the palest tenth of the map is left out, hard to see on white."""
+    """Return a colour for each value, the last darkest; without the palest tenth of the map, hard to see on white."""
     return dict(zip(values, colormaps["viridis_r"](np.linspace(0.1, 1, len(values))), strict=True))
 
 
 def apart(places: Iterable[float], least: float) -> list[float]:
-    """Those places, the most wanted first, that are far enough from all that come before them."""
+    """Keep the places, given by priority, that are at least this far from all kept before."""
     kept: list[float] = []
     for place in places:
         if all(abs(place - other) >= least for other in kept):

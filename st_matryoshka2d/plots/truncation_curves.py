@@ -1,4 +1,4 @@
-"""Curves along the coordinates: what is kept of a score as they are removed, and how much each of them varies."""
+"""Curves along the coordinates: scores as coordinates are removed, and the standard deviation of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from st_matryoshka2d.plots.style import BLUE, ORANGE, apart, new_figure, plain
 
-# Name in the legend, colour (Okabe and Ito's), kind of line.
+# Legend and style of each method, in Okabe and Ito's colours.
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "first": ("first coordinates", {"color": BLUE, "marker": "o", "zorder": 3}),
     "random": ("random coordinates", {"color": ORANGE, "linestyle": "--"}),
@@ -23,7 +23,7 @@ _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model: str = "") -> Figure:
-    """Relative score of every method for one model, from `TruncationResult.summary`."""
+    """Draw the relative score of every method for one model, from `TruncationResult.summary`."""
     figure = new_figure(7.0, 5.0)
     axes = _axes(figure, 111, "score relative to the full size (%)")
     axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
@@ -40,7 +40,7 @@ def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model
 
 
 def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title: str) -> Figure:
-    """Two models: score, and score relative to each one's full size, of prefixes and random subsets."""
+    """Draw the scores of two models, also relative to each one's full size, for prefixes and random subsets."""
     figure = new_figure(11.0, 5.0)
     labels = {"score": "score (%)", "relative": "relative to the model's own full size (%)"}
     for place, (column, label) in enumerate(labels.items(), 121):
@@ -50,7 +50,7 @@ def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title:
                 rows = summary[summary["method"] == method]
                 _curve(axes, rows, full_dim, column, label=f"{name}: {_METHODS[method][0]}", color=colour, **style)
         widths = {full_dim for _, full_dim in summaries.values()}
-        if len(widths) == 1:  # otherwise the same percent are other dims
+        if len(widths) == 1:  # otherwise a percentage stands for two dims
             dims = pd.concat([summary["dim"] for summary, _ in summaries.values()])
             _dims_on_top(axes, dims, widths.pop())
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
@@ -59,7 +59,7 @@ def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title:
 
 
 def spread_panels(spreads: Mapping[str, NDArray[np.float64]]) -> Figure:
-    """A panel for the standard deviations of each title's model, one above the other, each in that model's own unit."""
+    """Draw the standard deviations of each model in a panel of its own, with its own scale."""
     figure = new_figure(7.0, 0.4 + 2.4 * len(spreads))
     panels = figure.subplots(len(spreads), sharex=True, squeeze=False)[:, 0]
     for axes, (title, values), colour in zip(panels, spreads.items(), (BLUE, ORANGE), strict=False):
@@ -83,7 +83,7 @@ def _axes(figure: Figure, place: int, label: str) -> Axes:
 
 
 def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: Any) -> None:
-    """A line through the means, and a band of one standard deviation to each side where there is one."""
+    """Draw a line through the means, with a band of one standard deviation to each side if there is one."""
     ordered = rows.sort_values("dim", ascending=False)
     removed = 100 * (1 - ordered["dim"].to_numpy() / full_dim)
     mean = 100 * ordered[column].to_numpy()
@@ -94,7 +94,7 @@ def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: 
 
 
 def _dims_on_top(axes: Axes, dims: Collection[int], full_dim: int) -> None:
-    """The dims that the percents stand for, in two rows; where even these have no room, powers of two go before others."""
+    """Label the top axis with dims, in two rows; powers of two take precedence where there is no room for all."""
     wanted = sorted({full_dim, *map(int, dims)}, key=lambda dim: (dim != full_dim, dim & (dim - 1) != 0, -dim))
     lower = apart(wanted, 0.045 * full_dim)
     upper = apart([dim for dim in wanted if dim not in lower], 0.045 * full_dim)

@@ -1,4 +1,4 @@
-"""Masked auto-encoding: pre-train a backbone for being cut."""
+"""Masked auto-encoding: pre-train a backbone to be cut."""
 
 from __future__ import annotations
 

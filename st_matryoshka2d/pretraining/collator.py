@@ -1,4 +1,4 @@
-"""Texts to two maskings of each: what a step of SMAE is given."""
+"""Mask each text of a batch twice, for a step of SMAE."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class SMAEDataCollator:
 
     .. math:: x_{enc} = Mask(x, p_{enc}), \qquad x_{dec} = Mask(x, p_{dec}), \qquad p_{dec} > p_{enc}
 
-    Words are drawn as long as no more than p of the text's tokens are masked, and at least one word. Of the tokens drawn,
-    80 % become the mask token, 10 % another token and 10 % stay (BERT's proportions). A text longer than `max_length` is
-    cropped: a window at random, between its special tokens.
+    Random words are drawn, at least one, with at most a share p of the text's tokens. Of their tokens, 80 % become the mask
+    token, 10 % another token and 10 % stay, as in BERT. A text longer than `max_length` is cropped to a random window
+    between its special tokens.
 
     Args:
         tokenizer: A fast tokenizer with a mask token and a padding token.
-        encoder_mask_ratio: p_enc, as in the authors' script.
-        decoder_mask_ratio: p_dec, as in the authors' script.
-        seed: The same batch is always masked and cropped alike, also in a resumed run; None draws from torch's numbers.
-        pad_to_multiple_of: Pad to a length that this divides, for speed on some devices.
-        max_length: Longest row, special tokens included; None for the tokenizer's `model_max_length`.
+        encoder_mask_ratio: p_enc; the default is from the authors' script.
+        decoder_mask_ratio: p_dec; likewise.
+        seed: Masks and crops the same batch the same way, even in a resumed run; None draws from torch's generator.
+        pad_to_multiple_of: Pad to a multiple of this length, for speed on some devices.
+        max_length: Maximum tokens per text, special ones included; None for the tokenizer's `model_max_length`.
 
     Raises:
-        TypeError: Not a tokenizer, a ratio is not a number, or a length or the seed is not an integer.
+        TypeError: `tokenizer` is not one, a ratio is not a number, or a length or the seed is not an integer.
         ValueError: The tokenizer is slow or lacks a token, the ratios are not 0 < encoder < decoder < 1, the seed is
             negative, or `max_length` leaves no room for a text.
 
@@ -61,7 +61,7 @@ class SMAEDataCollator:
         self.words = Words(tokenizer)
         for name in ("mask", "pad"):
             if getattr(tokenizer, f"{name}_token_id") is None:
-                raise ValueError(f"{type(tokenizer).__name__} has no {name} token, which masked texts in batches need.")
+                raise ValueError(f"{type(tokenizer).__name__} has no {name} token, which batches of masked texts need.")
         self.tokenizer = tokenizer
         self.ratios = _checked_ratios(encoder_mask_ratio, decoder_mask_ratio)
         self.seed = None if seed is None else positive_int(seed, "seed", least=0)
@@ -71,17 +71,17 @@ class SMAEDataCollator:
             raise ValueError(f"max_length={self.max_length} leaves no room for a text beside {around} special tokens.")
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Int[Tensor, "batch tokens"]]:
-        """The arguments of `SMAEForPreTraining.forward`.
+        """Return the arguments of `SMAEForPreTraining.forward`.
 
         Args:
-            examples: Each with `input_ids`, special tokens included, or with `text`.
+            examples: Mappings with `input_ids`, special tokens included, or `text`.
 
         Raises:
             TypeError: A text is not a string, or ids are not integers.
-            ValueError: No example, or one without either, without a token to mask, or with a token that is not known.
+            ValueError: There are no examples, or one lacks both keys, has no token to mask, or has an unknown token.
         """
         if not len(examples):
-            raise ValueError("There is no example in the batch; at least one is needed.")
+            raise ValueError("The batch is empty; at least one example is needed.")
         rows = [self._tokens(example) for example in examples]
         random = self._random(rows)
         rows = [self._cropped(row, random) for row in rows]
@@ -98,7 +98,7 @@ class SMAEDataCollator:
         if not isinstance(example, Mapping) or not {"input_ids", "text"} & set(example):
             found = sorted(example) if isinstance(example, Mapping) else type(example).__name__
             raise ValueError(
-                f"An example is a mapping with 'input_ids' or 'text', this one: {found}. The Trainer drops columns that it "
+                f"An example must be a mapping with 'input_ids' or 'text', got {found}. The Trainer drops columns that it "
                 "does not know: tokenize the texts with token_rows, or set remove_unused_columns=False."
             )
         if "input_ids" in example:
@@ -109,13 +109,13 @@ class SMAEDataCollator:
             raise TypeError(f"The text of an example must be a string, got {text!r:.80} ({type(text).__name__}).")
         if np.isin(row, self.words.special).all():
             shown = str(example.get("text", row.tolist()))[:80]
-            raise ValueError(f"Nothing can be masked in {shown!r}, which has no token but special ones. Leave it out.")
+            raise ValueError(f"Nothing can be masked in {shown!r}, which has only special tokens. Leave it out.")
         return row
 
     def _random(self, rows: Sequence[NDArray[np.int64]]) -> np.random.Generator:
         if self.seed is None:
             return np.random.default_rng(int(torch.randint(2**62, ())))
-        # Of the batch itself: a count of batches would differ in a run that starts in the middle, or in another process.
+        # Seeded by the batch itself: a count of batches would differ in a resumed run or another process.
         digest = blake2b(b"|".join(row.tobytes() for row in rows), digest_size=8).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest, "big")])
 
@@ -123,18 +123,18 @@ class SMAEDataCollator:
         if len(row) <= self.max_length:
             return row
         front, text, behind = split_special(row, self.words.outside)
-        kept = self.max_length - len(front) - len(behind)
-        if kept < 1:
+        room = self.max_length - len(front) - len(behind)
+        if room < 1:
             raise ValueError(f"The special tokens at both ends of a row leave no room in max_length={self.max_length}.")
         ordinary = np.append(0, np.cumsum(~np.isin(text, self.words.special)))
-        starts = np.flatnonzero(ordinary[kept:] > ordinary[:-kept])  # windows with something to mask
+        starts = np.flatnonzero(ordinary[room:] > ordinary[:-room])  # windows with a token to mask
         start = int(starts[random.integers(len(starts))])
-        return np.array([*front, *text[start : start + kept], *behind], dtype=np.int64)
+        return np.array([*front, *text[start : start + room], *behind], dtype=np.int64)
 
     def _masked(
         self, row: NDArray[np.int64], words: NDArray[np.int64], ratio: float, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What the model sees, and the right tokens where it has to guess."""
+        """Return the masked row, and labels: the original tokens where masked."""
         lengths = np.bincount(words[words >= 0])
         order = random.permutation(len(lengths))
         wanted = max(1, round(ratio * int(lengths.sum())))
@@ -151,12 +151,12 @@ def _checked_ratios(encoder: float, decoder: float) -> dict[str, float]:
         if isinstance(ratio, bool) or not isinstance(ratio, Real):
             raise TypeError(f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__}).")
     if not 0 < encoder < decoder < 1:
-        raise ValueError(f"0 < encoder_mask_ratio < decoder_mask_ratio < 1 is needed, got {encoder} and {decoder}.")
+        raise ValueError(f"Ratios must be 0 < encoder_mask_ratio < decoder_mask_ratio < 1, got {encoder} and {decoder}.")
     return {"": encoder, "decoder_": decoder}
 
 
 def _given_ids(example: Mapping[str, Any]) -> NDArray[np.int64]:
-    """The ids of an example, without the padding that its attention mask marks."""
+    """Return the ids of an example, without padding."""
     row = np.asarray(example["input_ids"])
     if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
         raise TypeError(f"The input_ids of an example must be a list of integers, got {example['input_ids']!r:.80}.")

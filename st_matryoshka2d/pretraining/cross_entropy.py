@@ -1,7 +1,7 @@
-"""Cross entropy over a vocabulary whose logits are never all in memory, which only the latest versions of torch have.
+"""Cross entropy over a vocabulary without all logits in memory, which only the latest versions of torch offer.
 
-Gradients are worked out in the forward pass, while a chunk of the logits is there: nothing as wide as the vocabulary waits
-for the backward pass but the gradient of the weight, and no logit is computed twice.
+Gradients are computed in the forward pass, per chunk of logits: of all tensors as wide as the vocabulary, only the gradient
+of the weight is kept for the backward pass, and no logit is computed twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Logits in memory at a time: 2^24 numbers are 64 MiB in float32. Smaller chunks would make the products slower.
+# Logits in memory at a time: 2^24 numbers are 64 MiB in float32. Smaller chunks make matrix products slower.
 _LOGITS_AT_A_TIME = 2**24
 
 
@@ -24,7 +24,7 @@ def vocabulary_cross_entropy(
     targets: Int[Tensor, " rows"],
     row_weights: Float[Tensor, " rows"],
 ) -> tuple[Tensor, Float[Tensor, " rows"]]:
-    r"""Sum of w_r CE(softmax(states @ weight.T + bias)_r, target_r), with a gradient; and each row's CE, without."""
+    """Return the sum of w_r CE(softmax(states @ weight.T + bias)_r, target_r), and each row's CE without gradient."""
     apply: Any = _ChunkedCrossEntropy.apply
     total, by_row = apply(states, weight, bias, targets, row_weights, torch.is_grad_enabled())
     return total, by_row
@@ -37,10 +37,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         device = states.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-        # A sum over a vocabulary needs more digits than half precision has.
+        # Half precision has too few digits for a sum over a vocabulary.
         high = torch.promote_types(low, torch.float32)
         wanted = [trains and needed for needed in ctx.needs_input_grad[:3]]
-        # Weights of about 1 in the gradients here, the rest in backward: half precision would round small ones to nothing.
+        # Scale weights to at most 1 here, and back in `backward`: half precision would round small ones to zero.
         relative = (row_weights / row_weights.max()).to(high)[:, None]
         by_row = torch.empty(len(states), dtype=high, device=states.device)
         d_states = torch.empty(states.shape, dtype=low, device=states.device) if wanted[0] else None
@@ -58,7 +58,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 by_row[rows] = (normalizer - logits.gather(1, targets[rows, None])).squeeze(1)
                 if not any(wanted):
                     continue
-                # In place, `logits` becomes the gradient of the logits: softmax - one-hot.
+                # In place, logits become their gradient: softmax - one-hot.
                 d_logits = logits.sub_(normalizer).exp_()
                 d_logits.scatter_add_(1, targets[rows, None], d_logits.new_full((len(d_logits), 1), -1.0))
                 if d_states is not None:

@@ -1,7 +1,7 @@
-"""A masked language model of any family: its checkpoint, and its parts, found by structure and proved by a few tokens.
+"""Load a masked language model of any family, and find its parts by structure, verified with a few tokens.
 
-`embedding layer -> blocks -> head -> vocabulary`: pre-training needs what the first block is given, and the head apart from
-its last product. Views made here share the model's own modules: no tensor is copied and no module changed.
+`embedding layer -> blocks -> head -> vocabulary`: pre-training needs the input of the first block, and the head without its
+last product. Views share the modules of the model: no tensor is copied and no module changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from st_matryoshka2d.backbone import Backbone, cut_config, find_backbone, probin
 def load_masked_lm(
     name_or_path: str | os.PathLike[str], **kwargs: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
-    """A model with a masked-LM head, and its tokenizer; None where there are weights alone."""
+    """Load a model with a masked-LM head, and its tokenizer; None if there is none."""
     hub = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "local_files_only") if name in kwargs}
     config = AutoConfig.from_pretrained(name_or_path, **hub)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
@@ -47,9 +47,9 @@ def _tokenizer(name_or_path: str | os.PathLike[str], **hub: Any) -> PreTrainedTo
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name_or_path, **hub)
     except (OSError, ValueError):
-        return None  # then the user makes the collator with a tokenizer of their own
+        return None  # the user passes a tokenizer to the collator
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        return None  # what transformers makes up where there is none, of the family's special tokens
+        return None  # transformers' stand-in for a missing one: special tokens alone
     if tokenizer.mask_token is None:
         raise ValueError(f"The tokenizer of {name_or_path} has no mask token, so nothing can be masked.")
     return tokenizer
@@ -57,7 +57,7 @@ def _tokenizer(name_or_path: str | os.PathLike[str], **hub: Any) -> PreTrainedTo
 
 @dataclass(frozen=True)
 class MaskedLM:
-    """Dotted paths of the encoder and of the head's last product in the model, and of the embedding layer in the encoder."""
+    """Dotted paths of the encoder and of the head's last layer in the model, and of the embedding layer in the encoder."""
 
     backbone: Backbone
     encoder: str
@@ -65,14 +65,14 @@ class MaskedLM:
     vocabulary: str
 
     def head(self, mlm: PreTrainedModel, states: Tensor) -> Tensor:
-        """The head up to the vocabulary: (rows, hidden) to (rows, width of the output embeddings)."""
+        """Apply the head before its last layer: (rows, hidden) to (rows, width of the output embeddings)."""
         given = BaseModelOutput(last_hidden_state=states[None])
         view = _replaced(mlm, {self.encoder: _InPlace(lambda *_, **__: given), self.vocabulary: nn.Identity()})
         logits: Tensor = view(inputs_embeds=states[None]).logits
         return logits[0]
 
     def decode(self, mlm: PreTrainedModel, blocks: nn.ModuleList, cls: Tensor, **inputs: Tensor) -> Tensor:
-        """States (batch, tokens, hidden) of other blocks on the encoder's embeddings, the first of which `cls` replaces."""
+        """Run other blocks on the encoder's embeddings, the first replaced by `cls`; return (batch, tokens, hidden)."""
         encoder = mlm.get_submodule(self.encoder)
         embed = encoder.get_submodule(self.entry)
 
@@ -87,17 +87,17 @@ class MaskedLM:
 
 
 def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
-    """Find the parts of a masked language model; refuse a decoder, a repeated block, or a head that is not understood."""
+    """Find the parts of a masked language model; raise for a decoder, a repeated block, or an unsupported head."""
     if not isinstance(mlm, PreTrainedModel):
-        raise TypeError(f"A model that AutoModelForMaskedLM loads is needed, a PreTrainedModel; got {type(mlm).__name__}.")
+        raise TypeError(f"Expected a PreTrainedModel, as AutoModelForMaskedLM loads it, got {type(mlm).__name__}.")
     if mlm.can_generate():
-        raise ValueError(f"{type(mlm).__name__} generates text token by token; masked tokens need an encoder.")
+        raise ValueError(f"{type(mlm).__name__} generates text token by token; SMAE needs an encoder.")
     if getattr(mlm.config, "is_decoder", False):
-        raise ValueError(f"{type(mlm).__name__} is set up as a decoder (config.is_decoder); masked tokens need an encoder.")
+        raise ValueError(f"{type(mlm).__name__} is set up as a decoder (config.is_decoder); SMAE needs an encoder.")
     encoder: Any = mlm.base_model
     backbone = find_backbone(encoder)
     if backbone.blocks is None:
-        raise ValueError(f"{type(mlm).__name__} repeats one block; the decoder needs a block of its own to start from.")
+        raise ValueError(f"{type(mlm).__name__} repeats one block; the decoder needs a separate first block to copy.")
     with probing(mlm) as inputs:
         entry = _find_entry(encoder, backbone, inputs)
         parts = MaskedLM(backbone, mlm.base_model_prefix, entry, _find_vocabulary(mlm))
@@ -106,24 +106,24 @@ def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
 
 
 def _find_entry(encoder: PreTrainedModel, backbone: Backbone, inputs: Mapping[str, Tensor]) -> str:
-    """The outermost module that returns exactly what the first block is given."""
-    made: list[tuple[str, Any]] = []
-    given: list[Any] = []
+    """Return the outermost module whose output is exactly the first block's input."""
+    outputs: list[tuple[str, Any]] = []
+    block_input: list[Any] = []
     blocks = str(backbone.blocks)
     paths = {part: path for path, part in encoder.named_modules() if path and not f"{path}.".startswith(f"{blocks}.")}
     with ExitStack() as hooks:
         for module in paths:
-            hooks.callback(module.register_forward_hook(lambda seen, _, output: made.append((paths[seen], output))).remove)
+            hooks.callback(module.register_forward_hook(lambda seen, _, out: outputs.append((paths[seen], out))).remove)
         first = next(encoder.get_submodule(blocks).children())
         note_input = first.register_forward_pre_hook(
-            lambda _, args, kwargs: given.append(args[0] if args else kwargs.get("hidden_states")), with_kwargs=True
+            lambda _, args, kwargs: block_input.append(args[0] if args else kwargs.get("hidden_states")), with_kwargs=True
         )
         hooks.callback(note_input.remove)
         encoder(**inputs)
-    found = [path for path, output in made if given and output is given[0]]
+    found = [path for path, output in outputs if block_input and output is block_input[0]]
     if not found:
         raise ValueError(
-            f"{type(encoder).__name__}: no module returns what its first block is given, so no vector of it can be replaced."
+            f"{type(encoder).__name__}: no module returns the input of the first block, so CLS cannot be replaced in it."
         )
     outermost: str = min(found, key=lambda path: path.count("."))
     return outermost
@@ -138,16 +138,16 @@ def _find_vocabulary(mlm: PreTrainedModel) -> str:
 
 
 def _check_head(mlm: PreTrainedModel, parts: MaskedLM, inputs: Mapping[str, Tensor]) -> None:
-    """The parts in a row must give the model's own logits."""
+    """Check that the parts, in sequence, give the model's own logits."""
     wanted = mlm(**inputs).logits.flatten(0, 1)
     states = mlm.get_submodule(parts.encoder)(**inputs).last_hidden_state.flatten(0, 1)
     logits = mlm.get_submodule(parts.vocabulary)(parts.head(mlm, states))
     if not same(logits, wanted, tolerance=1e-5 if logits.dtype == torch.float32 else 2e-2):
-        raise ValueError(f"{type(mlm).__name__}: its head, run by itself, gives other logits than in the model.")
+        raise ValueError(f"{type(mlm).__name__}: its head, run separately, gives different logits than the model.")
 
 
 class _InPlace(nn.Module):
-    """A function in place of a module."""
+    """Function in place of a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class _InPlace(nn.Module):
 
 
 def _replaced(module: nn.Module, replacements: Mapping[str, nn.Module], config: Any = None) -> Any:
-    """The same module with others in some places; what is on the way there is copied, all else shared."""
+    """Return a view of a module with submodules replaced; their parents are copied, all else is shared."""
     view = copy.copy(module)
     if config is not None and getattr(module, "config", None) is not None:
         vars(view)["config"] = config
@@ -168,7 +168,7 @@ def _replaced(module: nn.Module, replacements: Mapping[str, nn.Module], config: 
 
 
 def register_tied_weights(module: nn.Module) -> None:
-    """Keep a shared weight once in state dicts, and find it by its second name: safetensors refuses to write it twice."""
+    """Keep tied weights once in state dicts, and restore the others on load: safetensors refuses to write them twice."""
     module.register_state_dict_post_hook(_leave_out)
     module.register_load_state_dict_pre_hook(_put_back)
 

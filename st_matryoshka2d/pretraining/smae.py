@@ -26,12 +26,11 @@ _NOT_MASKED = -100
 
 @dataclass
 class SMAEOutput(ModelOutput):
-    """What a step of pre-training gives.
+    """Output of a pre-training step.
 
     Attributes:
         loss: Eq. 9, a scalar: the sum of the parts, divided by the number of sizes.
-        parts: The mean cross entropy over the masked tokens of each size, `"2L-32d/encoder"` and `"2L-32d/decoder"`, without
-            gradient.
+        parts: Mean cross entropy over the masked tokens, without gradient, by size: `"2L-32d/encoder"`, `"2L-32d/decoder"`.
     """
 
     loss: Tensor | None = None
@@ -41,9 +40,9 @@ class SMAEOutput(ModelOutput):
 class SMAEForPreTraining(nn.Module):
     r"""Masked auto-encoding over sizes (Starbucks, section 3.2), around any encoder with a masked-LM head.
 
-    A text is masked twice, more for the decoder (Eq. 6). For each size (n, d) the first d coordinates of layer n are
-    projected to full width, and the head predicts the encoder's masked tokens from them; a small decoder predicts its own,
-    seeing its text with the embedding of CLS replaced by the projected CLS state (Eq. 7):
+    Each text is masked twice, more for the decoder (Eq. 6). For each size (n, d), the first d coordinates of layer n are
+    projected to full width, and the head predicts the encoder's masked tokens from them. A small decoder predicts its own
+    masked tokens, with the CLS embedding of its input replaced by the projected CLS state (Eq. 7):
 
     .. math::
         \tilde x^{cls}_{dec} = pool(V_n^d W_{1:d}), \qquad V_n^d = encoder_{1:n}(x_{enc})_{1:d}
@@ -51,26 +50,26 @@ class SMAEForPreTraining(nn.Module):
         L_{mlm}(n, d) = L_{enc}(n, d) + L_{dec}(n, d) \quad\text{(Eq. 8)}, \qquad
         L = \frac{1}{|S|} \sum_{(n, d) \in S} L_{mlm}(n, d) \quad\text{(Eq. 9)}
 
-    One pass of the encoder serves all sizes, and only masked tokens are scored. Layer n is what a model cut there returns,
-    with the final norm of pre-norm families. `save_pretrained` writes the encoder as a plain checkpoint.
+    One pass of the encoder serves all sizes, and only masked tokens are scored. Layer n is the output of the model cut
+    there, after the final norm of pre-norm families. `save_pretrained` writes the encoder as a plain checkpoint.
 
     Args:
-        mlm: What `AutoModelForMaskedLM` loads.
+        mlm: A model loaded with `AutoModelForMaskedLM`.
         sizes: S; None for the ladder of the model's depth and width (section 3.1).
-        decoder_layers: Layers of the decoder, each of which starts as a copy of the encoder's first.
+        decoder_layers: Number of decoder layers, each initialised as a copy of the encoder's first.
         projection: `"linear"`: V W, as in Eq. 7; W starts as the identity. `"head"`: the layers of the masked-LM head before
-            the vocabulary, their input zero beyond d, as the authors' code offers.
-        mae: False leaves the decoder out (Table 3, "- MAE"); with the full size alone too: plain masked language modelling.
+            the vocabulary, with zeros beyond d, an option of the authors' code.
+        mae: False omits the decoder (Table 3, "- MAE"); with only the full size, this is plain masked language modelling.
         tokenizer: Saved along with the encoder, if given.
 
     Attributes:
-        mlm: The model that is trained.
-        W: (D, D), row i projects coordinate i; None where the head projects.
+        mlm: The trained model.
+        W: (D, D), row i projects coordinate i; None if the head projects.
         decoder: The decoder's blocks; empty without a decoder.
 
     Raises:
-        TypeError: Not a transformers model, or a number is not an integer.
-        ValueError: A size is not within the model, the model is no encoder with a masked-LM head, or an unknown projection.
+        TypeError: `mlm` is not a transformers model, or a number is not an integer.
+        ValueError: A size is outside the model, `mlm` is no encoder with a masked-LM head, or `projection` is unknown.
 
     Example:
         >>> from st_matryoshka2d.pretraining import SMAEDataCollator
@@ -109,7 +108,7 @@ class SMAEForPreTraining(nn.Module):
         if projection == "head" and (width := self._parts.head(mlm, like.new_zeros(1, full.dim)).shape[1]) != full.dim:
             raise ValueError(
                 f"projection='head': the head of {type(mlm).__name__} is {width} wide, its states are {full.dim} wide, so "
-                "it cannot project them to their full width. Take projection='linear'."
+                "it cannot project them to full width. Use projection='linear'."
             )
         register_tied_weights(self)
 
@@ -123,9 +122,9 @@ class SMAEForPreTraining(nn.Module):
         mae: bool = True,
         **kwargs: Any,
     ) -> SMAEForPreTraining:
-        """Start from a checkpoint, a Hub id or a folder; one without a masked-LM head gets a new one, as transformers says.
+        """Load a checkpoint from the Hub or a folder; without a masked-LM head, transformers creates and reports one.
 
-        Further keywords are those of `AutoModelForMaskedLM.from_pretrained`: `revision`, `token`, `dtype`, ...
+        Other keywords go to `AutoModelForMaskedLM.from_pretrained`: `revision`, `token`, `dtype`, ...
 
         Raises:
             ValueError: The architecture has no masked-LM head (a decoder-only model), or its tokenizer has no mask token.
@@ -134,7 +133,7 @@ class SMAEForPreTraining(nn.Module):
         return cls(mlm, sizes, decoder_layers, projection, mae, tokenizer)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
-        """Write the encoder with its masked-LM head, and the tokenizer if there is one: no decoder, no W.
+        """Save the encoder with its masked-LM head, and the tokenizer if any, without the decoder and W.
 
         `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load the folder without this package.
         """
@@ -154,14 +153,14 @@ class SMAEForPreTraining(nn.Module):
         decoder_input_ids: Int[Tensor, "batch tokens"] | None = None,
         decoder_labels: Int[Tensor, "batch tokens"] | None = None,
     ) -> SMAEOutput:
-        """The loss of one batch, as `SMAEDataCollator` makes it.
+        """Compute the loss of a batch from `SMAEDataCollator`.
 
         Args:
-            input_ids: The texts as the encoder sees them; the first token of each is CLS.
-            attention_mask: 0 at padding; None for none.
-            labels: The right tokens where the encoder's are masked, -100 elsewhere; with none masked, a ValueError.
-            decoder_input_ids: The texts as the decoder sees them, if there is one.
-            decoder_labels: As `labels`.
+            input_ids: Texts masked for the encoder; the first token of each is CLS.
+            attention_mask: 0 at padding; None for no padding.
+            labels: Original tokens where the encoder's are masked, -100 elsewhere; a ValueError if none is masked.
+            decoder_input_ids: Texts masked for the decoder, if there is one.
+            decoder_labels: The same as `labels`, for the decoder.
         """
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         states = self._states(input_ids, attention_mask)
@@ -172,15 +171,15 @@ class SMAEForPreTraining(nn.Module):
         if len(self.decoder):
             decoder_masked, tokens["decoder"] = _masked(decoder_labels, "decoder_labels")
             if decoder_input_ids is None:
-                raise ValueError("decoder_input_ids is missing; take SMAEDataCollator, or mae=False for no decoder.")
+                raise ValueError("decoder_input_ids is missing; use SMAEDataCollator, or mae=False for no decoder.")
             cls = self._project([states[size.num_layers][:, 0, : size.dim] for size in self.sizes])
             given = decoder_input_ids, attention_mask, decoder_masked
-            # Nothing is kept for the backward pass, which runs it again: one size in memory at a time.
+            # Recomputed in the backward pass, so that only one size is in memory at a time.
             rows += [checkpoint(self._decode, part, *given, use_reentrant=False) for part in cls.chunk(len(self.sizes))]
         return self._score(torch.cat(rows), tokens)
 
     def _states(self, input_ids: Tensor, attention_mask: Tensor) -> dict[int, Float[Tensor, "batch tokens D"]]:
-        """What the encoder cut at each depth wanted would return, from one pass."""
+        """Return the output of the encoder cut at each trained depth, from one pass."""
         encoder: Any = self.mlm.get_submodule(self._parts.encoder)
         with hidden_states(encoder):
             outputs = encoder(input_ids=input_ids, attention_mask=attention_mask)
@@ -190,7 +189,7 @@ class SMAEForPreTraining(nn.Module):
         return finished | {full: outputs.last_hidden_state}
 
     def _project(self, states: list[Float[Tensor, "rows d"]]) -> Float[Tensor, "sizes*rows D"]:
-        """Each size's coordinates to full width: V W over the first d rows of W, or the head over V and zeros."""
+        """Project each size to full width: V W over the first d rows of W, or the head over V and zeros."""
         if self.W is not None:
             return torch.cat([state @ self.W[: state.shape[1]].to(state.dtype) for state in states])
         padded = [nn.functional.pad(state, (0, self.mlm.config.hidden_size - state.shape[1])) for state in states]
@@ -199,12 +198,12 @@ class SMAEForPreTraining(nn.Module):
     def _decode(
         self, cls: Float[Tensor, "batch D"], input_ids: Tensor, attention_mask: Tensor, masked: Tensor
     ) -> Float[Tensor, "rows E"]:
-        """What the vocabulary is scored from where the decoder's tokens are masked, for one size."""
+        """Return the head's output at the decoder's masked tokens, for one size."""
         states = self._parts.decode(self.mlm, self.decoder, cls, input_ids=input_ids, attention_mask=attention_mask)
         return self._parts.head(self.mlm, states[masked])
 
     def _score(self, rows: Float[Tensor, "rows E"], tokens: dict[str, Tensor]) -> SMAEOutput:
-        """Eq. 8 and 9, over the masked tokens of the encoder at all sizes, then those of the decoder at all sizes."""
+        """Compute Eq. 8 and 9 over masked tokens: the encoder's at all sizes, then the decoder's at all sizes."""
         vocabulary: Any = self.mlm.get_submodule(self._parts.vocabulary)
         names = {f"{size}/{part}": targets for part, targets in tokens.items() for size in self.sizes}
         counts = [len(targets) for targets in names.values()]
@@ -218,9 +217,9 @@ class SMAEForPreTraining(nn.Module):
 
 
 def _masked(labels: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
-    """Where tokens are masked, and which they are."""
+    """Return where tokens are masked, and their labels."""
     if labels is None:
-        raise ValueError(f"{name} is missing; SMAEDataCollator makes all that the model needs.")
+        raise ValueError(f"{name} is missing; SMAEDataCollator returns all inputs of the model.")
     masked = labels != _NOT_MASKED
     if not masked.any():
         raise ValueError(f"{name} has no masked token (all are {_NOT_MASKED}): there is nothing to learn from this batch.")

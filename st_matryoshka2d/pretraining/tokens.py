@@ -1,4 +1,4 @@
-"""Texts to tokens: rows of them for a data set, the words they make, and the special ones, which belong to no text."""
+"""Tokenize datasets, group tokens into words, and find special tokens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from st_matryoshka2d.sizes import positive_int
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)
 
-# The tokens of longer words are words of their own: scripts without spaces make one "word" of a whole sentence in byte-level
-# and SentencePiece vocabularies.
+# Each token of a longer word counts as a word: in byte-level and SentencePiece vocabularies, a whole sentence of a script
+# without spaces is one "word".
 _LONGEST_WORD = 16
 
 
@@ -28,22 +28,22 @@ def token_rows(
     text_column: str = "text",
     pack_to: int | None = None,
 ) -> AnyDataset:
-    """Tokenize a column of texts for `SMAEDataCollator`. Texts without a token that the tokenizer knows are left out.
+    """Tokenize a column of texts for `SMAEDataCollator`; texts without known tokens are left out.
 
     Args:
         dataset: Texts, in memory or as a stream.
-        tokenizer: That of the model.
-        text_column: Where the texts are; other columns are dropped.
-        pack_to: None makes a row of each text, of which the collator crops what is too long. A number puts texts one after
-            another, with the tokenizer's separator between them, into rows of that many tokens, special ones included; the
-            last row of each thousand texts may be shorter.
+        tokenizer: The model's tokenizer.
+        text_column: Column of the texts; other columns are dropped.
+        pack_to: None makes one row per text; the collator crops long ones. A number packs texts, joined by the tokenizer's
+            separator, into rows of that many tokens, special ones included; the last row of each thousand texts may be
+            shorter.
 
     Returns:
-        A data set, or a stream, with the column `input_ids`.
+        A dataset, or a stream, with the column `input_ids`.
 
     Raises:
-        TypeError: Not a data set, `pack_to` is not an integer, or the column holds something else than texts.
-        ValueError: No such column, or `pack_to` leaves no room for a text or is more than `tokenizer.model_max_length`.
+        TypeError: `dataset` is not a dataset, `pack_to` is not an integer, or the column does not hold texts.
+        ValueError: The column is missing, or `pack_to` leaves no room for a text or exceeds `tokenizer.model_max_length`.
 
     Example:
         >>> from datasets import Dataset
@@ -57,8 +57,8 @@ def token_rows(
     room = None if pack_to is None else positive_int(pack_to, "pack_to") - len(front) - len(behind)
     if pack_to is not None and pack_to > tokenizer.model_max_length:
         raise ValueError(
-            f"pack_to={pack_to} is more than the model reads, {tokenizer.model_max_length} tokens by its tokenizer: all "
-            "beyond would be cropped. Take that, or set tokenizer.model_max_length if the model reads more."
+            f"pack_to={pack_to} is more than tokenizer.model_max_length={tokenizer.model_max_length}, so rows would be "
+            "cropped. Use at most that, or raise tokenizer.model_max_length if the model reads more."
         )
     if room is not None and room < 1:
         raise ValueError(f"pack_to={pack_to} leaves no room for a text beside {len(front) + len(behind)} special tokens.")
@@ -76,43 +76,43 @@ def token_rows(
             ids = [tokens for tokens in cut if not unlearnable.issuperset(tokens)]
         return {"input_ids": [[*front, *tokens, *behind] for tokens in ids]}
 
-    made: AnyDataset = dataset.select_columns([text_column]).map(rows, batched=True, remove_columns=[text_column])
-    return made
+    tokenized: AnyDataset = dataset.select_columns([text_column]).map(rows, batched=True, remove_columns=[text_column])
+    return tokenized
 
 
 def _check_column(dataset: Dataset | IterableDataset, text_column: str) -> None:
     if not isinstance(dataset, Dataset | IterableDataset):
         splits = f" with the splits {sorted(dataset)}: choose one" if isinstance(dataset, dict) else ""
-        raise TypeError(f"A Dataset or an IterableDataset is needed, got {type(dataset).__name__}{splits}.")
+        raise TypeError(f"Expected a Dataset or an IterableDataset, got {type(dataset).__name__}{splits}.")
     columns = dataset.column_names
-    if columns is None:  # a stream may not know before its first row
+    if columns is None:  # a stream may not know them before its first row
         columns = list(next(iter(dataset), {text_column: None}))
     if text_column not in columns:
-        raise ValueError(f"The data set has no column {text_column!r}; it has {columns}. Name it with text_column.")
+        raise ValueError(f"The dataset has no column {text_column!r}; it has {columns}. Choose one with text_column.")
 
 
 def _template(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """The special tokens that the tokenizer puts before a text, and behind it."""
+    """Return the special tokens that the tokenizer puts before and after a text."""
     front, text, behind = split_special(tokenizer("a")["input_ids"], special_ids(tokenizer))
     if not text:
-        raise ValueError(f"{type(tokenizer).__name__} makes no token of the text 'a'; it needs one for unknown text.")
+        raise ValueError(f"{type(tokenizer).__name__} returns no token for the text 'a'; it needs an unknown token.")
     return front, behind
 
 
 class Words:
-    """Which tokens make a word together: those up to the next that the tokenizer's model or decoder marks as a beginning."""
+    """Group tokens into words, by the beginnings that the tokenizer's model or decoder marks."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.outside = special_ids(tokenizer)  # of no text
+        self.outside = special_ids(tokenizer)
         if not tokenizer.is_fast:
             raise ValueError(
-                f"{type(tokenizer).__name__} is a slow tokenizer, which does not tell where words begin; load it with "
-                "AutoTokenizer, which takes the fast one."
+                f"{type(tokenizer).__name__} is a slow tokenizer, which does not mark where words begin; load the fast one "
+                "with AutoTokenizer."
             )
         vocabulary = tokenizer.get_vocab()
         ids = np.fromiter(vocabulary.values(), dtype=np.int64)
         unknown = [] if tokenizer.unk_token_id is None else [tokenizer.unk_token_id]
-        # what is never masked
+        # never masked
         self.special: Int[NDArray[np.int64], " special"] = np.union1d(self.outside, unknown).astype(np.int64)
         self.ordinary: Int[NDArray[np.int64], " ordinary"] = np.setdiff1d(ids, self.special)
         self._known, self._begins, self._ends = (np.zeros(ids.max() + 1, dtype=bool) for _ in range(3))
@@ -120,13 +120,13 @@ class Words:
         self._begins[ids], self._ends[ids] = _boundaries(list(vocabulary), tokenizer.backend_tokenizer)
 
     def number(self, tokens: Int[NDArray[np.int64], " tokens"]) -> Int[NDArray[np.int64], " tokens"]:
-        """Which word each token of a text belongs to, counted from 0 without gaps; -1 for special tokens."""
+        """Return the word number of each token of a text, from 0 without gaps; -1 for special tokens."""
         known = (tokens >= 0) & (tokens < len(self._known))
         known[known] = self._known[tokens[known]]
         if not known.all():
             raise ValueError(
                 f"The ids {np.unique(tokens[~known])[:5].tolist()} are not in the tokenizer's vocabulary of "
-                f"{self._known.sum()} tokens. Take the tokenizer that made the rows, with all its tokens already added."
+                f"{self._known.sum()} tokens. Use the tokenizer that made the rows, with all its added tokens."
             )
         outside = np.isin(tokens, self.outside)
         ends = self._ends[tokens] | outside
@@ -140,9 +140,9 @@ class Words:
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> Int[NDArray[np.int64], " special"]:
-    """The tokens that belong to no text, ascending; the one for unknown text stands for text, so it is not here."""
+    """Return the tokens that belong to no text, ascending; the unknown token stands for text, so it is not among them."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise TypeError(f"A tokenizer of transformers is needed, got {type(tokenizer).__name__}.")
+        raise TypeError(f"Expected a transformers tokenizer, got {type(tokenizer).__name__}.")
     tokens = set(tokenizer.all_special_ids)
     tokens |= {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     others = [token for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"]
@@ -152,7 +152,7 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> Int[NDArray[np.int64], " 
 
 
 def _boundaries(tokens: Sequence[str], tokenizer: Tokenizer) -> tuple[list[bool], list[bool]]:
-    """Which tokens begin a word, and which end one. A tokenizer that marks neither has words of one token."""
+    """Return which tokens begin a word, and which end one; if the tokenizer marks neither, each token is a word."""
     prefix = getattr(tokenizer.model, "continuing_subword_prefix", None)
     suffix = getattr(tokenizer.model, "end_of_word_suffix", None)
     ends = [token.endswith(suffix) if suffix else False for token in tokens]
@@ -160,7 +160,7 @@ def _boundaries(tokens: Sequence[str], tokenizer: Tokenizer) -> tuple[list[bool]
         begins = [not token.startswith(prefix) for token in tokens]
     elif suffix:
         begins = [False] * len(tokens)
-    elif tokenizer.decoder is not None:  # which puts a space before it
+    elif tokenizer.decoder is not None:  # which puts a space before a beginning
         begins = [tokenizer.decoder.decode(["a", token])[1:2].isspace() for token in tokens]
     else:
         begins = [True] * len(tokens)
@@ -170,7 +170,7 @@ def _boundaries(tokens: Sequence[str], tokenizer: Tokenizer) -> tuple[list[bool]
 def split_special(
     tokens: Sequence[int] | NDArray[np.int64], special: NDArray[np.int64]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Special tokens in front, the text, special tokens behind."""
+    """Split tokens into special ones in front, the text, and special ones behind."""
     of_text = np.flatnonzero(~np.isin(tokens, special))
     start, stop = (int(of_text[0]), int(of_text[-1]) + 1) if len(of_text) else (len(tokens), len(tokens))
     return list(tokens[:start]), list(tokens[start:stop]), list(tokens[stop:])

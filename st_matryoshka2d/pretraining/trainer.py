@@ -1,4 +1,4 @@
-"""The Trainer of transformers, with the loss of every size in its logs."""
+"""transformers' Trainer, with the loss of every size in its logs."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from st_matryoshka2d.pretraining.smae import SMAEForPreTraining
 
 
 class SMAETrainer(Trainer):
-    """transformers' `Trainer`, whose logs also name the loss of each size: `"2L-32d/encoder"`, `"2L-32d/decoder"`, ...
+    """transformers' `Trainer` that also logs the loss of each size: `"2L-32d/encoder"`, `"2L-32d/decoder"`, ...
 
-    Each is the mean over the steps since the last log, and over processes. The plain `Trainer` trains the same weights. Of a
-    stream, it lets the first process collate for all, which fails where batches differ in width; here each process collates
-    for itself, unless `accelerator_config` says otherwise. Arguments are those of `Trainer`; the model is an
-    `SMAEForPreTraining`, the data collator an `SMAEDataCollator` or what makes the same of a batch.
+    Each is the mean over the steps since the last log, and over processes. The plain `Trainer` trains the same weights. For
+    streams, it collates on the first process for all, which fails if batches differ in width; here each process collates its
+    own, unless `accelerator_config` says otherwise. Arguments are those of `Trainer`; the model must be an
+    `SMAEForPreTraining`, the data collator an `SMAEDataCollator` or equivalent.
 
     Raises:
-        TypeError: Another model.
-        ValueError: No data collator, or one with another tokenizer than the model was loaded with.
+        TypeError: The model is not an `SMAEForPreTraining`.
+        ValueError: The data collator is missing, or its tokenizer is not the model's.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not isinstance(self.model, SMAEForPreTraining):
             raise TypeError(
-                f"SMAETrainer trains an SMAEForPreTraining, got {type(self.model).__name__}; put it around the model: "
+                f"SMAETrainer trains an SMAEForPreTraining, got {type(self.model).__name__}; wrap the model: "
                 "SMAEForPreTraining(model)."
             )
         if isinstance(self.data_collator, DataCollatorWithPadding) or self.data_collator is default_data_collator:
-            raise ValueError("data_collator is missing; give SMAEDataCollator(tokenizer), which masks the texts.")
+            raise ValueError("data_collator is missing; pass SMAEDataCollator(tokenizer), which masks the texts.")
         of_model, of_texts = self.model.tokenizer, getattr(self.data_collator, "tokenizer", None)
         if of_model is not None and of_texts is not None and of_model.get_vocab() != of_texts.get_vocab():
             raise ValueError(
                 f"The data collator's tokenizer ({type(of_texts).__name__}, {len(of_texts)} tokens) is not the model's "
-                f"({type(of_model).__name__}, {len(of_model)} tokens); give SMAEDataCollator(model.tokenizer)."
+                f"({type(of_model).__name__}, {len(of_model)} tokens); pass SMAEDataCollator(model.tokenizer)."
             )
         self._parts: dict[str, Tensor] = {}
         self._steps = 0.0
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Create what spreads the work over processes."""
+        """Create the accelerator, with collation in each process."""
         config: Any = self.args.accelerator_config
         if config.dispatch_batches is None:
             config.dispatch_batches = False
@@ -56,17 +56,17 @@ class SMAETrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """The loss of a batch; its parts are kept for the next log."""
+        """Compute the loss of a batch, and keep its parts for the next log."""
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training:
-            share = 1 / self.current_gradient_accumulation_steps  # of a step; the last one of an epoch may be shorter
+            share = 1 / self.current_gradient_accumulation_steps  # the last step of an epoch may be shorter
             self._steps += share
             for name, part in outputs["parts"].items():
                 self._parts[name] = self._parts.get(name, 0) + share * part.detach()
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Write logs, and the parts to those of training steps."""
+        """Write logs, with the parts in those of training steps."""
         if "loss" in logs and self._parts:
             means = torch.stack(list(self._parts.values())) / self._steps
             over_processes = self.accelerator.reduce(means, reduction="mean").tolist()

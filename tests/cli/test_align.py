@@ -50,7 +50,7 @@ def test_of_more_texts_some_are_drawn_the_same_each_time(tiny_folder: Path, file
         given = ["align", tiny_folder, "--texts", files / "pairs.csv", "--columns", "sentence1", "--max-texts", 4]
         result = run(*given, "--out", files / out, "--device", "cpu")
         assert result.exit_code == 0, result.output
-        assert result.stdout.startswith("Aligned, from 4 texts, for\n")
+        assert result.stdout.startswith("Aligned with 4 texts for these sizes:\n")
         made.append(load(files / out, device="cpu"))
     assert equal(*made)
 

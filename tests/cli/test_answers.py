@@ -72,7 +72,7 @@ def test_grid_takes_columns_by_name(tiny_folder: Path, files: Path) -> None:
     assert [row["score"] for row in renamed["scores"]] == [row["score"] for row in usual["scores"]]
 
 
-@pytest.mark.filterwarnings("default:Pairs that are there")
+@pytest.mark.filterwarnings("default:Pairs that are repeated")
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_warning_is_a_sentence(as_json: bool, tiny_folder: Path, files: Path) -> None:
     pd.concat([PAIRS, PAIRS.assign(score=range(5))]).to_csv(files / "twice.csv", index=False)
@@ -80,7 +80,7 @@ def test_a_warning_is_a_sentence(as_json: bool, tiny_folder: Path, files: Path) 
     result = run(*line, *(["--json"] if as_json else []))
     assert result.exit_code == 0, result.output
     told = [line for line in result.stderr.splitlines() if "Pairs" in line]
-    assert told == ["Warning: Pairs that are there several times with different scores: 5; all are kept."]
+    assert told == ["Warning: Pairs that are repeated with different scores: 5. All are kept."]
     assert "UserWarning" not in result.output
     assert "Warning" not in result.stdout
     if as_json:
@@ -182,7 +182,7 @@ def test_recommend_is_that_of_the_grid(files: Path) -> None:
     assert answer(*given, "--best", "--max-bytes", 100)["size"] == str(grid.recommend(None, max_bytes=100).size)
     limits = ["--min-score", 0.5, "--max-ms", 3, "--task", "A", "--latency", files / "times.csv"]
     choice = grid.recommend(0.5, max_ms=3, task="A")
-    assert answer(*given, *limits)["told"] == str(choice)
+    assert answer(*given, *limits)["summary"] == str(choice)
     shown = run(*given, *limits).stdout.splitlines()
     assert shown[0] == str(choice)
     assert len([line for line in shown if " float32 " in line]) == len(choice.to_frame())

@@ -42,7 +42,7 @@ def test_a_model_of_the_hub_is_cut_and_the_cut_pushed(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("info org/nowhere", "There is no model org/nowhere on the Hub. If it is a private one that you may read, log in"),
+        ("info org/nowhere", "There is no model org/nowhere on the Hub. If it is private, log in"),
         ("info org/gated", "org/gated is gated: accept its conditions on the Hub"),
         (
             "info org/tiny --revision nowhere",

@@ -30,7 +30,7 @@ from st_matryoshka2d.evaluation import embeddings, search
 from st_matryoshka2d.evaluation.embeddings import Memo
 from tests.support import families
 from tests.support.labels import BinaryClassification, aggregate
-from tests.support.launch import little_garbage
+from tests.support.launch import freeze_garbage_collector
 from tests.support.results import files, read_whole, unfinished
 from tests.support.search import FewResults
 from tests.support.sts import LocalSTS, quiet
@@ -61,7 +61,7 @@ Counts = Counter[str]
 def main(root: Path) -> None:
     """Write `<kind>.json`, and for each kind the grid of a run without a cache, of a whole one and of a killed one."""
     torch.set_num_threads(1)
-    little_garbage()
+    freeze_garbage_collector()
     embeddings._CHUNK = CHUNK  # so that a small task is embedded in several chunks
     search._BETWEEN_SAVES = 0.0
     seed = int.from_bytes(os.urandom(4))

@@ -40,7 +40,7 @@ def cheapest(
 
 
 @pytest.mark.parametrize("latency", [True, False])
-def test_the_choice_is_that_of_a_loop_over_all_sizes(latency: bool) -> None:
+def test_choice_matches_loop_over_sizes(latency: bool) -> None:
     found_none = 0
     for seed, min_score, max_ms, max_bytes in product(range(2), (None, 0.9, 1.2), (None, 1.1, 2.1), (None, 1, 80)):
         grid = timed(seed, decimals=2, precisions=tuple(BITS))
@@ -60,7 +60,7 @@ def test_the_choice_is_that_of_a_loop_over_all_sizes(latency: bool) -> None:
     assert found_none > 3
 
 
-def test_what_a_recommendation_prints() -> None:
+def test_recommendation_as_text() -> None:
     assert str(curve().recommend(0.8)) == (
         "2L-64d int8: 82.5 % of the score of 4L-64d (the largest of the grid), 0.9 ms a text instead of 1.75, "
         "64 bytes a vector instead of 256"
@@ -79,13 +79,13 @@ def test_what_a_recommendation_prints() -> None:
     ("full_size", "told"),
     [("4L-64d", "the full size"), ("6L-384d", "the largest of the grid, which lacks the full 6L-384d")],
 )
-def test_the_size_that_shares_are_of_is_named_and_whether_it_is_the_full_one(full_size: str, told: str) -> None:
+def test_names_reference_size_of_shares(full_size: str, told: str) -> None:
     grid = replace(curve(), full_size=full_size)
     assert f" 100.0 % of the score of 4L-64d ({told}), " in str(grid.recommend(1))
     assert f" % of the reference's score at 4L-64d ({told}), " in str(curve().recommend(0.5, reference=grid))
 
 
-def test_a_share_may_be_of_another_models_full_size() -> None:
+def test_share_of_another_models_full_size() -> None:
     """Training that raises the full size must not make the same small size fail."""
     after = curve()
     before = with_scores(after, lambda frame: 0.9 * frame["score"]).named("as it was")
@@ -104,16 +104,16 @@ def test_a_share_may_be_of_another_models_full_size() -> None:
     ("reference", "error", "message"),
     [
         (0.8, TypeError, "reference must be a grid, got a float"),
-        (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A: .* `task=`"),
+        (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A; .* `task=`"),
         (GridResult(curve().to_frame().query("dim < 64 or num_layers < 4")), ValueError, "4L-64d was not scored"),
     ],
 )
-def test_what_cannot_be_a_reference_is_refused(reference: Any, error: type[Exception], message: str) -> None:
+def test_refuses_invalid_reference(reference: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         curve().recommend(reference=reference)
 
 
-def test_why_each_was_refused() -> None:
+def test_reasons_for_rejected_sizes() -> None:
     frame = curve().recommend(0.8, max_ms=1, max_bytes=100).to_frame().set_index(["num_layers", "dim", "precision"])
     assert frame.index[0] == (2, 64, "int8")
     assert frame["refused"][2, 64, "int8"] == ""
@@ -156,7 +156,7 @@ def test_sizes_without_a_score_are_never_chosen() -> None:
         ),
     ],
 )
-def test_what_there_is_instead_is_told(limits: dict[str, float], message: str) -> None:
+def test_error_suggests_alternatives(limits: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=f"^No size of 18 meets every limit: {re.escape(message)}$"):
         curve().recommend(**limits)
 
@@ -164,29 +164,27 @@ def test_what_there_is_instead_is_told(limits: dict[str, float], message: str) -
 @pytest.mark.parametrize(
     ("change", "limits", "error", "message"),
     [
-        (None, {"min_score": 97}, ValueError, r"for 97 % give 0\.97; got 97"),
-        (None, {"min_score": 1.5}, ValueError, r"for 97 % give 0\.97; got 1\.5"),
+        (None, {"min_score": 97}, ValueError, r"such as 0\.97 for 97 %; got 97"),
+        (None, {"min_score": 1.5}, ValueError, r"such as 0\.97 for 97 %; got 1\.5"),
         (None, {"min_score": -0.1}, ValueError, "min_score must be a number above 0"),
         (None, {"min_score": float("nan")}, ValueError, "min_score must be a number above 0"),
         (None, {"min_score": "0.9"}, TypeError, "min_score must be a number"),
         (None, {"max_ms": 0}, ValueError, "max_ms must be a number above 0"),
         (None, {"max_bytes": float("inf")}, ValueError, "None sets no limit"),
         (None, {"max_bytes": True}, TypeError, "max_bytes must be a number"),
-        (None, {"min_score": None}, ValueError, "nothing to choose by"),
-        (None, {"task": "C"}, ValueError, "no task 'C' here"),
+        (None, {"min_score": None}, ValueError, "no limit to choose by"),
+        (None, {"task": "C"}, ValueError, "no task 'C' in this grid"),
         (lambda frame: frame["score"] - 0.9, {}, ValueError, "4L-64d scores -0.1"),
-        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d has none"),
+        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d has no score on some task"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(
-    change: Any, limits: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_refuses_invalid_limits(change: Any, limits: dict[str, Any], error: type[Exception], message: str) -> None:
     grid = curve() if change is None else with_scores(curve(), change)
     with pytest.raises(error, match=message):
         grid.recommend(**limits)
 
 
-def test_what_the_grid_lacks_is_asked_for() -> None:
+def test_error_names_missing_latency() -> None:
     untimed = GridResult(curve().to_frame())
     how = re.escape("grid.with_latency(benchmark_latency(model))")
     for ask in (
@@ -217,7 +215,7 @@ def across(seed: int) -> GridResult:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("queries_per_document", [0.01, 1, 50])
-def test_a_pair_of_sizes_is_the_cheapest_of_all_pairs(seed: int, queries_per_document: float) -> None:
+def test_chooses_cheapest_pair_of_sizes(seed: int, queries_per_document: float) -> None:
     grid = across(seed)
     assert grid.latency is not None
     ms = dict(zip(grid.latency["num_layers"], grid.latency["milliseconds_per_text"], strict=True))
@@ -256,5 +254,5 @@ def test_pairs_need_the_times_of_all_depths() -> None:
     with pytest.raises(TypeError, match="queries_per_document must be a number"):
         grid.recommend(queries_per_document="many")  # type: ignore[arg-type]
     shallow = grid.at(documents="4L-64d", num_layers=[1, 2]).with_latency(random_times(0, (1, 2)))
-    with pytest.raises(ValueError, match="no time for the 4 layers of its documents"):
+    with pytest.raises(ValueError, match="no times for documents of 4 layers"):
         shallow.recommend(queries_per_document=10)

@@ -31,10 +31,10 @@ def table(columns: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("column", "cells", "message"),
     [
-        ("sentence1", ["a", None, "c"], "pairs, row 1, sentence1: expected a text that is not empty, got (None|nan). Fill"),
-        ("sentence2", ["x", "y", " \n"], r"pairs, row 2, sentence2: expected a text that is not empty, got ' \\n'"),
+        ("sentence1", ["a", None, "c"], "pairs, row 1, sentence1: expected a non-empty text, got (None|nan). Fill"),
+        ("sentence2", ["x", "y", " \n"], r"pairs, row 2, sentence2: expected a non-empty text, got ' \\n'"),
         ("sentence2", [3, "y", "z"], "pairs, row 0, sentence2: .*got 3"),
-        ("score", [1, 2, None], "pairs, row 2, score: expected a finite number, got (None|nan). Mend it or drop the row"),
+        ("score", [1, 2, None], "pairs, row 2, score: expected a finite number, got (None|nan). Fix it or drop the row"),
         ("score", [1, float("nan"), 3], "row 1, score: expected a finite number, got nan"),
         ("score", [float("inf"), 2, 3], "row 0, score: expected a finite number, got inf"),
         ("score", [1, "2", 3], "row 1, score: expected a finite number, got '2'"),
@@ -52,9 +52,9 @@ def test_one_pair_has_no_correlation() -> None:
         sts_task({name: cells[:1] for name, cells in PAIRS.items()})
 
 
-def test_tasks_of_ones_own_need_names_of_their_own() -> None:
+def test_own_tasks_need_distinct_names() -> None:
     one, other = sts_task(PAIRS), sts_task({**PAIRS, "score": [3, 2, 1]})
-    with pytest.raises(ValueError, match=r"MySTS is given more than once; .*; name='\.\.\.' tells tasks of your own apart"):
+    with pytest.raises(ValueError, match=r"MySTS is given more than once; .*; name='\.\.\.' renames your own tasks"):
         chosen_tasks([one, other])
     with pytest.raises(ValueError, match=r"give each task once\.$"):
         chosen_tasks([one, one])
@@ -70,16 +70,16 @@ def test_cells_of_a_dataset() -> None:
 @pytest.mark.parametrize(
     ("pairs", "columns", "error", "message"),
     [
-        ({**PAIRS, "score": [1, 2]}, {}, ValueError, "equally long; their lengths are sentence1: 3, sentence2: 3, score: 2"),
+        ({**PAIRS, "score": [1, 2]}, {}, ValueError, "the same length; their lengths are sentence1: 3, .* score: 2"),
         (
             PAIRS,
             {"score": "label"},
             ValueError,
-            "no column 'label'. Its columns: 'sentence1', .*'score'. Say .* score='...'",
+            "no column 'label'. Its columns: 'sentence1', .*'score'. Choose one with score='...'",
         ),
         (pd.DataFrame(PAIRS), {"sentence2": "b"}, ValueError, "pairs has no column 'b'.*sentence2='...'"),
         (Dataset.from_dict(PAIRS), {"sentence1": "b"}, ValueError, "pairs has no column 'b'"),
-        (PAIRS, {"sentence2": "sentence1"}, ValueError, "a column of its own: sentence1='sentence1', sentence2='sentence1'"),
+        (PAIRS, {"sentence2": "sentence1"}, ValueError, "different columns: sentence1='sentence1', sentence2='sentence1'"),
         ({}, {}, ValueError, "pairs has no column 'sentence1'. Its columns: none"),
         ({name: [] for name in PAIRS}, {}, ValueError, "pairs is empty"),
         (pd.DataFrame(PAIRS)[:0], {}, ValueError, "pairs is empty"),
@@ -99,9 +99,9 @@ def test_tables_of_pairs(pairs: Any, columns: dict[str, str], error: type[Except
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("STSBenchmark", ValueError, "'STSBenchmark' is a task of mteb, whose results these would be taken for"),
-        ("a/b", ValueError, "name='a/b': a file with results is called so; use letters"),
-        ("", ValueError, "name='': a file"),
+        ("STSBenchmark", ValueError, "'STSBenchmark' is a task of mteb, and results would be confused"),
+        ("a/b", ValueError, "name='a/b' must work as a file name: use letters"),
+        ("", ValueError, "name='' must work as a file name"),
         (3, TypeError, r"name must be a str, got 3 \(int\)"),
     ],
 )
@@ -121,36 +121,42 @@ def test_names(name: Any, error: type[Exception], message: str) -> None:
         ({"corpus": {}}, "corpus is empty"),
         (
             {"corpus": {"id": ["d1"], "text": ["one"]}},
-            r"corpus, id 'id': a dict maps each id to a text .*got \['d1'\]. A table",
+            r"corpus, id 'id': a dict must map ids to texts .*got \['d1'\]. For a table",
         ),
-        ({"corpus": {"d1": {"title": "one"}}}, "corpus, id 'd1': a dict maps each id to a text or to"),
-        ({"corpus": {**CORPUS, "d1": None}}, "corpus, id 'd1': expected a text, got None. Fill it in, with ''"),
-        ({"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}}, "corpus, id 'd1': expected a title .*, got 3"),
-        ({"corpus": {**CORPUS, 1: "a", "1": "b"}}, r"ids that are there more than once: '1' \(1 in all\). Keep one"),
-        ({"corpus": {**CORPUS, " ": "a"}}, "corpus, row 3: an id is a text that is not empty or an integer, got ' '"),
-        ({"corpus": table("id text", (1, "a"), (1, "b"), (2, "c"), (2, "d"))}, r"corpus: ids .*'1', '2' \(2 in all\)"),
-        ({"corpus": table("id text", (1, "a"), (None, "b"))}, "corpus, row 0: an id is .*, got 1.0"),
+        ({"corpus": {"d1": {"title": "one"}}}, "corpus, id 'd1': a dict must map ids to texts or to"),
+        ({"corpus": {**CORPUS, "d1": None}}, "corpus, id 'd1': expected a text, got None. Use ''"),
+        (
+            {"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}},
+            "corpus, id 'd1': expected a string or nothing as .*, got 3",
+        ),
+        ({"corpus": {**CORPUS, 1: "a", "1": "b"}}, r"repeated ids: '1' \(1 in all\). Keep one row"),
+        ({"corpus": {**CORPUS, " ": "a"}}, "corpus, row 3: an id must be a non-empty string or an integer, got ' '"),
+        (
+            {"corpus": table("id text", (1, "a"), (1, "b"), (2, "c"), (2, "d"))},
+            r"repeated ids: '1', '2' \(2 in all\)",
+        ),
+        ({"corpus": table("id text", (1, "a"), (None, "b"))}, "corpus, row 0: an id must be .*, got 1.0"),
         ({"corpus": table("doc text", (1, "a"))}, "needs the columns id and text; id is not among 'doc', 'text'"),
         ({"corpus": table("id body", (1, "a"))}, "corpus needs the columns id and text; text is not among 'id', 'body'"),
         ({"queries": {}}, "queries is empty"),
-        ({"queries": {**QUERIES, "q2": ""}}, "queries, id 'q2': expected a text that is not empty, got ''"),
-        ({"queries": {**QUERIES, "q2": None}}, "queries, id 'q2': expected a text that is not empty, got None"),
-        ({"queries": table("id text", ("q1", "a"), ("q1", "b"))}, "queries: ids .*more than once: 'q1'"),
+        ({"queries": {**QUERIES, "q2": ""}}, "queries, id 'q2': expected a non-empty text, got ''"),
+        ({"queries": {**QUERIES, "q2": None}}, "queries, id 'q2': expected a non-empty text, got None"),
+        ({"queries": table("id text", ("q1", "a"), ("q1", "b"))}, "queries: repeated ids: 'q1'"),
         ({"queries": table("id question", ("q1", "a"))}, "queries needs .*text is not among 'id', 'question'"),
         ({"qrels": {}}, "qrels is empty"),
         ({"qrels": {"q1": []}}, "qrels is empty"),
         ({"qrels": {"q1": "d1"}}, "qrels, query 'q1': expected a list of document ids or a dict .*got 'd1'"),
-        ({"qrels": {"q9": ["d1"]}}, r"qrels names query ids that are not in queries: 'q9' \(1 in all\)"),
+        ({"qrels": {"q9": ["d1"]}}, r"qrels has query ids that are not in queries: 'q9' \(1 in all\)"),
         (
             {"qrels": {"q1": [f"x{i}" for i in range(5)]}},
             r"document ids .*not in corpus: 'x0', 'x1', 'x2', ... \(5 in all\)",
         ),
-        ({"qrels": {"q1": {"d1": -1}}}, "qrels, query 'q1', document 'd1': relevance is a whole number, .* got -1"),
-        ({"qrels": {"q1": {"d1": 0.5}}}, "relevance is a whole number, .* got 0.5"),
-        ({"qrels": {"q1": {"d1": "1"}}}, "relevance is a whole number, .* got '1'"),
+        ({"qrels": {"q1": {"d1": -1}}}, "qrels, query 'q1', document 'd1': relevance must be a whole number .* got -1"),
+        ({"qrels": {"q1": {"d1": 0.5}}}, "relevance must be a whole number .* got 0.5"),
+        ({"qrels": {"q1": {"d1": "1"}}}, "relevance must be a whole number .* got '1'"),
         ({"qrels": {"q1": {"d1": 0}}}, "No query has a relevant document in qrels: every relevance is 0"),
         ({"qrels": {"q1": ["d1", "d1"]}}, "qrels: document 'd1' is judged more than once for query 'q1'"),
-        ({"qrels": {"q1": [None]}}, "qrels, document id: an id is a text .*got None"),
+        ({"qrels": {"q1": [None]}}, "qrels, document id: an id must be a non-empty string .*got None"),
         (
             {"qrels": table("query-id corpus-id score", ("q1", "d1", 1), ("q2", "d1", 1), ("q1", "d1", 2))},
             "qrels, row 2: document 'd1' is judged more than once for query 'q1'",
@@ -171,7 +177,7 @@ def test_collections(changed: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("argument", ["corpus", "queries", "qrels"])
-def test_collections_that_are_no_tables(argument: str) -> None:
+def test_refuses_other_types_of_collections(argument: str) -> None:
     with pytest.raises(TypeError, match=f"{argument} must be .*got list"):
         retrieval_task(**{"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, argument: []})  # type: ignore[arg-type]
 
@@ -186,14 +192,14 @@ def test_collections_that_are_no_tables(argument: str) -> None:
             {**TEST, "text": ["one", ""]},
             {},
             ValueError,
-            "test, row 1, text: expected a text that is not empty, got ''",
+            "test, row 1, text: expected a non-empty text, got ''",
         ),
-        (TRAIN, {**TEST, "label": ["a", None]}, {}, ValueError, "test, row 1, label: a label is a text or .*got None"),
+        (TRAIN, {**TEST, "label": ["a", None]}, {}, ValueError, "row 1, label: a label must be a string or .*got None"),
         (TRAIN, {**TEST, "label": ["a", " "]}, {}, ValueError, "test, row 1, label: .*got ' '"),
         ({**TRAIN, "label": [1.0, 2.0] * 10}, TEST, {}, ValueError, "train, row 0, label: .*got 1.0"),
-        (TRAIN, {**TEST, "label": ["c", "d"]}, {}, ValueError, r"occur in test alone: 'c', 'd' \(2 in all\). No classifier"),
+        (TRAIN, {**TEST, "label": ["c", "d"]}, {}, ValueError, r"only in test: 'c', 'd' \(2 in all\). No classifier"),
         ({**TRAIN, "label": ["a"] * 20}, TEST, {}, ValueError, r"train needs at least two different labels, got \['a'\]"),
-        ({**TRAIN, "label": [0, 1] * 10}, TEST, {}, ValueError, "all texts or all integers; got 'a', 'b' and 0, 1"),
+        ({**TRAIN, "label": [0, 1] * 10}, TEST, {}, ValueError, "all strings or all integers; got 'a', 'b' and 0, 1"),
         (TRAIN, TEST, {"samples_per_label": 0}, ValueError, "samples_per_label must be 1 or more"),
         (TRAIN, TEST, {"n_experiments": 1.5}, TypeError, "n_experiments must be an integer"),
         (TRAIN, [TEST], {}, TypeError, "test must be .*got list"),
@@ -228,7 +234,7 @@ def test_labels(train: Any, test: Any, settings: dict[str, Any], error: type[Exc
         classification_task(train, test, **settings)
 
 
-def test_labels_that_are_numbered_differently() -> None:
+def test_differently_numbered_labels() -> None:
     def numbered(names: list[str]) -> Dataset:
         features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
         return Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
@@ -242,28 +248,28 @@ def test_labels_that_are_numbered_differently() -> None:
     [
         (
             lambda: sts_task({"sentence1": ["a", "a", "b"], "sentence2": ["x", "x", "y"], "score": [1, 2, 3]}),
-            "Pairs that are there several times with different scores: 1; all are kept.",
+            "Pairs that are repeated with different scores: 1. All are kept.",
         ),
         (
             lambda: retrieval_task({**CORPUS, "d4": " ", "d5": {"text": "", "title": "T"}}, QUERIES, QRELS),
-            "Documents in corpus without text and title: 1; they are kept.",
+            "Documents in corpus without text and title: 1. They are kept.",
         ),
         (
             lambda: retrieval_task(CORPUS, {**QUERIES, "q3": "third"}, {**QRELS, "q2": {"d1": 0}}),
-            "Queries without a relevant document: 2 of 3; they are left out.",
+            "Queries without a relevant document: 2 of 3. They are dropped.",
         ),
         (
             lambda: classification_task(TRAIN, {**TEST, "text": ["one", "train 3"]}),
-            "Texts of test that are also in train: 1 of 2; they flatter the scores.",
+            "Texts of test that are also in train: 1 of 2. They make the scores too high.",
         ),
         (
             lambda: classification_task({**TRAIN, "label": ["a"] * 17 + ["b"] * 3}, TEST),
-            "Labels with fewer than samples_per_label=8 texts in train: 1 (the rarest, 'b', has 3); all of their texts are "
-            "learnt from.",
+            "Labels with fewer than samples_per_label=8 texts in train: 1 (the rarest, 'b', has 3). All of their texts are "
+            "used.",
         ),
     ],
 )
-def test_remarks(make: Any, remark: str) -> None:
+def test_warnings_about_data(make: Any, remark: str) -> None:
     with pytest.warns(UserWarning, match=re.escape(remark)) as found:
         make()
     assert [str(warning.message) for warning in found] == [remark]
@@ -271,7 +277,7 @@ def test_remarks(make: Any, remark: str) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_no_remark_on_what_is_legal() -> None:
+def test_no_warning_for_valid_data() -> None:
     task = sts_task(
         {"sentence1": ["a", "a", "b"], "sentence2": ["x", "x", "y"], "score": np.array([1, 1, 3], dtype=np.float32)}
     )
@@ -282,7 +288,7 @@ def test_no_remark_on_what_is_legal() -> None:
     classification_task(LISTS, LISTS_TEST)
 
 
-def test_left_out_queries_are_those_without_a_relevant_document() -> None:
+def test_excludes_queries_without_relevant_document() -> None:
     with pytest.warns(UserWarning, match="2 of 4"):
         task = retrieval_task(CORPUS, {**QUERIES, "q3": "third", "q4": "fourth"}, {**QRELS, "q1": {"d1": 0}, "q3": ["d3"]})
     split = task.dataset["default"]["test"]

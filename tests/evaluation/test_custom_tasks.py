@@ -213,7 +213,7 @@ def test_a_test_with_two_of_three_labels_can_be_scored(tiny: SentenceTransformer
 
 
 @ALL
-def test_a_task_can_be_sent_unloaded_and_loaded(tiny: SentenceTransformer, make: Make) -> None:
+def test_task_can_be_pickled_and_unloaded(tiny: SentenceTransformer, make: Make) -> None:
     own, _ = make()
     expected = scores_of_mteb(tiny, own)
     sent = pickle.loads(pickle.dumps(copy.deepcopy(own)))
@@ -229,7 +229,7 @@ def test_a_task_can_be_sent_unloaded_and_loaded(tiny: SentenceTransformer, make:
     assert scores_of_mteb(tiny, again) == expected
 
 
-def test_what_mteb_filters_out_comes_back_with_the_name() -> None:
+def test_name_restores_filtered_data() -> None:
     rows = pairs()
     task = sts_task({column: [*cells, cells[0]] for column, cells in rows.items()})
     task = remove_duplicates(task)
@@ -255,7 +255,7 @@ def test_making_a_task_leaves_the_random_states_alone() -> None:
     assert draws() == expected
 
 
-def test_the_same_rows_are_the_same_data_however_they_are_held(tmp_path: Path) -> None:
+def test_same_rows_in_any_container_have_same_revision(tmp_path: Path) -> None:
     corpus, queries, qrels = collection()
     documents = [{"id": name, **(d if isinstance(d, dict) else {"text": d})} for name, d in corpus.items()]
     judgments = [(query, name, grade) for query, found in qrels.items() for name, grade in found.items()]
@@ -280,7 +280,7 @@ def test_the_same_rows_are_the_same_data_however_they_are_held(tmp_path: Path) -
 QRELS = ["query_id", "corpus_id", "score"]
 
 
-def test_other_data_or_settings_have_another_revision() -> None:
+def test_revision_depends_on_data_and_settings() -> None:
     corpus, queries, qrels = collection()
     train, test = labelled(5, 60), labelled(6, 45)
     tasks = [
@@ -309,7 +309,7 @@ def test_two_data_sets_with_one_name_share_no_cached_score(tiny: SentenceTransfo
     assert found[0] != found[1]
 
 
-def test_a_corpus_on_disk_stays_there(tmp_path: Path) -> None:
+def test_corpus_stays_on_disk(tmp_path: Path) -> None:
     count, words = 6000, "the old bird " * 400
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -359,13 +359,13 @@ def test_a_real_collection(minilm: SentenceTransformer, shared: Path) -> None:
     )
     qrels = qrels[qrels["query_id"].astype(int) <= 12]
     corpus = corpus[corpus["id"].isin([*qrels["corpus_id"], "471", "995"])]
-    with pytest.raises(ValueError, match=r"qrels, row \d+.*relevance is a whole number.*-1"):
+    with pytest.raises(ValueError, match=r"qrels, row \d+.*relevance must be a whole number.*-1"):
         retrieval_task(corpus, queries, qrels.drop(columns="score").rename(columns={"raw_grade": "score"}))
     with pytest.warns(UserWarning, match="without") as remarks:
         task = retrieval_task(corpus, queries, qrels)
     assert [str(remark.message) for remark in remarks] == [
-        "Documents in corpus without text and title: 2; they are kept.",
-        "Queries without a relevant document: 213 of 225; they are left out.",
+        "Documents in corpus without text and title: 2. They are kept.",
+        "Queries without a relevant document: 213 of 225. They are dropped.",
     ]
     shallow = truncate(minilm, 1, 384)
     judged = [dict(zip(rows["corpus_id"], rows["score"], strict=True)) for _, rows in qrels.groupby("query_id", sort=False)]

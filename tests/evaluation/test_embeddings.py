@@ -99,7 +99,7 @@ def test_embeddings_of_a_task_are_freed_before_the_next(tiny: SentenceTransforme
     assert alive == [0]
 
 
-def test_data_is_loaded_once_and_put_back_as_it_was(tiny: SentenceTransformer) -> None:
+def test_data_is_loaded_once_and_restored(tiny: SentenceTransformer) -> None:
     fresh, loaded = LocalSTS(), OtherSTS()
     loaded.load_data()
     quiet(tiny, [fresh, loaded], num_layers=[1, 2], dims=8)
@@ -131,7 +131,7 @@ def test_the_model_is_left_as_it_is(tiny: SentenceTransformer, training: bool) -
     assert hooks() == once
 
 
-def test_every_size_has_a_name_of_its_own_in_a_cache_of_results(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_sizes_have_distinct_names_in_result_cache(tiny: SentenceTransformer, tmp_path: Path) -> None:
     sizes = [Size(2, 8), Size(2, 16), Size(4, 8)]
     grid, cache = quiet(tiny, LocalSTS(), sizes=sizes, cache=tmp_path), ResultCache(tmp_path)
     models = cache.load_results(load_experiments="match_name").model_results
@@ -141,14 +141,14 @@ def test_every_size_has_a_name_of_its_own_in_a_cache_of_results(tiny: SentenceTr
     )
 
 
-def test_progress_and_remarks(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_and_warnings(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
     quiet(tiny, LocalSTS(), sizes=[Size(1, 8), Size(4, 32)])
     assert "STS13" not in capfd.readouterr().err
     evaluate(tiny, LocalSTS(), sizes=[Size(1, 8), Size(4, 32)])
     assert re.search(r"STS13: 100%.*2/2", capfd.readouterr().err)
 
 
-def test_mteb_says_once_that_a_task_is_superseded(
+def test_superseded_task_warns_once(
     tiny: SentenceTransformer, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
     class Old(LocalSTS):
@@ -159,7 +159,7 @@ def test_mteb_says_once_that_a_task_is_superseded(
     assert sum("superseded" in str(warning.message) for warning in recwarn) == 1
 
 
-def test_integers_of_few_texts_cause_no_remark(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
+def test_int8_of_few_texts_does_not_warn(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
     logger = logging.getLogger(CompressionWrapper.__module__)
     before = logger.level
     with caplog.at_level(logging.INFO):

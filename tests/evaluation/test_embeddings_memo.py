@@ -55,7 +55,7 @@ def test_every_text_gets_its_own_embedding(tmp_path: Path, on_disk: bool) -> Non
         assert_has(Memo(folder), known)
 
 
-def test_what_another_process_writes_is_not_written_twice(tmp_path: Path) -> None:
+def test_does_not_rewrite_texts_of_other_process(tmp_path: Path) -> None:
     memo = Memo(tmp_path)
     memo.add(["a", "b"], embeddings(["a", "b"]), write=False)
     assert list(tmp_path.iterdir()) == []
@@ -64,7 +64,7 @@ def test_what_another_process_writes_is_not_written_twice(tmp_path: Path) -> Non
     assert Memo(tmp_path).missing(["a", "b", "c"]) == ["a", "b"]
 
 
-def test_half_a_file_under_another_name_is_not_read(tmp_path: Path) -> None:
+def test_ignores_unfinished_files(tmp_path: Path) -> None:
     Memo(tmp_path).add(["a"], embeddings(["a"]))
     for name in (".tmp12ab", ".0123456789abcdef.part.safetensors"):
         (tmp_path / name).write_bytes(b"\1\2")
@@ -98,5 +98,5 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     Memo(tmp_path).add(["a"], embeddings(["a"]))
     (path,) = tmp_path.iterdir()
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{path} is broken; delete it"):
+    with pytest.raises(ValueError, match=f"{path} cannot be read. Delete it"):
         Memo(tmp_path)

@@ -33,7 +33,7 @@ def assert_each_cell_is_that_of_the_cut(grid: GridResult, model: SentenceTransfo
         assert cells(grid, size, task.metadata.name) == pytest.approx(expected, abs=1e-6), str(size)
 
 
-def test_by_default_every_layer_and_every_power_of_two_is_scored_as_mteb_scores_the_cut(tiny: SentenceTransformer) -> None:
+def test_default_sizes_match_mteb_on_cuts(tiny: SentenceTransformer) -> None:
     task = LocalSTS()
     grid = quiet(tiny, task)
     assert grid.sizes == [Size(n, d) for n in (1, 2, 3, 4) for d in (8, 16, 32)]
@@ -118,7 +118,7 @@ def test_several_tasks_and_a_benchmark(tiny: SentenceTransformer) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.stats.ConstantInputWarning")
-def test_a_score_that_does_not_exist_stays_nan(tiny: SentenceTransformer) -> None:
+def test_undefined_score_stays_nan(tiny: SentenceTransformer) -> None:
     grid = quiet(tiny, [LocalSTS(), ConstantSTS()], sizes=[Size(2, 8)])
     assert np.isnan(grid.score("2L-8d", "STS16"))
     assert np.isnan(grid.score("2L-8d"))
@@ -137,21 +137,21 @@ def test_mtebs_own_mock_task(minilm: SentenceTransformer) -> None:
     ("tasks", "error", "message"),
     [
         ([], ValueError, "tasks is empty"),
-        ("STSBenchmrak", ValueError, "mteb has no task named 'STSBenchmrak'. Near names: .*STSBenchmark"),
+        ("STSBenchmrak", ValueError, "mteb has no task named 'STSBenchmrak'. Similar names: .*STSBenchmark"),
         (["qqqqqq"], ValueError, "mteb has no task named 'qqqqqq'. `mteb.get_tasks"),
         (["STS13", LocalSTS], TypeError, "got <class .*LocalSTS"),
         (3, TypeError, r"got 3 \(int\)"),
         (["STS12", "STS13", "STS12"], ValueError, "STS12 is given more than once"),
-        ("STS12VisualSTS", ValueError, "STS12VisualSTS is a task of .*image.*only tasks of text"),
+        ("STS12VisualSTS", ValueError, "STS12VisualSTS is a task of .*image.*only text tasks"),
     ],
 )
-def test_tasks_that_cannot_be_scored(tiny: SentenceTransformer, tasks: Any, error: type[Exception], message: str) -> None:
+def test_refuses_unsupported_tasks(tiny: SentenceTransformer, tasks: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         quiet(tiny, tasks)
 
 
 @pytest.mark.parametrize("bad", ["STSBenchmrak", 3, "STS12VisualSTS", LocalSTS()])
-def test_a_wrong_task_is_found_before_any_data_is_loaded(tiny: SentenceTransformer, bad: Any) -> None:
+def test_refuses_wrong_task_before_loading_data(tiny: SentenceTransformer, bad: Any) -> None:
     good, seen = LocalSTS(), read_along(tiny)
     with pytest.raises((ValueError, TypeError)):
         quiet(tiny, [good, bad])
@@ -175,10 +175,10 @@ def test_a_wrong_task_is_found_before_any_data_is_loaded(tiny: SentenceTransform
         ({"dims": [8, 8]}, ValueError, "more than once"),
         ({"dims": []}, ValueError, "dims is empty"),
         ({"cache": 3}, TypeError, r"cache must be a folder or an mteb ResultCache, got 3 \(int\)"),
-        ({"cache": __file__}, ValueError, "cache is a folder for results, and '.*test_evaluate.py' is a file"),
+        ({"cache": __file__}, ValueError, "cache must be a folder, but '.*test_evaluate.py' is a file"),
     ],
 )
-def test_sizes_that_cannot_be_scored(
+def test_refuses_invalid_sizes(
     tiny: SentenceTransformer, wanted: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     task = LocalSTS()
@@ -187,12 +187,12 @@ def test_sizes_that_cannot_be_scored(
     assert task.loads == 0
 
 
-def test_what_is_no_model_is_refused() -> None:
+def test_refuses_other_objects_as_model() -> None:
     with pytest.raises(TypeError, match="Expected a SentenceTransformer, got str"):
         quiet("all-MiniLM-L6-v2", LocalSTS())
 
 
 @pytest.mark.parametrize("pairs", [pd.DataFrame({"sentence1": ["a"]}), Dataset.from_dict({"sentence1": ["a"]})])
-def test_a_table_of_pairs_is_told_what_a_task_is(tiny: SentenceTransformer, pairs: Any) -> None:
+def test_table_instead_of_task_is_refused_with_advice(tiny: SentenceTransformer, pairs: Any) -> None:
     with pytest.raises(TypeError, match="sts_task, retrieval_task and classification_task"):
         evaluate(tiny, pairs)

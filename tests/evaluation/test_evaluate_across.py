@@ -53,7 +53,7 @@ def of_two_cuts(model: SentenceTransformer, queries: Size, documents: int, task:
     "task",
     quick([LocalSTS, AsymmetricSTS, LocalPairs, PairsInOneRow, LocalRetrieval, LocalReranking], LocalSTS, LocalRetrieval),
 )
-def test_a_cell_is_that_of_two_models_cut_to_both_sizes(tiny: SentenceTransformer, task: Any) -> None:
+def test_cell_matches_two_cut_models(tiny: SentenceTransformer, task: Any) -> None:
     tiny.prompts = {"query": "the old ", "document": "a river "}
     grid = quiet(tiny, task(), num_layers=[1, 3], dims=[8, 32], documents=["4L-32d", Size(2, 8)])
     assert grid.document_sizes == ["4L-32d", "2L-8d"]
@@ -65,7 +65,7 @@ def test_a_cell_is_that_of_two_models_cut_to_both_sizes(tiny: SentenceTransforme
             assert cells(one, size, task.metadata.name) == pytest.approx(expected, abs=1e-6), (side, str(size))
 
 
-def test_documents_of_the_querys_own_size_are_the_plain_grid(tiny: SentenceTransformer) -> None:
+def test_same_size_documents_give_plain_grid(tiny: SentenceTransformer) -> None:
     plain = quiet(tiny, LocalRetrieval(), sizes=["3L-16d"])
     across = quiet(tiny, LocalRetrieval(), sizes=["3L-16d", "1L-16d"], documents="3L-32d")
     assert across.score("3L-16d") == pytest.approx(plain.score("3L-16d"), abs=1e-9)
@@ -82,7 +82,7 @@ def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> Non
     assert set(encoded.values()) == {1}
 
 
-def test_the_grid_says_of_which_documents_it_is(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_grid_records_document_size(tiny: SentenceTransformer, tmp_path: Path) -> None:
     plain = quiet(tiny, LocalSTS(), sizes=["3L-16d"])
     across = quiet(tiny, LocalSTS(), sizes=["3L-16d"], documents="4L-32d")
     assert "documents at 4L-32d" in str(across)
@@ -99,7 +99,7 @@ def test_the_grid_says_of_which_documents_it_is(tiny: SentenceTransformer, tmp_p
         both.at(documents="2L-32d")
 
 
-def test_a_killed_run_goes_on_with_what_it_had(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_killed_run_resumes_from_cache(tiny: SentenceTransformer, tmp_path: Path) -> None:
     task = LocalRetrieval()
     task.load_data()
     first = quiet(tiny, task, sizes=["1L-16d"], documents="4L-32d", cache=tmp_path)
@@ -118,7 +118,7 @@ def test_precisions_hold_for_both_sides(tiny: SentenceTransformer) -> None:
     assert len(set(scores.values())) == 3
 
 
-def test_what_has_no_two_sides_is_refused(tiny: SentenceTransformer) -> None:
+def test_refuses_tasks_without_two_sides(tiny: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match=r"needs tasks that compare two texts.*is of the type Classification"):
         quiet(tiny, [LocalSTS(), LocalClassification()], documents="4L-32d")
 
@@ -126,15 +126,15 @@ def test_what_has_no_two_sides_is_refused(tiny: SentenceTransformer) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"documents": "5L-32d"}, "asks for 5 layers, the model has 4"),
-        ({"documents": "4L"}, "A size is written like"),
+        ({"documents": "5L-32d"}, "has 5 layers, but the model has 4"),
+        ({"documents": "4L"}, "A size must look like"),
         ({"documents": []}, "at least one"),
-        ({"documents": "4L-16d", "dims": [8, 32]}, "1L-32d is left without a partner: queries have at most"),
-        ({"documents": "4L-16d", "sizes": ["2L-32d"]}, "2L-32d is left without a partner"),
-        ({"documents": ["4L-4d", "4L-32d"]}, "4L-4d is left without a partner"),
+        ({"documents": "4L-16d", "dims": [8, 32]}, "1L-32d has no partner: queries can have at most"),
+        ({"documents": "4L-16d", "sizes": ["2L-32d"]}, "2L-32d has no partner"),
+        ({"documents": ["4L-4d", "4L-32d"]}, "4L-4d has no partner"),
     ],
 )
-def test_documents_that_make_no_sense_are_refused(tiny: SentenceTransformer, asked: dict[str, Any], message: str) -> None:
+def test_refuses_invalid_documents(tiny: SentenceTransformer, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quiet(tiny, LocalSTS(), **asked)
 

@@ -53,7 +53,7 @@ def narrowed(model: SentenceTransformer, num_layers: int, matrix: Any, mean: Any
     return SentenceTransformer(modules=[*cut.children(), Narrowed(matrix, mean)], device="cpu")
 
 
-def test_each_cell_is_that_of_a_model_that_narrows_by_itself(tiny: SentenceTransformer) -> None:
+def test_cell_matches_model_with_narrowing_module(tiny: SentenceTransformer) -> None:
     task = LocalSTS()
     result = evaluate_truncations(
         tiny,
@@ -85,7 +85,7 @@ def test_each_cell_is_that_of_a_model_that_narrows_by_itself(tiny: SentenceTrans
     assert len({cell["test", "one", "pearson"] for cell in found.values()}) == len(found)
 
 
-def test_the_verdict_sees_an_order_where_there_is_one(tiny: SentenceTransformer) -> None:
+def test_verdict_detects_ordered_coordinates(tiny: SentenceTransformer) -> None:
     """Pairs graded by the model itself, and the same model rotated so that its first coordinates carry most of a cosine."""
     task = one_small_set()
     task.load_data()
@@ -143,7 +143,7 @@ def test_scores_of_several_tasks_are_their_mean(tiny: SentenceTransformer) -> No
     ("wanted", "error", "message"),
     [
         ({"dims": [33]}, ValueError, "dim=33: the model has 32 dimensions"),
-        ({"dims": 32}, ValueError, "one below the full 32"),
+        ({"dims": 32}, ValueError, "a dim below the full 32"),
         ({"num_layers": 5}, ValueError, "num_layers=5"),
         ({"num_layers": [2]}, TypeError, "num_layers must be an integer"),
         ({"seeds": 1}, ValueError, "seeds: give at least two, each once"),
@@ -156,7 +156,7 @@ def test_scores_of_several_tasks_are_their_mean(tiny: SentenceTransformer) -> No
         ({"batch_size": 0}, ValueError, "batch_size must be 1 or more"),
     ],
 )
-def test_what_cannot_be_scored_is_refused_before_any_work(
+def test_refuses_invalid_arguments_before_encoding(
     tiny: SentenceTransformer, wanted: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     task = LocalSTS()

@@ -62,7 +62,7 @@ def read(path: Path) -> list[dict[str, float]]:
         return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-def test_metrics_are_those_of_evaluate(tiny: SentenceTransformer) -> None:
+def test_metrics_match_evaluate(tiny: SentenceTransformer) -> None:
     evaluator = GridEvaluator([LocalSTS(), OtherSTS()], sizes=["4L-32d", Size(2, 8)], name="dev")
     metrics = evaluator(tiny)
     grid = quiet(tiny, [LocalSTS(), OtherSTS()], sizes=["4L-32d", "2L-8d"])
@@ -119,7 +119,7 @@ def test_names_of_metrics_sort_as_sizes_do_and_please_every_logger() -> None:
         ([LocalSTS(), OtherSTS()], Size(2, 8), "all", "all_all_02L_0008d"),
     ],
 )
-def test_the_primary_metric_is_known_at_once_and_is_one_of_the_metrics(
+def test_primary_metric_is_set_before_evaluation(
     tiny: SentenceTransformer, tasks: list[LocalSTS], primary_size: Any, name: str, expected: str
 ) -> None:
     evaluator = GridEvaluator(tasks, ["2L-8d", "4L-8d"], primary_size=primary_size, name=name)
@@ -129,7 +129,7 @@ def test_the_primary_metric_is_known_at_once_and_is_one_of_the_metrics(
     assert evaluator.primary_metric == expected
 
 
-def test_the_trainer_goes_back_to_the_best_checkpoint(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_trainer_loads_best_checkpoint(tiny: SentenceTransformer, tmp_path: Path) -> None:
     task = LikeAtTheStart(tiny)
     evaluator = GridEvaluator(task, SIZES, primary_size="2L-8d")
     trainer = trained(tiny, tmp_path, evaluator, load_best_model_at_end=True, metric_for_best_model=evaluator.primary_metric)
@@ -173,7 +173,7 @@ def test_fit_saves_the_best_model(tiny: SentenceTransformer, tmp_path: Path) -> 
     assert not list(tmp_path.rglob("*.csv")) + list(tmp_path.rglob("*.png"))
 
 
-def test_beside_other_evaluators(tiny: SentenceTransformer) -> None:
+def test_with_other_evaluators(tiny: SentenceTransformer) -> None:
     task = LocalSTS()
     task.load_data()
     data = task.dataset["one"]["test"]  # type: ignore[index]
@@ -199,7 +199,7 @@ def test_other_types_of_tasks(tiny: SentenceTransformer) -> None:
 
 
 @pytest.mark.parametrize("dropout", quick([True, False], True))
-def test_training_does_not_notice(tmp_path: Path, dropout: bool) -> None:
+def test_does_not_affect_training(tmp_path: Path, dropout: bool) -> None:
     """The Trainer itself draws a number for each evaluation, which dropout shows: then another evaluator is compared."""
     start = noisy(tmp_path)
     for module in start.modules():
@@ -212,7 +212,7 @@ def test_training_does_not_notice(tmp_path: Path, dropout: bool) -> None:
         assert torch.equal(watched.state_dict()[name], weights), name
 
 
-def test_model_and_random_states_are_left_as_they_were(tmp_path: Path) -> None:
+def test_leaves_model_and_random_states_unchanged(tmp_path: Path) -> None:
     model, task = noisy(tmp_path).train(), LocalSTS()
     model[1].eval()
 
@@ -258,7 +258,7 @@ def test_two_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.stats.ConstantInputWarning")
-def test_a_score_that_does_not_exist_is_never_the_best(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_nan_is_never_the_best_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
     evaluator = GridEvaluator([LocalSTS(), ConstantSTS()], SIZES, write_csv=False)
     trainer = trained(
         tiny, tmp_path, evaluator, max_steps=2, load_best_model_at_end=True, metric_for_best_model=evaluator.primary_metric
@@ -271,9 +271,7 @@ def test_a_score_that_does_not_exist_is_never_the_best(tiny: SentenceTransformer
     assert "nan" in (tmp_path / "saved" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_training_that_goes_on_with_other_sizes_goes_on_in_the_same_file(
-    tiny: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_resumed_training_with_other_sizes_appends_to_file(tiny: SentenceTransformer, tmp_path: Path) -> None:
     before = GridEvaluator(LocalSTS(), ["2L-8d"], name="dev")(tiny, str(tmp_path), 1, 10)
     after = GridEvaluator(LocalSTS(), ["4L-8d"], name="dev")(tiny, str(tmp_path), 2, 20)
     table = read(tmp_path / "grid_evaluation_dev_results.csv")
@@ -343,16 +341,16 @@ def test_a_card_of_another_kind_gets_the_section_at_its_end(tmp_path: Path) -> N
     ("wrong", "error", "message"),
     [
         ({"tasks": []}, ValueError, "tasks is empty"),
-        ({"tasks": "STSBenchmrak"}, ValueError, "Near names: .*STSBenchmark"),
+        ({"tasks": "STSBenchmrak"}, ValueError, "Similar names: .*STSBenchmark"),
         ({"tasks": [LocalSTS(), LocalSTS()]}, ValueError, "STS13 is given more than once"),
         ({"tasks": LocalSTS}, TypeError, "got <class"),
         ({"tasks": MockClassificationTask, "sizes": ["2L-8d"]}, TypeError, "got <class"),
         ({"sizes": []}, ValueError, "sizes is empty"),
-        ({"sizes": ["2L-8"]}, ValueError, "written like '6L-128d'"),
-        ({"sizes": [(2, 8)]}, ValueError, "written like '6L-128d'"),
+        ({"sizes": ["2L-8"]}, ValueError, "look like '6L-128d'"),
+        ({"sizes": [(2, 8)]}, ValueError, "look like '6L-128d'"),
         ({"sizes": ["2L-8d", Size(2, 8)]}, ValueError, "2L-8d is given more than once"),
         ({"sizes": ["2L-8d"], "primary_size": "4L-8d"}, ValueError, "primary_size: 4L-8d is not among the sizes 2L-8d"),
-        ({"primary_size": "small"}, ValueError, "written like '6L-128d'"),
+        ({"primary_size": "small"}, ValueError, "look like '6L-128d'"),
         ({"batch_size": 0}, ValueError, "batch_size must be 1 or more"),
     ],
 )
@@ -364,14 +362,12 @@ def test_refused_when_made(wrong: dict[str, Any], error: type[Exception], messag
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"sizes": ["2L-8d", "5L-8d"]}, "5L-8d asks for 5 layers, the model has 4"),
-        ({"sizes": ["4L-33d"]}, "4L-33d asks for 33 dimensions, the model has 32"),
+        ({"sizes": ["2L-8d", "5L-8d"]}, "5L-8d has 5 layers, but the model has 4"),
+        ({"sizes": ["4L-33d"]}, "4L-33d has 33 dimensions, but the model has 32"),
         ({"primary_size": "4L-31d"}, "primary_size: 4L-31d is not among the sizes 1L-4d, 2L-8d, 3L-16d, 4L-32d"),
     ],
 )
-def test_sizes_beyond_the_model_are_refused_before_anything_is_computed(
-    tiny: SentenceTransformer, wrong: dict[str, Any], message: str
-) -> None:
+def test_refuses_invalid_sizes_before_computing(tiny: SentenceTransformer, wrong: dict[str, Any], message: str) -> None:
     task, seen = LocalSTS(), read_along(tiny)
     with pytest.raises(ValueError, match=message):
         GridEvaluator(task, **wrong)(tiny)

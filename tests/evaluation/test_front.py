@@ -19,7 +19,7 @@ def members(table: pd.DataFrame) -> set[tuple[int, int, str]]:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("cost", [None, "bytes", "num_layers", ("parameters", "dim"), ("milliseconds_per_text",)])
-def test_the_front_has_what_no_other_size_dominates(seed: int, cost: Any) -> None:
+def test_front_is_the_set_of_undominated_sizes(seed: int, cost: Any) -> None:
     grid = timed(seed, precisions=tuple(BITS))
     grid = with_scores(
         grid, lambda frame: frame["score"].where(~((frame["dim"] == 20) & (frame["num_layers"] == 2)), np.nan)
@@ -41,7 +41,7 @@ def test_the_front_has_what_no_other_size_dominates(seed: int, cost: Any) -> Non
     assert front[names[0]].is_monotonic_increasing
 
 
-def test_without_latency_layers_stand_for_time() -> None:
+def test_uses_layers_without_latency() -> None:
     grid = random_grid(0)
     assert members(grid.pareto()) == members(grid.pareto(["num_layers", "bytes"])) != members(grid.pareto("bytes"))
 

@@ -134,7 +134,7 @@ class Neighbours(FewResults):
 
 
 @pytest.mark.parametrize("make_task", quick([LocalRetrieval, FewResults, Neighbours, ManySubsets], Neighbours))
-def test_every_funnel_is_that_of_two_cut_models(tiny: SentenceTransformer, make_task: Any) -> None:
+def test_funnel_matches_two_cut_models(tiny: SentenceTransformer, make_task: Any) -> None:
     result = funnel(tiny, make_task(), SIZES, shortlists=[7, 25], k=5)
     task = make_task()
     task.load_data()
@@ -223,7 +223,7 @@ def test_documents_that_are_equally_near_in_the_first_stage(tiny: SentenceTransf
         assert low - 1e-9 <= recall <= high + 1e-9
 
 
-def test_ties_in_the_first_stage_are_not_broken_by_what_the_second_knows() -> None:
+def test_second_stage_does_not_break_ties_of_the_first() -> None:
     """The first view cannot tell any two documents apart: a shortlist of 10 of 1000 finds one relevant document in 100."""
     generator = torch.Generator().manual_seed(0)
     queries, documents = 200, 1000
@@ -277,9 +277,7 @@ def test_ties_in_the_second_stage_are_broken_as_trec_eval_breaks_them(k: int) ->
 
 
 def test_a_shortlist_of_everything_is_a_search_with_the_second_size_alone(tiny: SentenceTransformer) -> None:
-    with pytest.warns(
-        UserWarning, match=rf"has a corpus of \d+ documents, of which shortlists of {DOCUMENTS + 10} leave none"
-    ):
+    with pytest.warns(UserWarning, match=rf"has a corpus of \d+ documents\. Shortlists of {DOCUMENTS + 10} contain all"):
         result = funnel(tiny, [LocalRetrieval(), FewResults()], SIZES, shortlists=DOCUMENTS + 10, k=3)
     frame = result.to_frame()
     np.testing.assert_array_equal(frame["ndcg"], frame["ndcg_alone"])
@@ -294,7 +292,7 @@ def test_a_shortlist_of_everything_is_a_search_with_the_second_size_alone(tiny: 
             assert row[f"{name}_alone"] == pytest.approx(of_mteb, abs=2e-5)
 
 
-def test_several_chunks_are_one(tiny: SentenceTransformer) -> None:
+def test_chunks_give_same_result(tiny: SentenceTransformer) -> None:
     one = funnel(tiny, FewResults(), SIZES, shortlists=[5, 20], k=5)
     several = funnel(tiny, FewResults(), SIZES, shortlists=[5, 20], k=5, corpus_chunk_size=17)
     pd.testing.assert_frame_equal(one.to_frame(), several.to_frame(), rtol=1e-9)
@@ -310,7 +308,7 @@ def test_by_default_all_layers_and_every_power_of_two(tiny: SentenceTransformer)
     )
 
 
-def test_tasks_that_are_made_of_others(tiny: SentenceTransformer) -> None:
+def test_aggregate_tasks_and_benchmarks(tiny: SentenceTransformer) -> None:
     mean: Any = aggregate()
     mean.tasks = [LocalRetrieval(), FewResults()]
     whole = funnel(tiny, mean, SIZES, shortlists=10)
@@ -346,12 +344,12 @@ def test_texts_go_through_the_model_once_and_not_again_with_a_cache(tiny: Senten
     assert {one.document_size for one in kept.values()} == {"same size", "4L-32d"}
     (broken,) = (path for path, one in kept.items() if one.shortlists == [10, 20])
     broken.write_bytes(broken.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"funnels-.*\.parquet is broken; delete it"):
+    with pytest.raises(ValueError, match=r"funnels-.*\.parquet cannot be read. Delete it"):
         funnel(tiny, LocalRetrieval(), **asked)
 
 
 @pytest.mark.parametrize("between_saves", [0.0, 1e9])
-def test_a_killed_run_goes_on_behind_the_chunk_it_had_read(
+def test_killed_run_resumes_after_last_chunk(
     tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between_saves: float
 ) -> None:
     """If that was written; what was not is read again, and makes no difference."""
@@ -393,19 +391,19 @@ class NotLoaded(LocalRetrieval):
         ({"tasks": LocalSTS(), "sizes": ["4L-32d"], "k": 200}, ValueError, "STS13 is a task of type STS; a funnel needs"),
         ({"tasks": [NotLoaded(), LocalReranking()]}, ValueError, "type Reranking; a funnel needs one that searches"),
         ({"tasks": [NotLoaded(), aggregate()]}, ValueError, "STS13 is a task of type STS"),
-        ({"tasks": SkipFirst()}, ValueError, "ArguAna leaves out the first result"),
+        ({"tasks": SkipFirst()}, ValueError, "ArguAna drops the first result"),
         ({"sizes": ["4L-32d"]}, ValueError, "No size is cheaper than another among 4L-32d"),
         ({"sizes": ["2L-32d", "4L-8d"]}, ValueError, "No size is cheaper"),
-        ({"sizes": ["4L-8d", "4L-33d"]}, ValueError, "4L-33d asks for 33 dimensions"),
+        ({"sizes": ["4L-8d", "4L-33d"]}, ValueError, "4L-33d has 33 dimensions"),
         ({"sizes": ["4L-8d"], "precisions": ["int8", "uint8"]}, ValueError, "4L-8d int8, 4L-8d uint8"),
-        ({"documents": "4L-16d", "sizes": SIZES}, ValueError, "2L-32d is wider than the documents, 4L-16d: queries have"),
+        ({"documents": "4L-16d", "sizes": SIZES}, ValueError, "2L-32d is wider than the documents, 4L-16d. Choose narrower"),
         ({"documents": "4L-32d", "sizes": ["2L-32d", "4L-8d"]}, ValueError, "among 4L-8d, 2L-32d: the first"),
-        ({"documents": "5L-32d"}, ValueError, "documents: 5L-32d asks for 5 layers, the model has 4"),
-        ({"documents": "4L"}, ValueError, "A size is written like"),
+        ({"documents": "5L-32d"}, ValueError, "documents: 5L-32d has 5 layers, but the model has 4"),
+        ({"documents": "4L"}, ValueError, "A size must look like"),
         ({"documents": ["4L-32d", "2L-32d"]}, TypeError, r"documents must be a Size such as"),
         ({"precisions": "int3"}, ValueError, "precision must be one of"),
         ({"precisions": []}, ValueError, "at least one"),
-        ({"precisions": ["int8", "int8"]}, ValueError, "each precision once"),
+        ({"precisions": ["int8", "int8"]}, ValueError, "at least one, each given once"),
         ({"shortlists": []}, ValueError, "at least one"),
         ({"shortlists": [20, 20]}, ValueError, "each length once"),
         ({"shortlists": [20, 5]}, ValueError, "shortlists has 5, which is below k=10"),
@@ -417,7 +415,7 @@ class NotLoaded(LocalRetrieval):
         ({"model": "a name"}, TypeError, "Expected a SentenceTransformer"),
     ],
 )
-def test_what_cannot_be_a_funnel(
+def test_refuses_invalid_funnels(
     tiny: SentenceTransformer, wanted: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -428,5 +426,5 @@ def test_candidates_that_the_data_brings(tiny: SentenceTransformer) -> None:
     class Hidden(LocalReranking):
         metadata = LocalRetrieval.metadata
 
-    with pytest.raises(ValueError, match="NFCorpus gives each query its candidates"):
+    with pytest.raises(ValueError, match="NFCorpus ranks given candidates"):
         funnel(tiny, Hidden())

@@ -27,7 +27,7 @@ _NAMES = ("task", "first", "second", "k1")
 
 
 @pytest.mark.parametrize(("task", "tasks"), [(None, ("A", "B")), ("A", ("A",))])
-def test_what_is_kept_is_the_share_of_one_mean_in_the_other(task: str | None, tasks: tuple[str, ...]) -> None:
+def test_kept_share_is_a_ratio_of_means(task: str | None, tasks: tuple[str, ...]) -> None:
     result = random_result()
     for (first, second), k1 in product(PAIRS, (20, 100)):
         share = mean(result, "ndcg", first, second, k1, tasks) / mean(result, "ndcg_alone", first, second, k1, tasks)
@@ -51,7 +51,7 @@ def test_costs() -> None:
     assert random_result().pivot(20, "second_bytes")["6L-64d"].to_dict() == {"6L-64d binary": 256, "6L-16d": 256}
 
 
-def test_nothing_to_keep() -> None:
+def test_kept_share_of_zero_score() -> None:
     result = random_result(ndcg_alone=0.0)
     assert result.pivot().isna().all(axis=None)
     assert " nan |" in result.to_markdown()
@@ -73,7 +73,7 @@ def test_tables() -> None:
     assert across.plot(task="A").axes[0].get_title() == "A, documents at 6L-384d"
 
 
-def test_the_largest_second_size_is_the_last_whichever_row_has_it_first() -> None:
+def test_largest_second_size_comes_last() -> None:
     frame = random_result().frame
     assert FunnelResult(frame.replace({"second": {"6L-64d": "3L-384d"}, "second_bytes": {256: 1536}})[::-1]).seconds == [
         "3L-384d",
@@ -122,25 +122,25 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"k1": 21}, "no shortlist of length 21 here; there are 20, 100"),
-        ({"value": "kept"}, "no value 'kept' here; there are k1, .*ndcg_kept"),
-        ({"task": "C"}, "no task 'C' here; there are A, B"),
+        ({"k1": 21}, "no shortlist of length 21 in this result, only 20, 100"),
+        ({"value": "kept"}, "no value 'kept' in this result, only k1, .*ndcg_kept"),
+        ({"task": "C"}, "no task 'C' in this result, only A, B"),
     ],
 )
-def test_what_is_not_there(wanted: dict[str, Any], message: str) -> None:
+def test_refuses_missing_task(wanted: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         random_result().pivot(**wanted)
 
 
-def test_what_no_table_shows() -> None:
-    with pytest.raises(ValueError, match="no second size '6L-16d' here; there are 6L-64d, 6L-384d"):
+def test_refuses_unknown_metric_of_table() -> None:
+    with pytest.raises(ValueError, match="no second size '6L-16d' in this result, only 6L-64d, 6L-384d"):
         random_result().by_shortlist("6L-16d")
-    with pytest.raises(ValueError, match="no value 'first_bytes' here; there are ndcg_kept"):
+    with pytest.raises(ValueError, match="no value 'first_bytes' in this result, only ndcg_kept"):
         random_result().to_markdown(value="first_bytes")
 
 
-def test_rows_that_make_no_result() -> None:
+def test_refuses_invalid_rows() -> None:
     frame = random_result().frame
     for wrong in (frame.drop(columns="k"), frame.assign(more=1), frame.iloc[:0], pd.concat([frame, frame.iloc[:1]])):
-        with pytest.raises(ValueError, match="A FunnelResult has"):
+        with pytest.raises(ValueError, match=r"A FunnelResult (has|needs)"):
             FunnelResult(wrong)

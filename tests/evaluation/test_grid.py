@@ -87,7 +87,7 @@ def test_the_frame_cannot_be_changed_from_outside(table: list[dict[str, Any]]) -
         grid.frame = frame  # type: ignore[misc]
 
 
-def test_nan_is_never_averaged_away(table: list[dict[str, Any]]) -> None:
+def test_nan_makes_mean_nan(table: list[dict[str, Any]]) -> None:
     broken = [row for row in table if row["is_main"] and row["task"] == "B" and (row["num_layers"], row["dim"]) == (1, 16)]
     broken[0]["score"] = float("nan")
     grid = GridResult(pd.DataFrame(table))
@@ -105,7 +105,7 @@ def test_a_task_that_lacks_a_size_makes_its_mean_nan() -> None:
     assert np.isfinite(grid.score("4L-64d"))
     table, note = grid.to_markdown().split("\n\n")
     assert [row[column + 1] != "" for column, row in enumerate(parsed(table)[2:])] == [True, True, False]
-    assert note == "No mean where a task was not scored: B lacks 6L-128d."
+    assert note == "There is no mean if a task was not scored: B lacks 6L-128d."
     assert "\n\n" not in grid.to_markdown("B")
     assert grid.to_latex().startswith(f"% {note}\n")
 
@@ -123,7 +123,7 @@ def test_tasks_by_sizes(grid: GridResult, table: list[dict[str, Any]]) -> None:
     assert ladder.by_task().index.tolist() == ["B", "A"]
 
 
-def test_what_a_table_does_not_show_is_told() -> None:
+def test_table_names_omitted_rows() -> None:
     grid = random_grid(0, precisions=("int8", "float32", "binary"))
     table, note = grid.to_markdown().split("\n\n")
     assert note == "Also int8, binary: grid.at(precision=...)."
@@ -147,7 +147,7 @@ def test_the_only_precision_is_taken_and_named() -> None:
 
 def test_of_several_precisions_without_float32_one_is_asked_for() -> None:
     grid = random_grid(0, precisions=("int8", "binary"))
-    asking = r"several precisions, int8, binary, and none of them is float32: .* grid.at\(precision='int8'\)"
+    asking = r"several precisions, int8, binary, but not float32\. .* grid.at\(precision='int8'\)"
     for view in (GridResult.pivot, GridResult.by_task, GridResult.to_markdown, GridResult.to_latex, GridResult.plot):
         with pytest.raises(ValueError, match=asking):
             view(grid)
@@ -165,14 +165,14 @@ def test_several_truncations_without_prefixes_are_asked_for_too() -> None:
     frame = random_grid(0).to_frame()
     grid = GridResult(pd.concat([frame.assign(truncation=name) for name in ("random-0", "random-1")]))
     for view in (GridResult.pivot, GridResult.recommend, GridResult.pareto):
-        with pytest.raises(ValueError, match="several truncations, random-0, random-1, and none of them is first"):
+        with pytest.raises(ValueError, match="several truncations, random-0, random-1, but not first"):
             view(grid)  # type: ignore[operator]
     assert ", random-0, percent" in str(grid)
 
 
 def test_a_size_that_has_another_precision_alone_was_not_scored() -> None:
     plain, int8 = (random_grid(0, [layers], precisions=[name]) for layers, name in ((1, "float32"), (2, "int8")))
-    with pytest.raises(ValueError, match="2L-8d was not scored in float32; there are 1L-8d, 1L-20d, 1L-64d"):
+    with pytest.raises(ValueError, match="2L-8d was not scored in float32, only 1L-8d, 1L-20d, 1L-64d"):
         GridResult.merge([plain, int8]).score("2L-8d")
 
 
@@ -229,7 +229,7 @@ def test_a_figure_shows_each_cell_and_only_those(tmp_path: Path) -> None:
     assert grid.plot(title="mine").axes[0].get_title() == "mine"
 
 
-def test_writing_in_a_figure_stands_out_from_its_colour() -> None:
+def test_figure_text_has_contrast() -> None:
     sizes = [Size(n, d) for n in range(1, 13) for d in (8, 16, 32, 64, 128, 256, 512, 768)]
     figure = GridResult(pd.DataFrame(rows("A", sizes, seed=3))).plot()
     (image,) = figure.axes[0].images
@@ -245,7 +245,7 @@ def test_writing_in_a_figure_stands_out_from_its_colour() -> None:
     assert inks == {"black", "white"}
 
 
-def test_one_cell_and_no_finite_score_can_be_drawn() -> None:
+def test_draws_single_cell_and_nan_scores() -> None:
     one = pd.DataFrame(rows("A", [Size(6, 384)], seed=0))
     assert list(written(GridResult(one).plot()).values()) == [f"{GridResult(one).score('6L-384d') * 100:.2f}"]
     assert list(written(GridResult(one.assign(score=np.nan)).plot()).values()) == ["nan"]
@@ -254,15 +254,15 @@ def test_one_cell_and_no_finite_score_can_be_drawn() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda grid: grid.pivot("C"), "no task 'C' here; there are A, B"),
-        (lambda grid: grid.pivot(metric="ndcg"), "no metric 'ndcg' here; there are cosine_spearman, pearson"),
-        (lambda grid: grid.score("2L-8d"), "2L-8d was not scored; there are 1L-8d, 1L-16d"),
+        (lambda grid: grid.pivot("C"), "no task 'C' in this grid, only A, B"),
+        (lambda grid: grid.pivot(metric="ndcg"), "no metric 'ndcg' in this grid, only cosine_spearman, pearson"),
+        (lambda grid: grid.score("2L-8d"), "2L-8d was not scored, only 1L-8d, 1L-16d"),
         (lambda grid: grid.score("1L-8d", "C"), "no task 'C'"),
         (lambda grid: GridResult(grid.to_frame().drop(columns="split")), "has the columns"),
         (lambda grid: GridResult(grid.to_frame().head(0)), "at least one score"),
         (lambda grid: GridResult(pd.concat([grid.to_frame(), grid.to_frame().tail(1)])), "repeated"),
     ],
 )
-def test_what_is_not_there_is_refused(grid: GridResult, call: Any, message: str) -> None:
+def test_refuses_missing_cells(grid: GridResult, call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(grid)

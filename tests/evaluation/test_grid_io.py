@@ -141,11 +141,11 @@ def without_items(folder: Path) -> Path:
         (lambda folder: foreign_json(folder, '{"kind": "Other"}'), "is a JSON file, but not one that GridResult.save"),
         (lambda folder: foreign_json(folder, "score,task"), "is not a JSON file"),
         (lambda folder: foreign_json(folder, "[" * 100_000), "is not a JSON file"),
-        *((lambda folder, rows=rows: saved_json(folder, rows=rows), "its rows are not what") for rows in (3, [3], [{}])),
+        *((lambda folder, rows=rows: saved_json(folder, rows=rows), "its rows are broken") for rows in (3, [3], [{}])),
         (lambda folder: saved_json(folder, rows=[]), "holds no GridResult that this version can read: .* at least one"),
         (lambda folder: saved_json(folder, later=1), "holds no GridResult that this version can read: .*'later'"),
-        (lambda folder: one_row(folder, score="much"), "its rows are not what"),
-        (lambda folder: one_row(folder, num_layers="two"), "its rows are not what"),
+        (lambda folder: one_row(folder, score="much"), "its rows are broken"),
+        (lambda folder: one_row(folder, num_layers="two"), "its rows are broken"),
         (lambda folder: a_folder(folder / "grid.json"), "grid.json' is a folder"),
         (lambda folder: a_folder(folder / "grid.parquet"), "grid.parquet' is a folder"),
         (foreign_parquet, "is a Parquet file, but not one that GridResult.save wrote"),
@@ -154,13 +154,13 @@ def without_items(folder: Path) -> Path:
         (lambda folder: folder / "grid", "saved as .parquet or .json, got '.*grid'"),
     ],
 )
-def test_what_is_no_grid_is_refused(tmp_path: Path, make: Callable[[Path], Path], message: str) -> None:
+def test_refuses_files_without_grid(tmp_path: Path, make: Callable[[Path], Path], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GridResult.load(make(tmp_path))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_file_that_is_not_there_is_the_usual_error(tmp_path: Path, ending: str) -> None:
+def test_missing_file_is_file_not_found(tmp_path: Path, ending: str) -> None:
     for load in (GridResult.load, TruncationResult.load):
         with pytest.raises(FileNotFoundError, match=rf"There is no file '.*nowhere\.{ending}'"):
             load(tmp_path / f"nowhere.{ending}")
@@ -175,7 +175,7 @@ def test_another_ending_is_refused_before_anything_is_written(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_write_keeps_old_file(tmp_path: Path) -> None:
     def fail(part: Path) -> None:
         part.write_text("half of")
         raise OSError("No space left on device")
@@ -192,7 +192,7 @@ def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", quick([*ENDINGS, "csv"], "csv"))
-def test_who_reads_while_it_is_written_finds_one_grid_whole(tmp_path: Path, ending: str) -> None:
+def test_concurrent_reader_sees_complete_grid(tmp_path: Path, ending: str) -> None:
     path, grids, done = tmp_path / f"grid.{ending}", [grid(0), grid(1)], threading.Event()
     write = GridResult.to_csv if ending == "csv" else GridResult.save
     write(grids[0], path)
@@ -216,7 +216,7 @@ def test_who_reads_while_it_is_written_finds_one_grid_whole(tmp_path: Path, endi
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_file_from_before_there_were_revisions(tmp_path: Path, ending: str) -> None:
+def test_reads_file_without_revision(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"grid.{ending}"
     grid().save(path)
     if ending == "json":
@@ -264,7 +264,7 @@ def test_latex_has_a_row_for_each_depth_and_a_column_for_each_dim() -> None:
         assert [float(cell) for cell in cells] == pytest.approx(expected, abs=0.005001)
 
 
-def test_at_and_merge_undo_each_other() -> None:
+def test_merge_inverts_at() -> None:
     both = GridResult.merge([grid(0), grid(1, task="B")])
     assert_identical(both.at(tasks=grid().tasks[0]), grid(0))
     assert_identical(both.at(tasks=["B"]), grid(1, task="B"))
@@ -287,20 +287,20 @@ def test_at_and_merge_undo_each_other() -> None:
         (lambda: GridResult.merge([grid(), replace(grid(1, task="B"), model="x/y")]), "different models: x/y, ørg/mödel"),
         (
             lambda: GridResult.merge([grid(task="T"), grid(task="T").at(precision="int8", dims=768)]),
-            r"^T \(test, déu\) at 12L-768d int8 is in two of these grids\. Drop it from one: `grid\.at\(",
+            r"^T \(test, déu\) at 12L-768d int8 is in two of these grids\. Remove it from one: `grid\.at\(",
         ),
         (
             lambda: GridResult.merge([grid(), replace(grid(1, task="B"), revision="77")]),
             "ørg/mödel with different weights or settings, .* two names: `grid.named",
         ),
-        (lambda: grid().at(precision="int4"), "no precision 'int4' here; there are float32, int8"),
-        (lambda: grid().at(truncation="random-0"), "no truncation 'random-0' here; there are first"),
-        (lambda: grid().at(tasks=["C"]), "no task 'C' here"),
-        (lambda: grid().at(num_layers=6), "no num_layers 6 here; there are 12, 2"),
-        (lambda: grid().at(num_layers=2, dims=[8, 64]), "no dim 64 here; there are 8, 768"),
+        (lambda: grid().at(precision="int4"), "no precision 'int4' in this grid, only float32, int8"),
+        (lambda: grid().at(truncation="random-0"), "no truncation 'random-0' in this grid, only first"),
+        (lambda: grid().at(tasks=["C"]), "no task 'C' in this grid"),
+        (lambda: grid().at(num_layers=6), "no num_layers 6 in this grid, only 12, 2"),
+        (lambda: grid().at(num_layers=2, dims=[8, 64]), "no dim 64 in this grid, only 8, 768"),
         (lambda: grid().at(tasks=[]), "at least one score"),
     ],
 )
-def test_what_cannot_be_merged_or_is_not_there_is_refused(call: Callable[[], GridResult], message: str) -> None:
+def test_refuses_invalid_merge_and_missing_slice(call: Callable[[], GridResult], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

@@ -17,7 +17,7 @@ from tests.support.grids import BITS, random_grid, random_times
 
 
 @pytest.mark.parametrize("dim", [1, 7, 8, 12, 384])
-def test_bytes_are_those_that_numpy_needs(dim: int) -> None:
+def test_bytes_match_numpy(dim: int) -> None:
     vector = np.ones(dim)
     for precision in ("float32", "float16", "int8", "uint8"):
         assert vector_bytes(dim, precision) == vector.astype(precision).nbytes
@@ -29,18 +29,18 @@ def test_bytes_are_those_that_numpy_needs(dim: int) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
-def test_bytes_are_those_of_sentence_transformers(precision: Any) -> None:
+def test_bytes_match_sentence_transformers(precision: Any) -> None:
     embeddings = np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
     assert vector_bytes(64, precision) == quantize_embeddings(embeddings, precision)[0].nbytes  # type: ignore[union-attr]
 
 
 def test_unknown_precisions_have_no_bytes() -> None:
-    with pytest.raises(ValueError, match="'int3' has is not known; there are float32"):
+    with pytest.raises(ValueError, match="Unknown precision 'int3'; known are float32"):
         vector_bytes(8, "int3")
 
 
 @pytest.mark.parametrize("task", [None, "B"])
-def test_costs_are_what_a_loop_finds(task: str | None) -> None:
+def test_costs_match_loop(task: str | None) -> None:
     times = random_times(0)
     grid = random_grid(0, precisions=tuple(BITS)).with_latency(times)
     frame = grid.to_frame()
@@ -67,7 +67,7 @@ def test_costs_are_what_a_loop_finds(task: str | None) -> None:
     )
 
 
-def test_what_is_not_known_is_empty() -> None:
+def test_unknown_costs_are_empty() -> None:
     grid = random_grid(0)
     table = costs(grid.frame, grid.latency)
     assert table[["milliseconds_per_text", "parameters"]].isna().all(axis=None)
@@ -87,7 +87,7 @@ def test_a_size_that_lacks_a_task_at_one_precision_has_no_score_there() -> None:
     assert costs(grid.frame, grid.latency, "A")["score"].notna().all()
 
 
-def test_of_several_truncations_the_plain_one_is_meant() -> None:
+def test_several_truncations_default_to_prefix() -> None:
     frame = random_grid(0).to_frame()
     both = pd.concat([frame.assign(truncation="first"), frame.assign(truncation="random", score=0.99)])
     pd.testing.assert_frame_equal(costs(GridResult(both).frame), costs(GridResult(frame).frame))
@@ -96,7 +96,7 @@ def test_of_several_truncations_the_plain_one_is_meant() -> None:
 
 
 @pytest.mark.parametrize("ending", ["json", "parquet"])
-def test_latency_is_kept_through_all_that_makes_another_grid(tmp_path: Path, ending: str) -> None:
+def test_derived_grids_keep_latency(tmp_path: Path, ending: str) -> None:
     times = random_times(0).sample(frac=1, random_state=1)
     plain = random_grid(0, precisions=("float32", "int8"))
     grid = plain.with_latency(times)
@@ -122,7 +122,7 @@ def test_latency_is_kept_through_all_that_makes_another_grid(tmp_path: Path, end
         GridResult.merge([a, b.with_latency(random_times(3))])
 
 
-def test_what_the_stopwatch_returns_is_what_a_grid_takes(tiny: Any) -> None:
+def test_grid_accepts_benchmark_latency(tiny: Any) -> None:
     times = benchmark_latency(tiny, batch_size=1, rounds=1, show_progress_bar=False)
     table = costs(random_grid(0).frame, times).groupby("num_layers").first()
     for depth, column in product((1, 2, 4), ("milliseconds_per_text", "parameters")):
@@ -133,19 +133,23 @@ def test_what_the_stopwatch_returns_is_what_a_grid_takes(tiny: Any) -> None:
     ("change", "error", "message"),
     [
         (lambda times: 3.0, TypeError, "got float"),
-        (lambda times: times.drop(columns="milliseconds_per_text"), ValueError, "lack milliseconds_per_text"),
-        (lambda times: times[times["num_layers"] != 2], ValueError, "lack num_layers 2, which the grid has; there are 1, 4"),
+        (lambda times: times.drop(columns="milliseconds_per_text"), ValueError, "milliseconds_per_text is missing"),
+        (
+            lambda times: times[times["num_layers"] != 2],
+            ValueError,
+            "no row for num_layers 2, which .*, only for 1, 4",
+        ),
         (lambda times: pd.concat([times, times.head(1)]), ValueError, "more than once"),
         (lambda times: times.assign(milliseconds_per_text=0.0), ValueError, "must be above 0"),
         (lambda times: times.assign(milliseconds_per_text=float("nan")), ValueError, "must be above 0"),
     ],
 )
-def test_times_that_do_not_fit_are_refused(change: Any, error: type[Exception], message: str) -> None:
+def test_refuses_mismatched_latency(change: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         random_grid(0).with_latency(change(random_times(0)))
 
 
 def test_a_merge_whose_depths_were_not_all_timed_is_refused() -> None:
     shallow = random_grid(0, layers=(1, 2)).with_latency(random_times(0, layers=(1, 2)))
-    with pytest.raises(ValueError, match="lack num_layers 4"):
+    with pytest.raises(ValueError, match="no row for num_layers 4"):
         GridResult.merge([shallow, random_grid(0, layers=(4,))])

@@ -43,7 +43,7 @@ def assert_same(one: SearchState, other: SearchState) -> None:
 
 @pytest.mark.parametrize("kind", [Rankings, Candidates])
 @pytest.mark.parametrize("documents", [range(0), range(3), range(DOCUMENTS)])
-def test_what_is_written_is_what_is_read(tmp_path: Path, documents: range, kind: type[Best]) -> None:
+def test_state_round_trip(tmp_path: Path, documents: range, kind: type[Best]) -> None:
     state, file = found(random_scores(), documents, kind), tmp_path / "deeper" / "search.safetensors"
     state.save(file, "this search")
     state.save(file, "this search")
@@ -51,7 +51,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, documents: range, kind:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_another_search_begins_anew(tmp_path: Path) -> None:
+def test_other_search_starts_from_scratch(tmp_path: Path) -> None:
     file = tmp_path / "search.safetensors"
     found(random_scores(), range(9)).save(file, "another search")
     state = SearchState.begin(file, "this search", BLOCKS, VIEWS)
@@ -65,7 +65,7 @@ def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_read_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_loaded_state_can_be_updated(tmp_path: Path) -> None:
     """The tensors are no window into the file, which is replaced while they are in use."""
     scores, file = random_scores(), tmp_path / "search.safetensors"
     found(scores, range(11)).save(file, "this search")
@@ -77,7 +77,7 @@ def test_what_is_read_can_be_gone_on_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Rankings, Candidates])
-def test_parts_of_several_processes_are_one_search(kind: type[Best]) -> None:
+def test_merges_parts_of_processes(kind: type[Best]) -> None:
     scores, shares = random_scores(), (range(0, 13), range(13, 13), range(13, DOCUMENTS))
     parts = [found(scores, share, kind) for share in shares]
     for whole, of_block in zip(SearchState.merged(parts, TOP if kind is Rankings else SHORTLIST), scores, strict=True):
@@ -98,5 +98,5 @@ def test_parts_of_several_processes_are_one_search(kind: type[Best]) -> None:
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "search.safetensors"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{file} is broken; delete it"):
+    with pytest.raises(ValueError, match=f"{file} cannot be read. Delete it"):
         SearchState.begin(file, "this search", BLOCKS, VIEWS)

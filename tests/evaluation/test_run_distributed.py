@@ -109,7 +109,7 @@ def assert_close(found: GridResult, expected: GridResult) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_processes_get_what_one_gets_for_half_of_the_work(
+def test_two_processes_match_one_with_half_the_work(
     shared: Results, model: SentenceTransformer, embedded: Embedded, name: str
 ) -> None:
     first, second = shared
@@ -122,24 +122,24 @@ def test_both_processes_get_what_one_gets_for_half_of_the_work(
     assert abs(counts[0] - counts[1]) <= 4 + copies  # the odd one of each subset and split
 
 
-def test_where_one_process_fails_both_stop_and_say_why(shared: Results) -> None:
+def test_failure_stops_both_processes_with_reason(shared: Results) -> None:
     first, second = (rank["errors"] for rank in shared)
     assert second["fails"] == "OSError: no such data here"
     assert "another has failed. Process 1: OSError: no such data here" in first["fails"]
     for errors in (first, second):
-        assert errors["differs"].startswith("ValueError: The processes share one evaluation, and differ in: sizes,")
-        assert errors["other data"].endswith("The processes share one evaluation, and differ in: data of the tasks.")
+        assert errors["differs"].startswith("ValueError: The processes share one evaluation, but differ in: sizes,")
+        assert errors["other data"].endswith("The processes share one evaluation, but differ in: data of the tasks.")
         assert "differ in: weights or settings of the model. A Trainer on CPUs" in errors["other weights"]
 
 
-def test_they_go_on_together_afterwards(shared: Results) -> None:
+def test_processes_continue_after_failure(shared: Results) -> None:
     for rank in shared:
         assert_identical(rank["after errors"], shared[0]["grids"]["sts"])
 
 
-def test_a_process_that_waits_for_long_says_so(shared: Results, folder: Path) -> None:
+def test_long_wait_is_logged(shared: Results, folder: Path) -> None:
     said = (folder / "share.log").read_text()
-    assert "Process 0 waits for the others: where several were started, each of them has to call `evaluate`." in said
+    assert "Process 0 waits for the others: every process of the launch must call `evaluate`." in said
     assert "Process 1 waits" not in said
 
 
@@ -200,7 +200,7 @@ def labelled(model: SentenceTransformer, embedded: Embedded) -> int:
 
 
 @pytest.mark.parametrize("cache", ["whole", "torn"])
-def test_as_many_processes_go_on_where_it_was_killed(
+def test_same_number_of_processes_resumes(
     resumed: Results, stopped: Path, alone: GridResult, labelled: int, cache: str
 ) -> None:
     """What is on disk is not embedded again: the pairs, the queries, and the documents that a process had read."""
@@ -213,7 +213,7 @@ def test_as_many_processes_go_on_where_it_was_killed(
     assert sum(texts - documents for documents, texts in counts) == labelled
 
 
-def test_what_is_finished_is_read_back(
+def test_finished_evaluation_is_read_from_cache(
     resumed: Results, folder: Path, model: SentenceTransformer, embedded: Embedded
 ) -> None:
     for rank in resumed:
@@ -226,7 +226,7 @@ def test_what_is_finished_is_read_back(
         assert left == []
 
 
-def test_another_number_of_processes_begins_the_search_anew(
+def test_other_number_of_processes_restarts_search(
     folder: Path, stopped: Path, model: SentenceTransformer, embedded: Embedded, alone: GridResult, labelled: int
 ) -> None:
     embedded.forget()
@@ -235,6 +235,6 @@ def test_another_number_of_processes_begins_the_search_anew(
     assert_close(found, alone)
 
 
-def test_processes_that_do_not_share_a_folder_are_told(resumed: Results) -> None:
+def test_refuses_processes_without_shared_folder(resumed: Results) -> None:
     for rank in resumed:
         assert "see different files" in rank["apart"]

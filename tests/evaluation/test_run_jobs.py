@@ -27,7 +27,7 @@ def made() -> list[Any]:
     return [kind() for kind in KINDS]
 
 
-def test_two_processes_give_what_one_gives(tiny: SentenceTransformer) -> None:
+def test_two_processes_match_one(tiny: SentenceTransformer) -> None:
     alone = quiet(tiny, made(), sizes=SIZES)
     assert_identical(alone, quiet(tiny, made(), sizes=SIZES, n_jobs=2))
     for kind in KINDS:
@@ -47,7 +47,7 @@ def test_the_same_task_objects_once_more(tiny: SentenceTransformer) -> None:
     assert_identical(once, quiet(tiny, made(), sizes=SIZES[:2]))
 
 
-def test_a_task_alone_gives_what_it_gives_among_others(tiny: SentenceTransformer) -> None:
+def test_task_scores_do_not_depend_on_other_tasks(tiny: SentenceTransformer) -> None:
     together = quiet(tiny, made(), sizes=SIZES[:2])
     for kind in reversed(KINDS):
         alone = quiet(tiny, kind(), sizes=SIZES[:2])

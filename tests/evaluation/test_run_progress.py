@@ -69,7 +69,7 @@ def test_the_time_of_cells_is_without_that_of_texts(
 def test_the_bar_of_texts_moves_before_all_are_encoded(
     tiny: SentenceTransformer, bars: list[Bar], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embeddings, "_BATCHES_OF_A_STEP", 1)
+    monkeypatch.setattr(embeddings, "_BATCHES_PER_STEP", 1)
     evaluate(tiny, LocalSTS(), sizes=SIZES, batch_size=5)
     first = bars[1]
     assert first.steps[:2] == [5, 10]
@@ -78,7 +78,7 @@ def test_the_bar_of_texts_moves_before_all_are_encoded(
 def test_documents_are_counted_one_by_one(
     tiny: SentenceTransformer, bars: list[Bar], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embeddings, "_BATCHES_OF_A_STEP", 1)
+    monkeypatch.setattr(embeddings, "_BATCHES_PER_STEP", 1)
     evaluate(tiny, FewResults(), sizes=SIZES, batch_size=2, corpus_chunk_size=7)
     documents = [bar for bar in bars if bar.name == "Documents"]
     assert documents

@@ -44,7 +44,7 @@ def said(root: Path, kind: str) -> tuple[list[dict[str, Any]], str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_runs_are_killed_where_something_is_left_to_do(root: Path, kind: str) -> None:
+def test_enough_runs_are_killed(root: Path, kind: str) -> None:
     """Or the tests below would say nothing."""
     runs, seed = said(root, kind)
     texts = json.loads((root / f"{kind}.json").read_text())["texts"]
@@ -61,7 +61,7 @@ def test_runs_are_killed_where_something_is_left_to_do(root: Path, kind: str) ->
 
 @pytest.mark.parametrize("name", ["killed", "killed late"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_evaluation_ends_as_one_that_was_not(root: Path, kind: str, name: str) -> None:
+def test_killed_evaluation_matches_uninterrupted_one(root: Path, kind: str, name: str) -> None:
     whole = grid(root, kind, "whole")
     assert_identical(whole, grid(root, kind, name))
     assert whole.sizes == SIZES
@@ -102,7 +102,7 @@ def test_every_file_is_whole_at_any_moment(root: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_the_end_nothing_but_results_is_left(root: Path, kind: str) -> None:
+def test_only_results_remain(root: Path, kind: str) -> None:
     for name in ("killed", "killed late", "whole"):
         names = {path.relative_to(root / kind / name) for path in (root / kind / name).rglob("*") if path.is_file()}
         ours = {name for name in names if name.parts[0] == "st_matryoshka2d"}

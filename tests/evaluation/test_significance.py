@@ -105,7 +105,7 @@ def correlations(draw: NDArray[np.float64], *, ranks: bool) -> tuple[float, floa
     return float(table[0, 1]), float(table[0, 2]), float(table[1, 2])
 
 
-def test_how_often_equal_models_are_called_different(rng: np.random.Generator) -> None:
+def test_false_positive_rate(rng: np.random.Generator) -> None:
     """Two models with one true correlation of 0.8, as alike as two sizes of a model: 5 % is right at p < 0.05."""
     half = np.linalg.cholesky(np.array([[1, 0.8, 0.8], [0.8, 1, 0.92], [0.8, 0.92, 1]]))
     draws = half @ rng.normal(size=(2500, 3, 120))
@@ -157,7 +157,7 @@ def test_steiger_agrees_with_a_permutation_test(rng: np.random.Generator, gain: 
         (lambda: paired_t_test([0.2, math.nan, 0.1], [0.3, 0.1, 0.1]), math.nan),
     ],
 )
-def test_at_the_edges(call, p: float) -> None:
+def test_edge_cases(call, p: float) -> None:
     assert call() == pytest.approx(p, nan_ok=True)
 
 
@@ -167,12 +167,12 @@ def test_at_the_edges(call, p: float) -> None:
         (lambda: steiger_test(0.9, -0.9, 0.9, 50), "No three variables"),
         (lambda: steiger_test(0.9, 1.2, 0.9, 50), "within -1..1, got 1.2"),
         (lambda: fisher_z_test(78.5, 77.1, 50, 50), "within -1..1, got 78.5"),
-        (lambda: paired_t_test([0.1, 0.2], [0.1]), r"got \(2,\) and \(1,\)"),
+        (lambda: paired_t_test([0.1, 0.2], [0.1]), r"got shapes \(2,\) and \(1,\)"),
         (lambda: holm([0.1, 1.5]), "within 0..1"),
-        (lambda: holm([[0.1]]), "in one row"),
+        (lambda: holm([[0.1]]), "a list of p-values"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, message: str) -> None:
+def test_refuses_invalid_inputs(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 

@@ -113,7 +113,7 @@ CHECKPOINTS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.slow
-def test_checkpoints_of_one_name_have_their_own_scores(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_checkpoints_with_same_name_have_separate_scores(tiny: SentenceTransformer, tmp_path: Path) -> None:
     """Each is trained or set in place, so that the name stays."""
     found: dict[str, GridResult] = {}
     for what, change in CHECKPOINTS.items():
@@ -129,7 +129,7 @@ def test_checkpoints_of_one_name_have_their_own_scores(tiny: SentenceTransformer
     assert_identical(again, found["as it is"])
 
 
-def test_what_is_there_costs_nothing(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_cached_cells_are_not_computed(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tasks = [LocalSTS(), FewResults(), BinaryClassification()]
     first = quiet(tiny, [*tasks, aggregate()], sizes=SIZES, cache=str(tmp_path))
     assert not any(task.data_loaded for task in tasks)
@@ -221,7 +221,7 @@ def test_random_states_and_the_model_are_left_as_they_were(tiny: SentenceTransfo
 
 
 @pytest.mark.slow
-def test_integers_that_another_chunk_has_spread_are_other_cells(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_int8_ranges_of_other_chunks_are_other_cells(tiny: SentenceTransformer, tmp_path: Path) -> None:
     def asked(chunk: int, **kwargs: Any) -> GridResult:
         return quiet(tiny, FewResults(), sizes=SIZES, precisions=["float32", "int8"], corpus_chunk_size=chunk, **kwargs)
 

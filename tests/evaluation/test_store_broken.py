@@ -48,7 +48,7 @@ def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: in
     [(1000, r"/texts-[^/]*/000000\.safetensors"), (3000, r"/STS13\.json"), (5000, r"/cells/1L-8d\.parquet")],
     ids=["texts", "result", "cell"],
 )
-def test_a_full_disk_is_told_with_the_file_and_leaves_no_half_of_one(
+def test_full_disk_error_names_file_and_leaves_no_partial_file(
     tiny: SentenceTransformer, tmp_path: Path, longest: int, what: str
 ) -> None:
     expected = quiet(tiny, LocalSTS(), sizes=SIZES)
@@ -61,7 +61,7 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_no_half_of_one(
 
 @pytest.mark.parametrize("what", ["cells/1L-8d.parquet", "cells/1L-8d.json", "texts-query*/000000.safetensors", "search-*"])
 @pytest.mark.parametrize("damage", [lambda raw: raw[: len(raw) // 2], lambda raw: b"\xff" * len(raw)])
-def test_a_broken_file_is_named_and_once_it_is_deleted_all_is_well(
+def test_broken_file_is_named_and_can_be_deleted(
     tiny: SentenceTransformer, tmp_path: Path, what: str, damage: Callable[[bytes], bytes]
 ) -> None:
     expected = quiet(tiny, FewResults(), sizes=SIZES)
@@ -71,14 +71,14 @@ def test_a_broken_file_is_named_and_once_it_is_deleted_all_is_well(
         interrupted(tiny, FewResults(), tmp_path, batches=12)
     (broken,) = tmp_path.glob(f"st_matryoshka2d/*/*/*/{what}")
     broken.write_bytes(damage(broken.read_bytes()))
-    with pytest.raises(ValueError, match=f"{broken.name} is broken; delete it"):
+    with pytest.raises(ValueError, match=f"{broken.name} cannot be read. Delete it"):
         quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path, corpus_chunk_size=7)
     broken.unlink()
     assert_identical(quiet(tiny, FewResults(), sizes=SIZES, cache=tmp_path, corpus_chunk_size=7), expected)
     assert not [path for path in files(tmp_path) if path.suffix == ".safetensors"]
 
 
-def test_a_bit_that_flips_in_a_cell_is_no_other_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_flipped_bit_is_detected(tiny: SentenceTransformer, tmp_path: Path) -> None:
     grid = quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
     (cell,) = tmp_path.rglob("*.parquet")
     whole, seed = cell.read_bytes(), random.randrange(10**6)
@@ -96,9 +96,7 @@ def test_a_bit_that_flips_in_a_cell_is_no_other_score(tiny: SentenceTransformer,
     assert all(str(cell) in error for error in errors), seed
 
 
-def test_what_another_run_is_writing_stays_and_what_a_killed_one_left_goes(
-    tiny: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_keeps_files_of_running_and_removes_those_of_killed_runs(tiny: SentenceTransformer, tmp_path: Path) -> None:
     quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
     (cell,) = tmp_path.rglob("*.parquet")
     expected = files(tmp_path)

@@ -148,14 +148,14 @@ ODD = [
 
 
 @pytest.mark.parametrize("make_task", quick(ODD, OldForm, Gaps, LevelsMissing))
-def test_data_as_they_are_found(tiny: SentenceTransformer, make_task: MakeTask) -> None:
+def test_unusual_data(tiny: SentenceTransformer, make_task: MakeTask) -> None:
     sizes = random_sizes(tiny)
     assert_grid_is_mteb(quiet(tiny, make_task(), sizes=sizes), tiny, make_task, sizes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [OldForm, Gaps])
-def test_they_in_many_chunks(tiny: SentenceTransformer, kind: MakeTask) -> None:
+def test_unusual_data_in_many_chunks(tiny: SentenceTransformer, kind: MakeTask) -> None:
     sizes = random_sizes(tiny)
     assert_grid_is_mteb(quiet(tiny, kind(), sizes=sizes, corpus_chunk_size=9), tiny, kind, sizes)
 

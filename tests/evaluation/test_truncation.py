@@ -51,7 +51,7 @@ def test_the_summary_has_mean_and_spread_over_seeds(result: TruncationResult) ->
     assert np.isnan(single["std"])
 
 
-def test_the_verdict_asks_whether_the_prefix_could_be_a_random_subset(result: TruncationResult) -> None:
+def test_verdict_compares_prefix_with_random_subsets(result: TruncationResult) -> None:
     by_dim = {dim: row(result.verdict("A"), dim=dim) for dim in (4, 2)}
     # 4.302653 is the quantile 0.975 of Student's t with 2 degrees of freedom. At 4 dims s = 0.01, mean 0.81; at 2 dims 0.62.
     half = 4.302653 * 0.01 * (4 / 3) ** 0.5
@@ -71,10 +71,10 @@ def test_a_seed_without_a_score_is_not_averaged_away() -> None:
     assert all(np.isnan(found[name]) for name in ("score", "relative", "std", "min", "max"))
     assert row(broken.verdict(), dim=4)["order"] == "unknown"
     assert row(broken.verdict("B"), dim=4)["order"] == "helps"
-    assert "not known" in str(broken)
+    assert "unknown, a score is missing" in str(broken)
 
 
-def test_printing_says_what_each_dim_keeps(result: TruncationResult) -> None:
+def test_result_as_text(result: TruncationResult) -> None:
     assert str(result).splitlines() == [
         "mean of 2 tasks, 3 layers: 80.00 at the full 8 dims.",
         "4 of 8 dims (50 % removed): prefix keeps 95.0 %, random 88.1 % +- 0.6: the first coordinates carry more "
@@ -90,21 +90,21 @@ def test_a_result_is_kept_in_a_file(result: TruncationResult, tmp_path: Path, en
     pd.testing.assert_frame_equal(again.to_frame(), result.to_frame())
     assert (str(again), again.grid.model) == (str(result), "a/model")
     result.grid.at(truncation="first").save(tmp_path / f"grid.{ending}")
-    with pytest.raises(ValueError, match="at least two random subsets are compared, got first"):
+    with pytest.raises(ValueError, match="at least two random subsets, got first"):
         TruncationResult.load(tmp_path / f"grid.{ending}")
 
 
-def test_what_cannot_be_compared(result: TruncationResult) -> None:
-    with pytest.raises(ValueError, match="at least two random subsets are compared, got first, random-0"):
+def test_refuses_incomparable_results(result: TruncationResult) -> None:
+    with pytest.raises(ValueError, match="at least two random subsets, got first, random-0"):
         made_of({key: value for key, value in SCORES.items() if key[0] in ("first", "random-0")})
-    with pytest.raises(ValueError, match="Prefixes and"):
+    with pytest.raises(ValueError, match="needs prefixes and"):
         made_of({key: value for key, value in SCORES.items() if key[0] != "first"})
     deeper = result.grid.frame.assign(num_layers=2)
     with pytest.raises(ValueError, match=r"got layers \[2, 3\]"):
         TruncationResult(GridResult(pd.concat([deeper, result.grid.frame])))
 
 
-def test_nothing_is_relative_to_a_score_below_zero() -> None:
+def test_no_shares_of_negative_score() -> None:
     below = made_of(SCORES | {("first", 8): (-0.1, -0.1)})
     assert below.to_frame()["relative"].isna().all()
     assert set(below.verdict()["order"]) == {"unknown"}

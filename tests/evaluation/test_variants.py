@@ -137,7 +137,7 @@ def test_embeddings_in_fewer_bits(tiny: SentenceTransformer, make_task: MakeTask
     assert len({tuple(found(grid, size, precision).values()) for precision in PRECISIONS}) == len(PRECISIONS)
 
 
-def test_whole_numbers_have_exact_ties(skewed: SentenceTransformer) -> None:
+def test_integer_embeddings_have_exact_ties(skewed: SentenceTransformer) -> None:
     """Products of whole numbers are exact, and no document is left out: not a single score hangs on a rounding error."""
     skewed.similarity_fn_name = "dot"  # type: ignore[assignment]
     sizes = [Size(1, 9), Size(4, 24)]

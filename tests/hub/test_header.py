@@ -91,8 +91,8 @@ def test_numbers_smaller_than_a_byte_are_known() -> None:
         (b"{}", "must have a `weight_map`"),
         (b'{"weight_map": {}}', "must have a `weight_map`"),
         (b'{"weight_map": ["a.safetensors"]}', "must have a `weight_map`"),
-        (b'{"weight_map": {"w": 1}}', "no .safetensors file"),
-        (b'{"weight_map": {"w": "pytorch_model.bin"}}', "no .safetensors file"),
+        (b'{"weight_map": {"w": 1}}', "not a .safetensors file"),
+        (b'{"weight_map": {"w": "pytorch_model.bin"}}', "not a .safetensors file"),
         (b'{"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}}', "more than once"),
         (b'{"weight_map": ' + b'{"a":' * 50_000, "RecursionError"),
         *(

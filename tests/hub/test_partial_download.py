@@ -167,7 +167,7 @@ def test_a_size_that_is_not_in_the_cache_is_said_to_need_the_network(
     hub.reset(commit="c" * 40)
     for num_layers in (3, 1):
         assert loader.load("org/away", num_layers=num_layers)["layers"] == num_layers
-    cached = "In the cache there is a piece of 1 layer and a piece of 3 layers, at commit ccccccc."
+    cached = "The cache has a piece of 1 layer and a piece of 3 layers, at commit ccccccc."
     hub.reset(commit="c" * 40)
     for size, asked in (({"num_layers": 2}, "for 2 layers"), ({"num_layers": 4}, "for 4 layers"), ({"dim": 8}, "for all")):
         for refused in (offline.load("org/away", **size), loader.load("org/away", **size, local_files_only=True)):
@@ -175,7 +175,7 @@ def test_a_size_that_is_not_in_the_cache_is_said_to_need_the_network(
             assert f"The weights of org/away {asked}" in refused["words"]
             assert cached in refused["words"]
     refused = offline.load("org/away", num_layers=2, revision="d" * 40)
-    assert "In the cache there is nothing of them, at commit ddddddd." in refused["words"]
+    assert "The cache has none of them, at commit ddddddd." in refused["words"]
     assert hub.asked == []
 
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_is_partly_in_the_cache_is_not_in_it(hub: Hub, loader:
     assert offline.load("org/parts", num_layers=2)["layers"] == 2
     snapshot = loader.home / "hub" / "models--org--parts" / "snapshots" / hub.commit
     max(snapshot.glob("model-*.safetensors")).unlink()
-    assert "there is nothing of them" in offline.load("org/parts", num_layers=2)["words"]
+    assert "The cache has none of them" in offline.load("org/parts", num_layers=2)["words"]
 
 
 def test_the_cache_goes_where_it_is_told_and_stays_clean(hub: Hub, loader: Loader, tmp_path: Path) -> None:

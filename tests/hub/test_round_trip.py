@@ -86,7 +86,7 @@ def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Worke
         (f"truncate me/model --size 2L-4d --push me/other --token {READER}", "The token has no write access to me/other"),
         (f"truncate me/model --size 2L-4d --push me/model --token {OWNER}", "me/model already exists on the Hub"),
         ("truncate me/private --size 1L-4d --out no", "There is no model me/private on the Hub"),
-        ("info me/private", "If it is a private one that you may read, log in with `hf auth login`, or give --token."),
+        ("info me/private", "If it is private, log in with `hf auth login`, or give --token."),
         ("info nowhere", "There is no model nowhere on the Hub, and no folder nowhere."),
         ("latency me/model --revision none", "me/model has no revision none; --revision takes a branch, a tag or a commit."),
     ],
@@ -115,14 +115,14 @@ def test_without_a_hub_what_is_cached_loads_and_the_rest_is_refused_at_once(
     loader.load("me/model", num_layers=2, dim=8)
     full = loader.load("me/model-cut", dim=8)
     hub.stop()
-    cached = "In the cache there is a piece of 2 layers"
+    cached = "The cache has a piece of 2 layers"
     here = loader.load("me/model", num_layers=2, dim=8)
     assert here["embedding"] == pushed["2L-8d"]
     whole = loader.load("me/model-cut", dim=8)
     assert whole["embedding"] == full["embedding"]
     refused = loader.load("me/model", num_layers=3)
     assert "LocalEntryNotFoundError" in refused["error"]
-    assert f"not in reach ([Errno 111] Connection refused). {cached}" in refused["words"]
+    assert f"cannot be reached ([Errno 111] Connection refused). {cached}" in refused["words"]
     new = loader.load("me/new", num_layers=1)
     assert "RevisionResolutionError" in new["error"]
     assert [answer["naps"] for answer in (here, whole, refused, new)] == [[], [], [], []]

@@ -68,7 +68,7 @@ def test_where_ranges_are_refused_the_whole_file_comes_and_it_is_said(
     assert loaded["embedding"] == expected
     assert len(loaded["warnings"]) == 1
     assert (
-        f"the whole weights are downloaded. The server does not give parts of model.safetensors (status {status})"
+        f"whole weights are downloaded. The server does not support range requests for model.safetensors (status {status})"
         in (loaded["warnings"][0])
     )
     hub.reset(commit=hub.commit)

@@ -30,12 +30,12 @@ def with_language_model_head(folder: Path) -> None:
 
 # What saves a checkpoint, an entry of its config, and a tensor that contradicts the entry when it is 8.
 CHECKPOINTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
-    "bert": (of_a_family("bert"), "hidden_size", "embeddings.LayerNorm.bias' is [32], and by the config [8] ("),
-    "head": (with_language_model_head, "vocab_size", "embeddings.word_embeddings.weight' is [27, 32], and by the config [8"),
-    "modernbert": (of_a_family("modernbert"), "vocab_size", "embeddings.tok_embeddings.weight' is [27, 32], and by the"),
-    "nomic-bert": (of_a_family("nomic-bert"), "intermediate_size", "layers.0.mlp.down_proj.weight' is [32, 48], and by"),
-    "t5-encoder": (of_a_family("t5-encoder"), "d_ff", "DenseReluDense.wi.weight' is [48, 32], and by the config [8, 32]"),
-    "qwen3": (of_a_family("qwen3"), "intermediate_size", "layers.0.mlp.down_proj.weight' is [32, 48], and by the"),
+    "bert": (of_a_family("bert"), "hidden_size", "embeddings.LayerNorm.bias' is [32], but the config says [8] ("),
+    "head": (with_language_model_head, "vocab_size", "embeddings.word_embeddings.weight' is [27, 32], but the config says"),
+    "modernbert": (of_a_family("modernbert"), "vocab_size", "embeddings.tok_embeddings.weight' is [27, 32], but the"),
+    "nomic-bert": (of_a_family("nomic-bert"), "intermediate_size", "layers.0.mlp.down_proj.weight' is [32, 48], but"),
+    "t5-encoder": (of_a_family("t5-encoder"), "d_ff", "DenseReluDense.wi.weight' is [48, 32], but the config says [8, 32]"),
+    "qwen3": (of_a_family("qwen3"), "intermediate_size", "layers.0.mlp.down_proj.weight' is [32, 48], but the"),
 }
 
 

@@ -34,7 +34,7 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.losses.state import own_parameters
 from tests.support import families
-from tests.support.launch import cards_compiled_once, little_garbage
+from tests.support.launch import cache_card_templates, freeze_garbage_collector
 
 STEPS, SAVED, KILLED_IN = 6, 4, 5
 LOSSES: dict[str, Callable[[SentenceTransformer], Any]] = {
@@ -79,8 +79,8 @@ class Kill(TrainerCallback):
 
 def main(root: Path, part: str) -> None:
     """Write `<run>.safetensors` and `<run>.json` of each run that was not killed, and `signals.json`."""
-    little_garbage()
-    cards_compiled_once()
+    freeze_garbage_collector()
+    cache_card_templates()
     _model(root).save_pretrained(str(root / "compiled"))  # here, so that the forks need not
     signals: dict[str, int] = {}
 

@@ -51,7 +51,7 @@ class TestRefusedAtConstruction:
             recipe(tiny, make(tiny))
 
     def test_a_loss_built_on_another_model(self, tiny: SentenceTransformer) -> None:
-        with pytest.raises(ValueError, match="CoSENTLoss was built on another model"):
+        with pytest.raises(ValueError, match="CoSENTLoss was built on a different model"):
             StarbucksLoss(tiny, st.CoSENTLoss(copy.deepcopy(tiny)))
 
     def test_a_projection_for_one_width(self, tiny: SentenceTransformer) -> None:
@@ -74,8 +74,8 @@ class TestRefusedAtConstruction:
     @pytest.mark.parametrize(
         ("settings", "error", "words"),
         [
-            ({"sizes": [Size(5, 8)]}, ValueError, "5 layers, the model has 4"),
-            ({"sizes": [Size(4, 64)]}, ValueError, "64 dimensions, the model has 32"),
+            ({"sizes": [Size(5, 8)]}, ValueError, "5 layers, but the model has 4"),
+            ({"sizes": [Size(4, 64)]}, ValueError, "64 dimensions, but the model has 32"),
             ({"sizes": []}, ValueError, "empty"),
             ({"sizes": [Size(1, 8), Size(1, 8)]}, ValueError, "more than once"),
             ({"sizes": [(1, 8)]}, TypeError, "each of sizes must be a Size"),
@@ -127,7 +127,7 @@ class TestRefusedAtConstruction:
     def test_terms_and_samplers(self, tiny: SentenceTransformer) -> None:
         with pytest.raises(ValueError, match="a sampler has its own weights"):
             MultiSizeLoss(tiny, st.CoSENTLoss(tiny), UniformSizes(Size(4, 32), [8]), size_weights=[1.0])
-        with pytest.raises(ValueError, match="asks for 9 layers"):
+        with pytest.raises(ValueError, match="has 9 layers"):
             MultiSizeLoss(tiny, st.CoSENTLoss(tiny), FixedSizes([Size(9, 8)], Size(12, 32)))
         with pytest.raises(TypeError, match=r"list of Term objects.*got KLAlignment\(\)"):
             MultiSizeLoss(tiny, st.CoSENTLoss(tiny), [Size(1, 8)], terms=KLAlignment())  # type: ignore[arg-type]

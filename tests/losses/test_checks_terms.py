@@ -66,7 +66,7 @@ def test_espresso_needs_something_below_the_full_size(tiny: SentenceTransformer,
 
 MIPIC_SETTINGS: list[Refused] = [
     ({"alpha": 0}, ValueError, "alpha must be above zero and finite, got 0"),
-    ({"alpha": 1.5}, ValueError, "alpha .* is at most 1, got 1.5"),
+    ({"alpha": 1.5}, ValueError, "alpha must be at most 1, .* got 1.5"),
     ({"alpha": NAN}, ValueError, "alpha must be above zero and finite, got nan"),
     ({"alpha": True}, TypeError, "alpha must be a number, got True"),
     ({"dims": [8, 4, 32]}, ValueError, r"dims must ascend and end with the full dim 32.* got \[8, 4, 32\]"),
@@ -90,8 +90,8 @@ MIPIC_SETTINGS: list[Refused] = [
     ({"checkpoints": [Size(1, 16), Size(2, 8)]}, ValueError, r"not narrower, got \['1L-16d', '2L-8d'\]"),
     ({"checkpoints": [Size(1, 8)]}, ValueError, r"at least two sizes.* got \['1L-8d'\]"),
     ({"checkpoints": []}, ValueError, "checkpoints is empty"),
-    ({"checkpoints": [Size(1, 8), Size(5, 16)]}, ValueError, "checkpoints: 5L-16d asks for 5 layers, the model has 4"),
-    ({"checkpoints": [Size(1, 8), Size(2, 64)]}, ValueError, "asks for 64 dimensions, the model has 32"),
+    ({"checkpoints": [Size(1, 8), Size(5, 16)]}, ValueError, "checkpoints: 5L-16d has 5 layers, but the model has 4"),
+    ({"checkpoints": [Size(1, 8), Size(2, 64)]}, ValueError, "has 64 dimensions, but the model has 32"),
     ({"checkpoints": [(1, 8), (2, 16)]}, TypeError, r"each of checkpoints must be a Size .*got \(1, 8\)"),
     ({"layers": [5]}, ValueError, "num_layers=5: the model has 4 layers"),
     ({"layers": [0]}, ValueError, "num_layers must be 1 or more, got 0"),
@@ -184,7 +184,7 @@ def test_models_and_losses(tiny: SentenceTransformer, recipe: Any) -> None:
         recipe(tiny[0].model, mnrl(tiny))
     with pytest.raises(TypeError, match=r"loss must be a sentence-transformers loss.* got None"):
         recipe(tiny, None)
-    with pytest.raises(ValueError, match="CoSENTLoss was built on another model"):
+    with pytest.raises(ValueError, match="CoSENTLoss was built on a different model"):
         recipe(tiny, CoSENTLoss(copy.deepcopy(tiny)))
 
 
@@ -225,9 +225,9 @@ class AsksForDeeperSizes(Custom):
 @pytest.mark.parametrize(
     ("term", "error", "words"),
     [
-        (WithoutObserve, TypeError, "WithoutObserve has no `observe` method, and observes=1"),
-        (TooDeep, ValueError, r"terms read layers \[2, 9\], the model has layers 1 to 4"),
-        (AsksForDeeperSizes, ValueError, r"terms read layers \[2, 7\], the model has layers 1 to 4"),
+        (WithoutObserve, TypeError, "WithoutObserve has no `observe` method, but observes=1"),
+        (TooDeep, ValueError, r"terms need layers \[2, 9\], but the model has layers 1 to 4"),
+        (AsksForDeeperSizes, ValueError, r"terms need layers \[2, 7\], but the model has layers 1 to 4"),
         (lambda: SIA, TypeError, r"got the class SIA; call it: SIA\(\)"),
         (lambda: PIC([Size(1, 8)]), ValueError, r"at least two sizes.* got \['1L-8d'\]"),
     ],

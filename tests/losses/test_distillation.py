@@ -257,7 +257,7 @@ def test_in_the_trainer_small_sizes_come_close_and_the_teacher_stays_and_is_not_
         ({"teacher": 3}, TypeError, "got 3"),
         ({"temperature": 0}, ValueError, "above zero"),
         ({"mini_batch_size": 0}, ValueError, "mini_batch_size"),
-        ({"sizes": [Size(9, 8)]}, ValueError, "asks for 9 layers"),
+        ({"sizes": [Size(9, 8)]}, ValueError, "has 9 layers"),
     ],
 )
 def test_settings_are_refused(

@@ -64,7 +64,7 @@ def test_a_term_that_returns_something_else(tiny: SentenceTransformer, value: An
 def test_a_term_that_reads_what_it_did_not_ask_for(tiny: SentenceTransformer) -> None:
     term = Returns(lambda step: {"a": step.embeddings(Size(3, 8))[0].sum()})
     with pytest.raises(
-        ValueError, match=r"3L-8d was not embedded in this step, only layers \[2\]. Name it in .*sizes_needed"
+        ValueError, match=r"3L-8d was not embedded in this step, only layers \[2\]. Add it to .*sizes_needed"
     ):
         built(tiny, [term])(batch(tiny, 2))
 
@@ -75,7 +75,7 @@ def test_a_term_that_reads_what_it_did_not_ask_for(tiny: SentenceTransformer) ->
         (SIA, "list of Term objects.*got the class SIA"),
         (None, "list of Term objects.*got None"),
         ([PIC], r"got the class PIC; call it: PIC\(\)"),
-        ([Unannounced({})], "Unannounced has an `observe` method, and observes=0"),
+        ([Unannounced({})], "Unannounced has an `observe` method, but observes=0"),
     ],
 )
 def test_terms_that_are_none(tiny: SentenceTransformer, terms: Any, words: str) -> None:

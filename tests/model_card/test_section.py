@@ -45,7 +45,7 @@ def test_the_name_can_be_set_before_saving(grid: GridResult, tiny: SentenceTrans
 def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
     truncate(tiny, num_layers=1).save_pretrained(str(tmp_path))
     before = (tmp_path / "README.md").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match=r"sizes of 2 layers, the model in .* has 1"):
+    with pytest.raises(ValueError, match=r"The grid has 2 layers, the model in .* has 1"):
         add_grid_to_model_card(tmp_path, grid)
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
 

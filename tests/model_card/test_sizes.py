@@ -26,7 +26,7 @@ def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
     card = (folder / "README.md").read_text(encoding="utf-8")
     for words, times in {
         "## Layers and dimensions": 1,
-        "trained by `StarbucksLoss(MultipleNegativesRankingLoss)` ([paper](https://arxiv.org/abs/2410.13230)) at these": 1,
+        "trained with `StarbucksLoss(MultipleNegativesRankingLoss)` ([paper](https://arxiv.org/abs/2410.13230)) at these": 1,
         "| 1 | 4 |\n| 2 | 8 |\n| 3 | 16 |\n| 4 | 8, 16, 32 |": 1,
         'load("you/trained", num_layers=2, dim=8)': 1,
         '`SentenceTransformer("you/trained", truncate_dim=16)`': 1,
@@ -52,7 +52,7 @@ def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
     whole = "[you/whole](https://huggingface.co/you/whole)"
     for words in (
         f"cut from {whole}: the first 2 of 4 layers and the first 16 of 32 dimensions.",
-        "Of the sizes at which the whole was trained by `TwoDMSELoss(CoSENTLoss)` ([paper](https://arxiv.org/abs/2402.14776v1))",
+        "The whole model was trained with `TwoDMSELoss(CoSENTLoss)` ([paper](https://arxiv.org/abs/2402.14776v1)). Of its",
         "| 1, 2 | 8, 16 |",
         'load("you/small", num_layers=1, dim=16)',
         "@misc{li20242d",
@@ -64,14 +64,14 @@ def test_the_card_of_a_cut_beside_what_was_trained(tiny: SentenceTransformer, tm
     """The narrower size with all of its layers is the one to try, and its own is not spoken against."""
     declare_training(tiny.config, [Size(1, 4), Size(2, 8), Size(3, 16), Size(4, 32)], "align")
     with pytest.warns(
-        UserWarning, match=r"not aligned for 2L-16d.*aligned for: 2L-8d \(smaller\), 3L-16d \(larger\)\. `eval"
+        UserWarning, match=r"not aligned for 2L-16d.*aligned for: 2L-8d \(smaller\), 3L-16d \(larger\)\. Score"
     ):
         truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path))
     add_sizes_to_model_card(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "truncate_dim=8)`." in card
-    assert "expect less" not in card
-    assert "Of the sizes for which the whole model was aligned, these are within it:" in card
+    assert "expect lower scores" not in card
+    assert "Of the sizes that the whole model was aligned for, this cut has:" in card
 
 
 def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer,
     add_sizes_to_model_card(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "cut from a larger model: the first of 4 layers and the first 4 of 32 dimensions." in card
-    assert "trained by `MultiSizeLoss(CoSENTLoss)`, at no size that is within this one." in card
+    assert "trained with `MultiSizeLoss(CoSENTLoss)`, at no size within this cut." in card
     assert "load(" not in card
 
 

@@ -91,7 +91,7 @@ def test_two_models_in_one_figure(result: TruncationResult, tmp_path: Path) -> N
 
 
 def test_models_that_cannot_be_told_apart_or_compared(result: TruncationResult) -> None:
-    with pytest.raises(ValueError, match="called 'a/model' and 'a/model'; give labels"):
+    with pytest.raises(ValueError, match="called 'a/model' and 'a/model'; pass labels"):
         result.plot_against(made_of(SCORES))
     with pytest.raises(ValueError, match=r"different tasks: \['A', 'B'\] and \['A'\]"):
         result.plot_against(made_of({key: value[:1] for key, value in SCORES.items()}, model="an/other"))

@@ -274,14 +274,14 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("batch", "error", "words"),
         [
-            ([], ValueError, "no example in the batch"),
+            ([], ValueError, "The batch is empty"),
             ([{"text": ""}], ValueError, "Nothing can be masked in ''"),
             ([{"text": " \n"}], ValueError, "Nothing can be masked"),
             ([{"text": "the fox"}, {"text": "[SEP] ☃"}], ValueError, r"Nothing can be masked in '\[SEP\] ☃'"),
             ([{"input_ids": []}], ValueError, r"Nothing can be masked in '\[\]'"),
             ([{"input_ids": [2, 3]}], ValueError, r"Nothing can be masked in '\[2, 3\]'"),
-            ([{"label": 1, "body": "a"}], ValueError, r"this one: \['body', 'label'\].*remove_unused_columns"),
-            (["the fox"], ValueError, "this one: str"),
+            ([{"label": 1, "body": "a"}], ValueError, r"got \['body', 'label'\].*remove_unused_columns"),
+            (["the fox"], ValueError, "'input_ids' or 'text', got str"),
             ([{"text": None}], TypeError, "must be a string, got None"),
             ([{"text": ["the", "fox"]}], TypeError, r"must be a string, got \['the', 'fox'\]"),
             ([{"input_ids": None}], TypeError, "must be a list of integers, got None"),

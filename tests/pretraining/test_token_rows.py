@@ -136,7 +136,7 @@ def test_parquet_with_missing_texts(tmp_path: Path, wordpiece: PreTrainedTokeniz
     ("texts", "options", "error", "words"),
     [
         (["a"], {"pack_to": 2}, ValueError, "pack_to=2 leaves no room for a text beside 2 special tokens"),
-        (["a"], {"pack_to": 10**6}, ValueError, "pack_to=1000000 is more than the model reads"),
+        (["a"], {"pack_to": 10**6}, ValueError, "pack_to=1000000 is more than tokenizer.model_max_length=512"),
         (["a"], {"pack_to": 0}, ValueError, "pack_to must be 1 or more"),
         (["a"], {"pack_to": 8.5}, TypeError, "pack_to must be an integer"),
         ([3], {}, TypeError, "'text' must hold texts, got 3"),

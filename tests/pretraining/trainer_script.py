@@ -19,7 +19,7 @@ from torch import distributed
 from transformers import TrainerCallback
 
 from st_matryoshka2d.pretraining import SMAEForPreTraining
-from tests.support.launch import little_garbage
+from tests.support.launch import freeze_garbage_collector
 from tests.support.smae import masked_lm, trainer
 
 STEPS, SAVED, KILLED_IN = 6, 4, 5
@@ -36,7 +36,7 @@ class Kill(TrainerCallback):
 
 def killed_and_resumed(root: Path) -> None:
     """Write `<run>.safetensors` of each run that was not killed, and `signals.json`."""
-    little_garbage()
+    freeze_garbage_collector()
     signals: dict[str, int] = {}
     for name, seed in SEEDS.items():
         for end in ("whole", "killed", "resumed"):

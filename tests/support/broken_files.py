@@ -1,4 +1,4 @@
-"""Files of weights that somebody else broke, in every way that a header can be wrong."""
+"""Random safetensors files with every kind of invalid header."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def joined(header: Any, data: bytes) -> bytes:
 
 
 def entry(**changes: Any) -> Broken:
-    """One tensor, the one with the most bytes, described otherwise; a callable is given what is there."""
+    """Change the header entry of the tensor at the end; a callable receives the old value."""
 
     def broken(rng: random.Random, header: dict[str, Any], data: bytes) -> bytes:
         tensor = max((value for name, value in header.items() if name != "__metadata__"), key=lambda t: t["data_offsets"][1])
@@ -52,7 +52,7 @@ def without(field: str) -> Broken:
 
 
 def text(change: Callable[[random.Random, bytes], bytes]) -> Broken:
-    """The header's text is changed; its length is right."""
+    """Change the header's text and keep its length field valid."""
     return lambda rng, header, data: joined(change(rng, json.dumps(header).encode()), data)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of several files that lie: about what is in which, and in each of them as one file can."""
+"""Random sharded checkpoints with invalid indices, or with invalid shards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Change = Callable[[random.Random, Files, dict[str, str]], Any]
 
 
 def sound(rng: random.Random) -> tuple[Files, dict[str, str]]:
-    """Shards and the index of a model of four blocks, shared out by chance; every shard has something that is kept."""
+    """Return shards and index of a model of four blocks, distributed at random; each shard has a tensor that a cut keeps."""
     names = [f"encoder.layer.{block}.{part}" for block in range(DEPTH) for part in ("weight", "bias")]
     files = {f"model-{number}.safetensors": {} for number in range(1, rng.randint(2, 4) + 1)}
     homes = {f"embeddings.{number}": file for number, file in enumerate(files)}
@@ -39,17 +39,17 @@ def a_shard(rng: random.Random, files: Files) -> str:
 
 
 def index(text: Callable[[random.Random, bytes], bytes]) -> Change:
-    """The index has another text."""
+    """Change the text of the index."""
     return lambda rng, files, homes: {**files, INDEX: text(rng, with_index({}, homes)[INDEX])}
 
 
 def home(path: Callable[[random.Random], Any]) -> Change:
-    """A tensor is said to be at another place."""
+    """Change the path of a tensor in the index."""
     return lambda rng, files, homes: with_index(files, {**homes, rng.choice(sorted(homes)): path(rng)})
 
 
 def shard(change: Callable[[random.Random, bytes], bytes]) -> Change:
-    """A shard has other bytes."""
+    """Change the bytes of a shard."""
 
     def broken(rng: random.Random, files: Files, homes: dict[str, str]) -> Files:
         name = a_shard(rng, files)
@@ -69,13 +69,13 @@ def swapped(rng: random.Random, files: Files, homes: dict[str, str]) -> Files:
 
 
 def another_header(rng: random.Random, files: Files, homes: dict[str, str]) -> Files:
-    """The header of one before the bytes of another."""
+    """Join the header of one shard with the data of another."""
     one, other = rng.sample(sorted(files), 2)
     return with_index({**files, one: joined(apart(files[one])[0], apart(files[other])[1] + b"x")}, homes)
 
 
 def twice(rng: random.Random, files: Files, homes: dict[str, str]) -> Files:
-    """A tensor that is kept is in two shards that are read."""
+    """Put a tensor that a cut keeps into two shards."""
     name = f"embeddings.{rng.choice(range(len(files)))}"
     other = rng.choice([file for file in sorted(files) if file != homes[name]])
     header, data = apart(files[other])
@@ -126,7 +126,7 @@ SHARDED: dict[str, Change] = {
 
 
 def broken_checkpoints(count: int, seed: int) -> list[tuple[str, Files]]:
-    """Every kind in turn, and between them shards that are broken as a single file can be."""
+    """Return checkpoints of every kind in turn, including shards with each fault of a single file."""
     rng = random.Random(seed)
     kinds: dict[str, Change] = SHARDED | {
         f"a shard with {kind}": shard(lambda rng, file, change=change: change(rng, *renamed(file)))
@@ -137,7 +137,7 @@ def broken_checkpoints(count: int, seed: int) -> list[tuple[str, Files]]:
 
 
 def renamed(file: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and bytes of a shard, which has a tensor of the name that `BROKEN` breaks."""
+    """Return header and data of a shard, with one tensor renamed to the name that `BROKEN` changes."""
     header, data = apart(file)
     name = next(name for name in header if name.startswith("embeddings"))
     return {"encoder.layer.0.weight": header.pop(name), **header}, data

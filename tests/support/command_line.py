@@ -1,4 +1,4 @@
-"""What the tests of the command line share: calling it, reading what it says, and a table of pairs."""
+"""Shared code of the command-line tests: run commands, read their output, and a table of pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from st_matryoshka2d.cli.app import app
 
-# Of the tiny model's words, and two texts that a reader of CSV may take for something else.
+# In the tiny model's words, plus two texts that a CSV reader may parse as NaN and a number.
 PAIRS = pd.DataFrame(
     [
         ("the cat sat on the mat", "a cat sat", 4.5),
@@ -30,12 +30,12 @@ def run(*words: object) -> Result:
 
 
 def answer(*words: object) -> Any:
-    """What a command prints as JSON, which knows no NaN."""
+    """Return the JSON that a command prints; refuse NaN."""
     result = run(*words, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
 def told(result: Result) -> str:
-    """Standard error without frames and folds."""
+    """Return standard error without frames and line breaks."""
     return " ".join(re.sub("[│╭╮╰╯─]", " ", result.stderr).split())

@@ -1,4 +1,4 @@
-"""A disk that is full, for the tests of what is written."""
+"""Simulate a full disk for tests of written files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(room: int = 65536) -> Iterator[None]:
-    """Within this context no file of the process can grow beyond so many bytes: writing more fails as on a full disk."""
+    """Limit the size of any file that this process writes, so that larger writes fail as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
     try:

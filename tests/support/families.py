@@ -1,4 +1,4 @@
-"""Model families as a table: name to a tiny random model, built here and never downloaded."""
+"""Model families: a table of tiny random models, built here and never downloaded."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ CONFIGS: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     "albert": lambda: hf.AlbertConfig(embedding_size=16, **_ENCODER),
 }
 
-# Families that nobody looked at while the code was written: found by structure or not at all.
+# Families that the package has no special code for: it must find their layers by structure.
 UNNAMED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
     "camembert": lambda: hf.CamembertConfig(**_ENCODER),
     "ernie": lambda: hf.ErnieConfig(**_ENCODER),
@@ -147,7 +147,7 @@ REFUSED: dict[str, Callable[[], hf.PreTrainedConfig]] = {
 
 
 def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
-    """A random model; its norms are randomised too, so that leaving one out cannot go unseen."""
+    """Build a random model, norms included, so that a missing norm changes the output."""
     torch.manual_seed(seed)
     encoder = {"t5": hf.T5EncoderModel, "mt5": hf.MT5EncoderModel}.get(config.model_type)
     model = hf.AutoModel.from_config(config) if encoder is None else encoder(config)
@@ -159,7 +159,7 @@ def build(config: hf.PreTrainedConfig, seed: int = 0) -> hf.PreTrainedModel:
 
 
 def tokenizer(vocabulary: dict[str, int] = VOCABULARY) -> hf.PreTrainedTokenizerFast:
-    """One word, one token."""
+    """Build a tokenizer with one token per word."""
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(
@@ -183,7 +183,7 @@ def pipeline(
     dense: int | None = 24,
     normalize: bool = True,
 ) -> SentenceTransformer:
-    """A tiny model with everything after the Transformer that can go wrong in a cut."""
+    """Build a tiny pipeline with every module after the Transformer that a cut could get wrong."""
     build(config).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     transformer = Transformer(str(folder))

@@ -1,4 +1,4 @@
-"""Grids with random scores at every size, times for them, and funnels with random scores."""
+"""Random grids, latencies and funnels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random_grid(
     tasks: Sequence[str] = ("A", "B"),
     decimals: int = 3,
 ) -> GridResult:
-    """Random scores; few decimals make ties. Each task has two splits, and a metric beside the main one."""
+    """Return a grid of random scores; few decimals make ties. Each task has two splits and a secondary metric."""
     generator = np.random.default_rng(seed)
     columns = ["task", "split", "subset", "num_layers", "dim", "precision", "metric", "score", "is_main"]
     rows = [
@@ -37,7 +37,7 @@ def random_grid(
 
 
 def random_times(seed: int, layers: Sequence[int] = (1, 2, 4)) -> pd.DataFrame:
-    """What a stopwatch that is not exact might show."""
+    """Return random latencies with measurement noise."""
     generator = np.random.default_rng(seed)
     milliseconds = [round(depth * 0.5 + float(generator.uniform(0, 0.8)), 1) for depth in layers]
     return pd.DataFrame(
@@ -77,7 +77,7 @@ def random_result(**overwrites: Any) -> FunnelResult:
 
 
 def curve() -> GridResult:
-    """Scores 0.4 .. 0.8, better with each layer and dim, in two precisions, and round times."""
+    """Return a grid with scores 0.4 .. 0.8 that rise with layers and dims, two precisions, and round latencies."""
     scores = {
         (n, d): 0.8 - 0.1 * (2 - i) - 0.1 * (2 - j) for i, n in enumerate((1, 2, 4)) for j, d in enumerate((8, 20, 64))
     }

@@ -17,12 +17,12 @@ from urllib.parse import unquote, urlsplit
 FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+?)(?:/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
 
-# What a handler does with a request for a part of a file: (handler, content, start, stop) -> None.
+# Response to a range request: (handler, content, start, stop) -> None.
 Manners = Callable[["Handler", bytes, int, int], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as the Hub does, as far as downloading goes; a repository is a folder `org/name` of the root."""
+    """Serves downloads like the Hub; a repository is a folder `org/name` of the root."""
 
     protocol_version = "HTTP/1.1"
     server: Hub  # type: ignore[assignment]
@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
             self.part(content, int(ranged[1]), int(ranged[2]) + 1)
 
     def part(self, content: bytes, start: int, stop: int, **headers: str) -> None:
-        """The answer that a range is owed."""
+        """Send a correct response to a range request."""
         says = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}", **headers}
         self.answer(206, content[start:stop], says)
 
@@ -107,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves the folder `root`; `sent` counts the bytes of each file, `asked` notes each request for one."""
+    """Serves the folder `root`; `sent` counts the bytes of each file, `asked` records each request."""
 
     daemon_threads = True
 
@@ -123,7 +123,7 @@ class Hub(ThreadingHTTPServer):
         self.asked: list[tuple[str, str | None]] = []
 
     def handle_error(self, *_: Any) -> None:
-        pass  # a client that hangs up on a bad answer is right
+        pass  # clients may hang up on a bad response
 
 
 def broken_off(handler: Handler, content: bytes, start: int, stop: int) -> None:
@@ -140,7 +140,7 @@ def _range(content: bytes, start: int, stop: int) -> dict[str, str]:
     return {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}", "Content-Length": str(stop - start)}
 
 
-# How a server may answer the request for a part of a file, the error that this is, and words of it.
+# Bad responses to range requests, with the expected error and words of its message.
 MISBEHAVING: dict[str, tuple[Manners, str, str]] = {
     "another range": (lambda h, c, a, b: h.part(c, a + 1, b + 1), "ValueError", "was asked for"),
     "a shorter range": (lambda h, c, a, b: h.part(c, a, b - 1), "ValueError", "was asked for"),
@@ -158,7 +158,7 @@ MISBEHAVING: dict[str, tuple[Manners, str, str]] = {
         "ValueError",
         "sent more than",
     ),
-    "broken off": (broken_off, "ValueError", "broke off"),
+    "broken off": (broken_off, "ValueError", "closed the connection before"),
     "silent": (_silent, "TimeoutException", "timed out"),
     "forbidden": (lambda h, c, a, b: h.answer(403, b""), "HfHubHTTPError", "403"),
     "broken itself": (lambda h, c, a, b: h.answer(500, b""), "HfHubHTTPError", "500"),
@@ -179,7 +179,7 @@ def serving(root: Path) -> Iterator[Hub]:
 
 
 def pieces_in(cache: Path) -> list[str]:
-    """Everything but empty folders that is kept of pieces in a cache, hidden or not, besides locks."""
+    """List all cached pieces, hidden files included, without locks and empty folders."""
     found = [path for folder in cache.rglob("st_matryoshka2d") for path in folder.rglob("*") if path.is_file()]
     return sorted(str(path.relative_to(cache)) for path in found if path.suffix != ".lock")
 
@@ -190,7 +190,7 @@ def _etag(path: Path) -> str:
 
 
 def in_old_layout(folder: Path) -> None:
-    """Change a saved pipeline into the layout before version 1 of sentence-transformers.
+    """Change a saved pipeline into the layout from before sentence-transformers 1.
 
     The Transformer had a folder of its own, and a shorter name.
     """

@@ -1,4 +1,4 @@
-"""Small tasks that fit, cluster or pair texts, with enough samples that the choice of samples matters."""
+"""Small classification, clustering and pair tasks, with enough samples that the choice of samples matters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LANGUAGES = {"one": ["eng-Latn"], "two": ["fra-Latn"]}
 
 
 class Labelled:
-    """Makes `self.dataset`: each subset and split from `rows`, or each split where there is no subset."""
+    """Builds `self.dataset` from `rows`, for each subset (if any) and split."""
 
     seed_of_data: ClassVar[int] = 0
     splits: ClassVar[dict[str, int]] = {"test": 60}
@@ -45,12 +45,12 @@ class Labelled:
 
 
 def blended(writer: Writer, label: int, noise: float = 0.25) -> str:
-    """A text of a topic, now and then of another one, so that no head is right always."""
+    """Return a text of a topic, sometimes of another topic, so that no classifier is perfect."""
     return writer.text(writer.random.randrange(TOPICS) if writer.random.random() < noise else label)
 
 
 class LocalClassification(Labelled, AbsTaskClassification):
-    """More training texts of each label than mteb draws, an unused column, texts that occur twice, two test splits."""
+    """More training texts per label than mteb samples, an unused column, duplicate texts, two test splits."""
 
     metadata = task_metadata(
         "Banking77Classification", "Classification", "accuracy", eval_splits=["validation", "test"], eval_langs=LANGUAGES
@@ -66,7 +66,7 @@ class LocalClassification(Labelled, AbsTaskClassification):
 
 
 class BinaryClassification(LocalClassification):
-    """Two labels: average precision is a number."""
+    """Two labels, for which average precision is defined."""
 
     metadata = task_metadata("ImdbClassification", "Classification", "ap")
     seed_of_data = 2
@@ -85,7 +85,7 @@ class CrossValidated(LocalClassification):
 
 
 class LocalMultilabel(Labelled, AbsTaskMultilabelClassification):
-    """One to three labels a text; which training texts are drawn depends on a generator that moves on."""
+    """One to three labels per text; the sampled training texts depend on a stateful generator."""
 
     metadata = task_metadata("BrazilianToxicTweetsClassification", "MultilabelClassification", "lrap", eval_langs=LANGUAGES)
     seed_of_data = 4
@@ -113,7 +113,7 @@ class LocalRegression(Labelled, AbsTaskRegression):
 
 
 class LocalClustering(Labelled, AbsTaskClustering):
-    """Two levels of labels; a sample of the texts, and samples of it, from the task's own generator."""
+    """Two levels of labels; the task's generator samples the texts, and samples again from that sample."""
 
     metadata = task_metadata(
         "ArxivClusteringP2P.v2", "Clustering", "v_measure", eval_splits=["validation", "test"], eval_langs=LANGUAGES
@@ -130,7 +130,7 @@ class LocalClustering(Labelled, AbsTaskClustering):
 
 
 class LegacyClustering(Labelled, AbsTaskClusteringLegacy):
-    """Sets of texts in one row each, a text may be in several; the last set has a single label."""
+    """One set of texts per row; sets may overlap, and the last set has a single label."""
 
     metadata = task_metadata("TwentyNewsgroupsClustering", "Clustering", "v_measure")
     seed_of_data = 9
@@ -146,7 +146,7 @@ class LegacyClustering(Labelled, AbsTaskClusteringLegacy):
 
 
 class LocalPairs(Labelled, AbsTaskPairClassification):
-    """The first text is embedded as a query, the second one as a document."""
+    """Pairs of a text embedded as a query and a text embedded as a document."""
 
     metadata = task_metadata("SprintDuplicateQuestions", "PairClassification", "max_ap", eval_langs=LANGUAGES)
     seed_of_data = 10
@@ -165,7 +165,7 @@ class LocalPairs(Labelled, AbsTaskPairClassification):
 
 
 class PairsInOneRow(LocalPairs):
-    """The columns are lists in a single row, as mteb's older sets are stored."""
+    """A single row of lists, the format of mteb's older data sets."""
 
     metadata = task_metadata("TwitterURLCorpus", "PairClassification", "similarity_ap")
     seed_of_data = 12
@@ -210,7 +210,7 @@ class LocalSummaries(Labelled, AbsTaskSummarization):
 
 
 def aggregate() -> AbsTaskAggregate:
-    """The mean over three tasks of three types, each made anew."""
+    """Return a new aggregate of three tasks of three types."""
 
     class Mean(AbsTaskAggregate):
         metadata = AggregateTaskMetadata(
@@ -226,6 +226,6 @@ def aggregate() -> AbsTaskAggregate:
 
 
 def benchmark() -> Benchmark:
-    """Tasks of many types, each made anew."""
+    """Return a new benchmark with tasks of many types."""
     kinds = [AsymmetricSTS, LocalReranking, BinaryClassification, LocalClustering, LocalBitext, LocalSummaries]
     return Benchmark(name="many types", tasks=[kind() for kind in kinds])

@@ -1,4 +1,4 @@
-"""Processes that tests start and wait for, and what makes them and the tests themselves short."""
+"""Run test scripts in processes, and shorten their start and the tests."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests import ROOT
 
 
 def finished(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, **variables: str) -> str:
-    """What a process printed; it has one thread and no GPU, and must end well."""
+    """Run a command with one thread and no GPU; return its output. Fails if the command fails."""
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-    # The scripts fork, and a lock that another thread of the parent holds just then is never released in the child.
+    # The scripts fork: a lock that another thread holds at that moment is never released in the child.
     quiet["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     done = subprocess.run(
         command,
@@ -36,25 +36,25 @@ def finished(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, **varia
 
 
 def finished_in_two(module: str, *arguments: str | Path) -> str:
-    """The same of a script in two processes that know of each other."""
+    """Run a script in two distributed processes; return their output."""
     return finished(sys.executable, "-m", "tests.support.two_processes", module, *arguments)
 
 
-def little_garbage() -> None:
-    """The Trainer collects garbage whenever it starts, and would look at all that was imported: most of a short run."""
+def freeze_garbage_collector() -> None:
+    """Freeze imported objects: the Trainer collects garbage at each start, which takes most of a short run."""
     gc.collect()
     gc.freeze()
 
 
-def seeds_for_what_is_there() -> None:
-    """Seeds for accelerators that are not there are kept with the whole stack; mteb seeds with every task that it makes."""
+def skip_missing_accelerators() -> None:
+    """Skip seeding of absent accelerators: torch queues each seed with its stack trace, and mteb seeds for every task."""
     for kind in (torch.cuda, torch.xpu, torch.mtia):
         if not kind.is_available():
             kind.manual_seed_all = lambda seed: None
 
 
-def cards_compiled_once() -> None:
-    """Each time a model is saved, the template of its card is compiled, which takes longer than the saving."""
+def cache_card_templates() -> None:
+    """Cache compiled model card templates: compiling one takes longer than saving a model."""
     jinja2.Environment.compile = functools.lru_cache(jinja2.Environment.compile)  # type: ignore[method-assign, assignment]
 
 

@@ -1,4 +1,4 @@
-"""Loading from a Hub that is not the real one: in this process, or in one of its own that does jobs for a test."""
+"""Load from a local Hub, in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from transformers.utils import hub as transformers_hub
 
 from tests import ROOT
 
-_LONG = 0.5  # seconds; what polls a lock sleeps less
+_LONG = 0.5  # seconds; lock polling sleeps less
 
 
 @contextmanager
 def another_hub(url: str, home: Path, *, offline: bool = False) -> Iterator[None]:
-    """What the Hub's client reads from the environment when it is imported, and looks up whenever it is called."""
+    """Patch the Hub client's settings, which it reads from the environment on import."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         for api in (hf_api.api, transformers_hub.hf_api()):
@@ -48,20 +48,20 @@ def another_hub(url: str, home: Path, *, offline: bool = False) -> Iterator[None
 
 @dataclass
 class Loader:
-    """Calls `load` with a Hub and a cache of its own."""
+    """Calls `load` with a separate Hub and cache."""
 
     url: str
     home: Path
     offline: bool = False
 
     def load(self, name: str, **kwargs: Any) -> dict[str, Any]:
-        """What `load` made of it: `embedding`, `layers` and `warnings`, or `error` and `words`."""
+        """Call `load`; return `embedding`, `layers` and `warnings`, or `error` and `words`."""
         with another_hub(self.url, self.home, offline=self.offline):
             return done(loaded, name, **kwargs)
 
 
 class Worker:
-    """A process that does jobs: it reads them from standard input, a line each."""
+    """A process that reads jobs from standard input, one per line."""
 
     def __init__(self, url: str, home: Path, module: str) -> None:
         own = {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_TOKEN": "", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
@@ -77,12 +77,12 @@ class Worker:
         )
 
     def load(self, name: str, **kwargs: Any) -> dict[str, Any]:
-        """What `load` made of it there."""
+        """Call `load` in the worker."""
         answer: dict[str, Any] = self.do("load", name, **kwargs)
         return answer
 
     def do(self, job: str, *args: Any, **kwargs: Any) -> Any:
-        """What the process answers to any job that it knows."""
+        """Run any job in the worker; return its result."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps([job, args, kwargs]) + "\n")
@@ -95,7 +95,7 @@ class Worker:
 
 
 def answer_jobs(**jobs: Callable[..., Any]) -> None:
-    """Do what each line of standard input asks for, and answer it with a line: the result, or `error` and `words`."""
+    """Run the job on each line of standard input; answer with one line: the result, or `error` and `words`."""
     answers, sys.stdout = sys.stdout, sys.stderr
     naps: list[float] = []
     time.sleep = _noting(naps)
@@ -110,7 +110,7 @@ def answer_jobs(**jobs: Callable[..., Any]) -> None:
 
 
 def done(job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result, or `error` with the names of the error's classes and `words` with its message."""
+    """Return the result, or `error` with the names of the error's classes and `words` with its message."""
     try:
         return job(*args, **kwargs)
     except Exception as error:
@@ -118,7 +118,7 @@ def done(job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _noting(naps: list[float]) -> Callable[[float], None]:
-    """Sleep, and remember it: who asks a Hub that is not there again and again sleeps in between."""
+    """Wrap `time.sleep` to record its calls: retries of an unreachable Hub sleep in between."""
     sleep = time.sleep
 
     def nap(seconds: float) -> None:
@@ -129,7 +129,7 @@ def _noting(naps: list[float]) -> Callable[[float], None]:
 
 
 def loaded(name: str, **kwargs: Any) -> dict[str, Any]:
-    """What `load` gives, in what JSON can hold."""
+    """Call `load`; return what the tests check, as JSON types."""
     from st_matryoshka2d import load
 
     with warnings.catch_warnings(record=True) as caught:

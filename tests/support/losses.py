@@ -1,4 +1,4 @@
-"""What the tests of losses share."""
+"""Shared code of the loss tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def batch(model: SentenceTransformer, columns: int) -> list[dict[str, Any]]:
 
 
 def physical_columns(model: SentenceTransformer, columns: int) -> Columns:
-    """Embeddings of every layer, each from a forward pass of its own through the blocks, gradients attached."""
+    """Return embeddings of every layer, each from a separate forward pass through the blocks, with gradients."""
     bert, pooling = model[0].model, model[1]
     by_layer: Columns = {}
     for num_layers in range(1, len(bert.encoder.layer) + 1):
@@ -42,7 +42,7 @@ def physical_columns(model: SentenceTransformer, columns: int) -> Columns:
 
 
 def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
-    """Gradient of every parameter; the model's own are left clean. Refuses a gradient that is zero everywhere."""
+    """Return the gradient of every parameter and clear the model's. Fails if all gradients are zero."""
     model.zero_grad()
     loss.backward()
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -64,7 +64,7 @@ def assert_gradients_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], t
 
 
 def exact(model: SentenceTransformer) -> SentenceTransformer:
-    """The model in training mode and in double precision, so that rounding hides nothing; two passes must agree."""
+    """Put the model in training mode and double precision, so that rounding hides no error; two passes must agree."""
     model.double().train()
     features = batch(model, 1)[0]
     first = model(dict(features))["sentence_embedding"]

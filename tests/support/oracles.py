@@ -20,7 +20,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def mnrl(columns: list[Tensor], similarity=cosine, scale: float = 20.0) -> Tensor:  # type: ignore[no-untyped-def]
-    """InfoNCE of the first column against all texts of the others, the positive being the same row of the second."""
+    """InfoNCE of the first column against all texts of the others; the positive is the same row of the second column."""
     anchors, candidates = columns[0], [text for column in columns[1:] for text in column]
     total = anchors.new_zeros(())
     for row, anchor in enumerate(anchors):
@@ -30,7 +30,7 @@ def mnrl(columns: list[Tensor], similarity=cosine, scale: float = 20.0) -> Tenso
 
 
 def cosent(columns: list[Tensor], labels: Tensor, scale: float = 20.0) -> Tensor:
-    """log(1 + sum of exp(s_i - s_j) over all i, j that the labels rank i below j), s being scaled cosines."""
+    """log(1 + sum of exp(s_i - s_j) over all i, j with label_i < label_j), where s are scaled cosines."""
     scores = [scale * cosine(left, right) for left, right in zip(*columns, strict=True)]
     wrong = [
         (scores[i] - scores[j]).exp()
@@ -78,7 +78,7 @@ def at(columns: Columns, num_layers: int, dim: int) -> list[Tensor]:
 
 
 def starbucks(columns: Columns, sizes, loss, divergence, weights=None, kl_weight: float = 1.0) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
-    """Eq. 4 and Eq. 5; the last layer and the whole width are the teacher, and its own term is zero."""
+    """Eq. 4 and Eq. 5; the full size is the teacher, and its own term is zero."""
     weights = weights or [1.0] * len(sizes)
     full = (max(columns), columns[max(columns)][0].shape[1])
     task = sum(w * loss(at(columns, n, d)) for w, (n, d) in zip(weights, sizes, strict=True)) / len(sizes)

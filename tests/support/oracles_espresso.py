@@ -17,7 +17,7 @@ def pca_target(embedding: Tensor, k: int) -> Tensor:
     width = embedding.shape[1]
     rows = []
     for scores in embedding.T @ embedding / math.sqrt(width):
-        weights = (scores - scores.max()).exp()  # the same softmax, and no overflow
+        weights = (scores - scores.max()).exp()  # avoids overflow
         rows.append(weights / weights.sum())
     u, s, _ = torch.linalg.svd(torch.stack(rows))
     columns = []
@@ -30,7 +30,7 @@ def pca_target(embedding: Tensor, k: int) -> Tensor:
 
 
 def compression(columns: list[Tensor], k: int) -> Tensor:
-    """c of one layer: mean over columns of the mean squared error and the divergence over coordinates."""
+    """c of one layer: mean over columns of mean squared error plus divergence over coordinates."""
     total = torch.zeros(())
     for embedding in columns:
         student, target = embedding[:, :k], pca_target(embedding, k)
@@ -43,7 +43,7 @@ def compression(columns: list[Tensor], k: int) -> Tensor:
 
 
 def espresso(raw: Columns, final: Columns, k: int, task_loss: Callable[[list[Tensor]], Tensor]) -> tuple[Tensor, Tensor]:
-    """(task, compress); `raw` are the embeddings before Normalize, `final` the pipeline's own, layers counted from 1."""
+    """(task, compress); `raw` are the embeddings before Normalize, `final` the pipeline's, layers counted from 1."""
     last = max(raw)
     task = task_loss(final[last]) + task_loss([column[:, :k] for column in final[last]])
     compress = compression(raw[last], k)

@@ -14,7 +14,7 @@ from tests.support.oracles import cosine, dot
 
 
 def log_softmax(scores: list[Tensor]) -> list[Tensor]:
-    largest = max((score.detach() for score in scores), key=float)  # subtracted from all: the same softmax, and no overflow
+    largest = max((score.detach() for score in scores), key=float)  # subtracted to avoid overflow
     total = sum(((score - largest).exp() for score in scores), torch.zeros(()))
     return [score - largest - total.log() for score in scores]
 
@@ -51,18 +51,18 @@ def sia_attention(states: Tensor, mask: Tensor, query: Tensor, P: dict[int, Tens
 
 
 def top_k(gamma: float, length: int) -> int:
-    """Section A.5; a gamma of 0.55 is meant as the decimal fraction, of which binary floats know only a neighbour."""
+    """Section A.5, with gamma as an exact decimal fraction, which a binary float such as 0.55 only approximates."""
     return min(length, max(8, math.ceil(Fraction(str(round(gamma, 9))) * length)))
 
 
 def centred(tokens: Tensor) -> Tensor:
-    """Eq. 8, over tokens (the rows), which is what gives the HSIC of Eq. 2 in Eq. 9."""
+    """Eq. 8, over tokens (the rows), so that Eq. 9 equals the HSIC of Eq. 2."""
     count = len(tokens)
     return (torch.eye(count, dtype=tokens.dtype) - torch.ones(count, count, dtype=tokens.dtype) / count) @ tokens
 
 
 def is_constant(tokens: Tensor) -> bool:
-    """Whether the rows differ by no more than rounding, so that a CKA of them would measure noise."""
+    """Whether the rows differ only by rounding, so that their CKA would measure noise."""
     tokens = tokens.detach()
     return float(centred(tokens).norm()) <= 1e-7 * float(tokens.norm())
 

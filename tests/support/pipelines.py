@@ -1,4 +1,4 @@
-"""Pipelines with every kind of head, routers and elastic depth, and what is asked of each of them."""
+"""Pipelines with every kind of head, routers and elastic depth, and checks for them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def tasks(model: SentenceTransformer) -> list[str | None]:
 
 
 def products(model: SentenceTransformer, task: str | None = None) -> Array:
-    """Dot products: lengths too, not angles alone."""
+    """Return dot products, which depend on lengths as well as angles."""
     found = model.encode(OTHERS, task=task)
     return found @ found.T
 

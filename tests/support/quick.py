@@ -1,4 +1,4 @@
-"""Which of many cases `make test` runs; the others, which show the same of other values, wait for `make test-all`."""
+"""Select the cases that `make test` runs; `make test-all` runs the others, which repeat the check with other values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def quick(cases: Iterable[Any], *chosen: Any) -> list[Any]:
-    """All of the cases for `parametrize`; but for the chosen ones they are marked as slow."""
+    """Return all cases for `parametrize`, marked as slow except the chosen ones."""
     cases = list(cases)
     assert all(case in cases for case in chosen), f"{chosen} is not within {cases}"
     return [case if case in chosen else _slow(case) for case in cases]

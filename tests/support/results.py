@@ -1,4 +1,4 @@
-"""What the tests of files share: two grids that are the same to the last bit, and files that are whole."""
+"""Shared code of the file tests: compare grids bit by bit, and check that files are complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from st_matryoshka2d.evaluation.grid_io import PLACE
 
 
 def assert_identical(one: GridResult, other: GridResult) -> None:
-    """Scores, what they are made of, and their types."""
+    """Check that scores, items and types are equal."""
     assert (one.model, one.revision) == (other.model, other.revision)
     pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
     pd.testing.assert_frame_equal(one.items[PLACE], other.items[PLACE], check_exact=True, check_dtype=len(one.items) > 0)
@@ -30,17 +30,17 @@ def assert_identical(one: GridResult, other: GridResult) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    """All files, those that were being written too."""
+    """List all files, including unfinished ones."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def unfinished(path: Path, folder: Path) -> bool:
-    """Whether the name says that nobody should read it: itself or its folder is hidden or new."""
+    """Whether the name marks a file as unfinished: the file or a parent folder is hidden or new."""
     return any(part.startswith((".", "new-")) for part in path.relative_to(folder).parts)
 
 
 def read_whole(path: Path) -> Any:
-    """The content; an error where a part is missing."""
+    """Read a file; fail if it is truncated."""
     if path.suffix == ".parquet":
         return GridResult.load(path)
     if path.suffix == ".safetensors":
@@ -53,7 +53,7 @@ def read_whole(path: Path) -> Any:
 
 
 def scores_of_mteb(folder: Path) -> dict[str, str]:
-    """mteb's own results by size and task, without how long they took; as text, where nan is equal to nan."""
+    """Return mteb's results by size and task without durations, as text, so that nan equals nan."""
     return {
         "/".join(path.parts[-2:]): json.dumps(TaskResult.from_disk(path).scores)
         for path in sorted(folder.glob("results/*/*/experiments/*/*.json"))

@@ -1,4 +1,4 @@
-"""Small tasks that rank documents, with what real ones have: titles, duplicates, graded and missing judgments."""
+"""Small retrieval tasks with titles, duplicates, and graded and missing judgments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ EQUAL_TO_A_QUERY = ("d8", "d50", "d66")
 
 
 class Collection:
-    """Documents and queries about topics; a query is made from one document.
+    """Documents and queries about topics; each query is derived from one document.
 
-    Judgments are 2 for the document that a query is made from, 1 for some of its topic and 0 for some others. Copies of a
-    document are judged like it, so that no score depends on how a tie between them is broken.
+    Judgments are 2 for a query's source document, 1 for some documents of its topic and 0 for some others. Copies have the
+    judgment of their original, so that no score depends on how ties between them are broken.
     """
 
     def __init__(self, seed: int, queries: int = 30) -> None:
@@ -39,12 +39,12 @@ class Collection:
         originals = [name for name in self.documents if name not in (*DUPLICATES, *DUPLICATES.values(), *EQUAL_TO_A_QUERY)]
         for i, name in enumerate(self.rng.sample(originals, k=queries)):
             self.add(f"q{i}", name, self.writer.near(self.documents[name]["text"], changes=4))
-        # A query with the id of another document, and queries that are a document word by word.
+        # A query with the id of another document, and queries that equal a document.
         self.add("d30", "d31", self.writer.near(self.documents["d31"]["text"], changes=3))
         for name in EQUAL_TO_A_QUERY:
             self.documents[name]["title"] = ""
             self.queries[name], self.judgments[name] = self.documents[name]["text"], {name: 1}
-        # No positive, no judgment at all, and none in the table.
+        # No positive judgment, an empty judgment, and no entry in the table.
         self.queries |= {name: self.writer.text(0) for name in ("only-zeros", "unjudged", "unknown")}
         self.judgments |= {"only-zeros": {"d1": 0, "d2": 0}, "unjudged": {}}
 
@@ -75,7 +75,7 @@ class Collection:
 
 
 class LocalRetrieval(AbsTaskRetrieval):
-    """One collection. The name is that of a task mteb knows, so that prompts for it are used."""
+    """One collection, named after a task of mteb so that prompts for it are used."""
 
     metadata = task_metadata("NFCorpus", "Retrieval", "ndcg_at_10")
     first_seed: ClassVar[int] = 0
@@ -93,7 +93,7 @@ class LocalRetrieval(AbsTaskRetrieval):
 
 
 class FewResults(LocalRetrieval):
-    """Fewer results are kept than there are documents, and the query's own id is left out of them."""
+    """Keeps fewer results than there are documents, and excludes the query's own id."""
 
     metadata = task_metadata("SciFact", "Retrieval", "ndcg_at_3", eval_splits=["dev", "test"])
     first_seed = 1
@@ -109,7 +109,7 @@ class SkipFirst(LocalRetrieval):
 
 
 class ManySubsets(LocalRetrieval):
-    """Several collections in one task, as the NanoBEIR sets that are scored together."""
+    """Several collections in one task, as in NanoBEIR."""
 
     metadata = task_metadata(
         "NanoSciFactRetrieval",
@@ -121,7 +121,7 @@ class ManySubsets(LocalRetrieval):
 
 
 class LocalReranking(LocalRetrieval):
-    """Each query has its own candidates; some of them are copies, and one query has a single candidate."""
+    """Each query has its own candidates, some of which are copies; one query has a single candidate."""
 
     metadata = task_metadata("AskUbuntuDupQuestions", "Reranking", "map_at_1000")
     first_seed = 7
@@ -139,7 +139,7 @@ class LocalReranking(LocalRetrieval):
 
 
 class LocalInstructions(LocalRetrieval):
-    """Queries carry an instruction, which mteb appends to their text; two queries differ in it alone."""
+    """Queries have an instruction, which mteb appends to their text; two queries differ only in the instruction."""
 
     metadata = task_metadata("Core17InstructionRetrieval", "InstructionRetrieval", "ndcg_at_5")
     first_seed = 8
@@ -154,7 +154,7 @@ class LocalInstructions(LocalRetrieval):
 
 
 class LocalInstructionReranking(LocalReranking):
-    """With scores of the task's own: a number, which is a metric, and a table of numbers, which is none."""
+    """Adds task-specific scores: a number, which is a metric, and a table of numbers, which is not."""
 
     metadata = task_metadata("News21InstructionRetrieval", "InstructionReranking", "worst_query")
     first_seed = 9

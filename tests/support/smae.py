@@ -1,4 +1,4 @@
-"""What the tests of Starbucks' masked autoencoding share: tiny models, batches, and the equations read as a slow loop."""
+"""Shared code of the tests of Starbucks' masked autoencoding: tiny models, batches, and the equations as a slow loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DROPOUTS = {
 PAD, CLS, SEP, MASK = (VOCABULARY[token] for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]"))
 
 
-# Where a family keeps its blocks, and what gives the first of them its input.
+# Attributes of a family's blocks and of the module before the first block.
 PLACES = {
     "bert": ("bert.encoder.layer", "bert.embeddings"),
     "roberta": ("roberta.encoder.layer", "roberta.embeddings"),
@@ -40,7 +40,7 @@ NARROW_HEADS = {"electra"}
 
 
 def config(family: str, dropout: float | None = 0.0, **settings: Any) -> hf.PreTrainedConfig:
-    """The tiny config of a family; `None` leaves the family's own dropout."""
+    """Return the tiny config of a family; `None` keeps the family's dropout."""
     made = CONFIGS[family]()
     for name in DROPOUTS if dropout is not None else ():
         if hasattr(made, name):
@@ -51,7 +51,7 @@ def config(family: str, dropout: float | None = 0.0, **settings: Any) -> hf.PreT
 
 
 def masked_lm(family: str = "bert", dropout: float | None = 0.0, seed: int = 0, **settings: Any) -> hf.PreTrainedModel:
-    """A tiny model in which every parameter, norms and biases too, has its own random value."""
+    """Build a tiny model with random values for all parameters, including norms and biases."""
     torch.manual_seed(seed)
     model = hf.AutoModelForMaskedLM.from_config(config(family, dropout, **settings))
     randomise(model)
@@ -59,7 +59,7 @@ def masked_lm(family: str = "bert", dropout: float | None = 0.0, seed: int = 0, 
 
 
 def randomise(module: nn.Module) -> None:
-    """Norms away from one and biases away from zero, so that leaving one out cannot go unseen."""
+    """Move norms away from one and biases away from zero, so that a missing one changes the output."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if parameter.ndim == 1:
@@ -69,7 +69,7 @@ def randomise(module: nn.Module) -> None:
 
 
 def batch(rows: int = 4, length: int = 9, seed: int = 0) -> dict[str, Tensor]:
-    """Texts of different lengths, padded on the right; each side masks tokens of its own."""
+    """Return texts of different lengths, padded on the right; encoder and decoder mask different tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.linspace(length, 4, rows).long()
     texts = torch.randint(MASK + 1, len(VOCABULARY), (rows, length), generator=generator)
@@ -90,7 +90,7 @@ def batch(rows: int = 4, length: int = 9, seed: int = 0) -> dict[str, Tensor]:
 def slow(
     model: SMAEForPreTraining, family: str, inputs: dict[str, Tensor], projection: str = "linear", mae: bool = True
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Equations 6 to 9 as they stand: a model of its own for each size and side, and all positions scored."""
+    """Equations 6 to 9 as printed: a separate model for each size and side, and all positions scored."""
     parts: dict[str, Tensor] = {}
     for size in model.sizes:
         logits, projected = _encoder(model, size, inputs, projection)
@@ -106,7 +106,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _encoder(model: SMAEForPreTraining, size: Size, inputs: dict[str, Tensor], projection: str) -> tuple[Tensor, Tensor]:
-    """Logits and projected vectors of a model that never had more layers; its head is given the projection."""
+    """Return logits and projected vectors of a model built with only these layers; its head reads the projection."""
     mlm = _fresh(model.mlm, size.num_layers)
     seen: list[Tensor] = []
 
@@ -115,7 +115,7 @@ def _encoder(model: SMAEForPreTraining, size: Size, inputs: dict[str, Tensor], p
         if projection == "linear":
             seen.append(prefix @ model.W[: size.dim])
             output["last_hidden_state"] = seen[0]
-        else:  # the dense layer's own first columns: those of a vector that is zero elsewhere
+        else:  # first columns of the dense layer: zero padding removes the others
             output["last_hidden_state"] = functional.pad(prefix, (0, output[0].shape[-1] - size.dim))
         return output
 
@@ -131,7 +131,7 @@ def _encoder(model: SMAEForPreTraining, size: Size, inputs: dict[str, Tensor], p
 
 
 def _decoder(model: SMAEForPreTraining, family: str, projected: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-    """Logits of a model that has the decoder's blocks and no others."""
+    """Return logits of a model that has only the decoder's blocks."""
     blocks, embeddings = PLACES[family]
     mlm = _fresh(model.mlm, 1)
     mlm.get_submodule(blocks).extend(copy.deepcopy(mlm.get_submodule(f"{blocks}.0")) for _ in model.decoder[1:])
@@ -149,7 +149,7 @@ def _decoder(model: SMAEForPreTraining, family: str, projected: Tensor, inputs: 
 
 
 def _fresh(mlm: hf.PreTrainedModel, num_layers: int) -> hf.PreTrainedModel:
-    """A new model of the family with so many layers."""
+    """Return a new model of the family with `num_layers` layers."""
     shallow = copy.deepcopy(mlm.config)
     shallow.num_hidden_layers = num_layers
     if getattr(shallow, "layer_types", None) is not None:
@@ -162,7 +162,7 @@ def _names(mlm: nn.Module) -> list[str]:
 
 
 def rows() -> Dataset:
-    """Texts as the Trainer gives them to the collator."""
+    """Return texts in the form in which the Trainer passes them to the collator."""
     texts = [f"{word} {text}" for word in ("old", "red", "blue", "slowly") for text in TEXTS]
     return Dataset.from_dict({"input_ids": [tokenizer()(text)["input_ids"] for text in texts]})
 
@@ -170,7 +170,7 @@ def rows() -> Dataset:
 def trainer(
     model: SMAEForPreTraining, folder: Path, kind: type[hf.Trainer] = SMAETrainer, seed: int | None = 0, **settings: Any
 ) -> hf.Trainer:
-    """A short training; `seed` is the collator's, and a stream reads its rows one after another."""
+    """Return a trainer for a short run; `seed` is the collator's, and a stream reads its rows in order."""
     given = {name: settings.pop(name) for name in ("callbacks", "eval_dataset") if name in settings}
     dataset = rows().to_iterable_dataset() if settings.pop("stream", False) else rows()
     arguments = {"max_steps": 6, "per_device_train_batch_size": 5, "learning_rate": 1e-3, "logging_steps": 1} | settings

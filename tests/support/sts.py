@@ -1,4 +1,4 @@
-"""Small STS tasks made here, and how a grid and mteb's own results are compared cell by cell."""
+"""Small generated STS tasks, and a cell-by-cell comparison of a grid with mteb's results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def metadata(name: str) -> TaskMetadata:
 
 
 class LocalSTS(AbsTaskSTS):
-    """Two splits of two subsets each. The name is that of a known task: mteb drops prompts for names it does not know."""
+    """Two splits of two subsets each, named after a task of mteb, which drops prompts for unknown names."""
 
     metadata = metadata("STS13")
     seed_of_data = 0
@@ -50,7 +50,7 @@ class LocalSTS(AbsTaskSTS):
         self.data_loaded = True
 
     def pairs(self, pool: list[str], generator: random.Random) -> list[dict[str, object]]:
-        # No pair twice: two equal similarities would be ordered by their rounding errors.
+        # No duplicate pairs: rounding errors would order their equal similarities.
         indices = generator.sample([(i, j) for i in range(len(pool)) for j in range(i)], k=25)
         return [{"sentence1": pool[i], "sentence2": pool[j], "score": generator.uniform(0, 5)} for i, j in indices]
 
@@ -99,13 +99,13 @@ def quiet(*args: Any, **kwargs: Any) -> GridResult:
 
 
 def read_along(model: SentenceTransformer) -> Counter[str]:
-    """Counts every text that is embedded, read back from the token ids."""
+    """Count every embedded text, decoded from the token ids."""
     seen: Counter[str] = Counter()
     tokenizer, transformer = model.tokenizer, cast("Any", model[0]).model
 
     def read(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         seen.update(tokenizer.batch_decode(args[0], skip_special_tokens=True))
 
-    # A plain function: copies of the model made for the evaluation call it too, and count into the same place.
+    # A plain function, so that copies of the model share it and its counter.
     transformer.get_input_embeddings().register_forward_pre_hook(read)
     return seen

@@ -1,4 +1,4 @@
-"""Grid against mteb on physically cut models, for tasks of every type: each task is made anew for each size."""
+"""Compare a grid with mteb on physically cut models, for tasks of every type; each size gets a new task."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MakeTask = Callable[[], Any]
 Key = tuple[str, str, str, str]
 Cells = dict[Key, float]  # (task, split, subset, metric): score
 EXACT = 1e-4
-# mteb fits a head or clusters: rounding errors of the embeddings may flip a prediction.
+# mteb fits a classifier or clusters: rounding errors of the embeddings may flip a prediction.
 FITTED = 5e-3
 FITTED_TYPES = ("Classification", "MultilabelClassification", "Clustering", "Regression")
 
 marks = [
-    # mteb's own remarks on old names, and scikit-learn's, scipy's and mteb's on data as small as these.
+    # mteb warns about old names; scikit-learn, scipy and mteb warn about small data.
     pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts most often:UserWarning"),
@@ -42,7 +42,7 @@ marks = [
 
 
 def task_metadata(name: str, kind: str, main_score: str, **overwrites: Any) -> TaskMetadata:
-    """Metadata of a task made here. A name that mteb knows lets prompts for that name through."""
+    """Return metadata of a generated task. mteb applies prompts only to names that it knows."""
     fields: dict[str, Any] = {
         "description": "Random sentences.",
         "dataset": {"path": "none", "revision": "none"},
@@ -54,7 +54,7 @@ def task_metadata(name: str, kind: str, main_score: str, **overwrites: Any) -> T
 
 
 class Writer:
-    """Random sentences about a few topics. A topic prefers some words, so topics overlap and can be told apart."""
+    """Random sentences about a few topics. A topic prefers some words, so topics overlap but are separable."""
 
     def __init__(self, seed: int, topics: int = 4) -> None:
         self.random = random.Random(seed)
@@ -62,7 +62,7 @@ class Writer:
         self.written: set[str] = set()
 
     def text(self, topic: int, shortest: int = 4, longest: int = 10) -> str:
-        """A sentence that was not written before."""
+        """Return a new sentence."""
         while True:
             length = self.random.randint(shortest, longest)
             pools = self.random.choices([self.topics[topic], families.WORDS], weights=[3, 2], k=length)
@@ -72,7 +72,7 @@ class Writer:
                 return text
 
     def near(self, text: str, changes: int = 2) -> str:
-        """The sentence with a few words replaced."""
+        """Return the sentence with a few words replaced."""
         words = text.split()
         for place in self.random.sample(range(len(words)), k=min(changes, len(words))):
             words[place] = self.random.choice(families.WORDS)
@@ -80,7 +80,7 @@ class Writer:
 
 
 def random_sizes(model: SentenceTransformer, count: int = 2) -> list[Size]:
-    """A few sizes drawn anew in each run, and the full one; not in ascending order."""
+    """Return a few random sizes and the full size, not in ascending order."""
     depth, width = len(list(model[0].model.encoder.layer)), model.get_embedding_dimension()  # type: ignore[union-attr]
     assert width is not None
     every = [Size(n, d) for n in range(1, depth + 1) for d in range(4, width + 1)]
@@ -90,7 +90,7 @@ def random_sizes(model: SentenceTransformer, count: int = 2) -> list[Size]:
 
 
 class Jittered:
-    """An encoder with other rounding errors: embeddings move by some 1e-7 of themselves, copies of a text alike or not."""
+    """An encoder with other rounding errors: relative noise of about 1e-7, equal for copies of a text or not."""
 
     def __init__(self, encoder: Any, copies_together: bool) -> None:
         self.encoder, self.copies_together = encoder, copies_together
@@ -109,14 +109,14 @@ class Jittered:
 
 @functools.lru_cache(maxsize=8)
 def really_cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
-    """Kept, because proving that a model can be cut takes longer than scoring it on a small task."""
+    """Cut a model. Cached, because verifying a cut takes longer than scoring it on a small task."""
     return truncate(model, size.num_layers, size.dim)
 
 
 def oracle(
     model: SentenceTransformer, task: Any, size: Size, precision: str = "float32", wrap: Callable[[Any], Any] = lambda x: x
 ) -> Cells:
-    """What mteb gives for the model that is really cut."""
+    """Return mteb's scores of the physically cut model."""
     cut: Any = SentenceTransformerEncoderWrapper(really_cut(model, size))
     if precision != "float32":
         cut = CompressionWrapper(cut, OutputDType.from_str(precision))
@@ -132,7 +132,7 @@ def oracle(
 
 
 def found(grid: GridResult, size: Size, precision: str = "float32") -> Cells:
-    """What the grid says of one size, in the same form; a row that is there twice is an error."""
+    """Return a grid's scores of one size in the same form; fail on duplicate rows."""
     frame = grid.to_frame()
     rows = frame[(frame["num_layers"] == size.num_layers) & (frame["dim"] == size.dim)]
     if "precision" in frame:
@@ -143,7 +143,7 @@ def found(grid: GridResult, size: Size, precision: str = "float32") -> Cells:
 
 
 def differing(actual: Cells, low: Cells, high: Cells, tolerance: float) -> dict[Key, tuple[float, float, float]]:
-    """Scores that are not within two others; nan is equal to nan."""
+    """Return the scores outside their bounds; nan equals nan."""
     return {
         key: (score, low[key], high[key])
         for key, score in actual.items()
@@ -160,10 +160,10 @@ def assert_cell_is_mteb(
     precision: str = "float32",
     ties: bool = True,
 ) -> None:
-    """The same metrics, no more and no less, and the same scores as those of the cut model on a task made anew.
+    """Check that a cell has exactly the metrics and scores of the cut model on a new task.
 
-    Where two documents are as near to a query as two numbers can be, mteb's own score hangs on rounding errors. So where
-    `ties` may be, and scores differ, those that mteb gives for embeddings moved by such errors say how far it may go.
+    If two documents are equally near to a query, mteb's score depends on rounding errors. If scores differ and `ties` are
+    possible, the tolerance is the range of mteb's scores for embeddings with such rounding errors.
     """
     task = make_task()
     where = f"{task.metadata.name} at {size} {precision}"
@@ -178,17 +178,17 @@ def assert_cell_is_mteb(
         ways = [functools.partial(Jittered, copies_together=together) for together in (True, False) * 4]
         scores = [expected, *(oracle(model, make_task(), size, precision, way) for way in ways)]
         lowest, highest = ({key: pick(one[key] for one in scores) for key in expected} for pick in (min, max))
-        # Once more as far as these went: a few draws do not show all that ties can do.
+        # Extend the range by its length on both sides: a few draws do not show all effects of ties.
         low = {key: 2 * lowest[key] - highest[key] for key in expected}
         high = {key: 2 * highest[key] - lowest[key] for key in expected}
         wrong = differing(actual, low, high, tolerance)
-        if precision == "binary":  # nAUC divides by a difference that as many ties as there are can bring to nothing
-            wrong = {key: told for key, told in wrong.items() if "nauc" not in key[3]}
+        if precision == "binary":  # nAUC divides by a difference that many ties can reduce to zero
+            wrong = {key: bounds for key, bounds in wrong.items() if "nauc" not in key[3]}
     assert not wrong, f"{where}: (grid, lowest and highest of mteb) = {wrong}"
 
 
 def assert_grid_is_mteb(grid: GridResult, model: SentenceTransformer, make_task: MakeTask, sizes: Iterable[Size]) -> None:
-    """Each cell of a grid of one task, and the sizes that were asked for."""
+    """Check each cell of a grid of one task, and its sizes."""
     sizes = list(sizes)
     assert sorted(grid.sizes, key=str) == sorted(sizes, key=str)
     for size in sizes:

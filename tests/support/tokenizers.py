@@ -1,4 +1,4 @@
-"""Fast tokenizers of every kind, trained on a few sentences; and random texts to try them with."""
+"""Fast tokenizers of every kind, trained on a few sentences, and random texts for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SENTENCES = [
     "我们今天去北京看长城。",
     "ภาษาไทยไม่มีช่องว่างระหว่างคำ",
 ]
-# Some have characters that no sentence above has.
+# Some characters do not occur in the sentences above.
 _PIECES = """
 the fox jumps understanding representation encoders conference wondered endlessly tokenizers doesn't I'll they've what's
 café Zürich brûlée naïvely 1984 3,141 £12.50 7:45 pre-trained dog. (lazy) 😀 👍🏽 модель языковая 東京は日本 北京看长城
@@ -32,13 +32,13 @@ café Zürich brûlée naïvely 1984 3,141 £12.50 7:45 pre-trained dog. (lazy) 
 
 
 def texts(count: int, seed: int = 0, longest: int = 40) -> list[str]:
-    """Random sequences of words, names, numbers, punctuation, accents, Cyrillic, CJK, Thai and emoji."""
+    """Return random sequences of words, names, numbers, punctuation, accents, Cyrillic, CJK, Thai and emoji."""
     draw = random.Random(seed)
     return [" ".join(draw.choices(_PIECES.split(), k=draw.randint(1, longest))) for _ in range(count)]
 
 
 def between_spaces(text: str, encoded: BatchEncoding) -> list[int]:
-    """Which of `text.split(" ")` each token is of; -1 for special tokens."""
+    """Return each token's index in `text.split(" ")`; -1 for special tokens."""
     spaces = list(accumulate(character == " " for character in text))
     chars = [encoded.token_to_chars(position) for position in range(len(encoded.tokens()))]
     return [-1 if span is None else int(spaces[max(span.start, span.end - 1)]) for span in chars]
@@ -66,7 +66,7 @@ def _trained(
 
 
 def wordpiece(**parts: object) -> PreTrainedTokenizerFast:
-    """Like BERT's."""
+    """A WordPiece tokenizer like BERT's."""
     trainer = trainers.WordPieceTrainer(
         vocab_size=450, special_tokens=[*_special("bert").values()], show_progress=False, continuing_subword_prefix="##"
     )
@@ -79,7 +79,7 @@ def wordpiece(**parts: object) -> PreTrainedTokenizerFast:
 
 
 def byte_level() -> PreTrainedTokenizerFast:
-    """Like RoBERTa's."""
+    """A byte-level BPE tokenizer like RoBERTa's."""
     trainer = trainers.BpeTrainer(
         vocab_size=600,
         special_tokens=[*_special("roberta").values()],
@@ -91,7 +91,7 @@ def byte_level() -> PreTrainedTokenizerFast:
 
 
 def unigram() -> PreTrainedTokenizerFast:
-    """Like XLM-R's."""
+    """A unigram tokenizer like XLM-R's."""
     trainer = trainers.UnigramTrainer(
         vocab_size=400, special_tokens=[*_special("xlm-r").values()], unk_token="<unk>", show_progress=False
     )
@@ -106,7 +106,7 @@ def unigram() -> PreTrainedTokenizerFast:
 
 
 def end_of_word() -> PreTrainedTokenizerFast:
-    """Like HerBERT's: a mark where words end."""
+    """A BPE tokenizer like HerBERT's, which marks the end of words."""
     trainer = trainers.BpeTrainer(
         vocab_size=700,
         special_tokens=[*_special("xlm").values()],
@@ -117,27 +117,27 @@ def end_of_word() -> PreTrainedTokenizerFast:
         models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"),
         trainer,
         "xlm",
-        more=_PIECES,  # an unknown end of a word has no mark
+        more=_PIECES,  # an unknown word end has no mark
         pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
         decoder=decoders.BPEDecoder(suffix="</w>"),
     )
 
 
 def word_level() -> PreTrainedTokenizerFast:
-    """A list of words, and no decoder."""
+    """A word-level tokenizer without a decoder."""
     trainer = trainers.WordLevelTrainer(special_tokens=[*_special("bert").values()], show_progress=False)
     return _trained(models.WordLevel(unk_token="[UNK]"), trainer, "bert", pre_tokenizer=pre_tokenizers.BertPreTokenizer())
 
 
 def without_template() -> PreTrainedTokenizerFast:
-    """No special token is put around a text."""
+    """A tokenizer that adds no special tokens."""
     tokenizer = wordpiece()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
     return tokenizer
 
 
 def long_template() -> PreTrainedTokenizerFast:
-    """Three special tokens before a text, and two behind it, one of them added after training."""
+    """A tokenizer with three special tokens before a text and two after it, one of them added after training."""
     tokenizer = wordpiece()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[EN]"]})
     ids = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]", "[EN]")]

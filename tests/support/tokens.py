@@ -1,4 +1,4 @@
-"""What the tests of token-level losses share: texts longer than a top-k, tiny pipelines, and one forward pass per layer."""
+"""Shared code of the token-level loss tests: texts longer than a top-k, tiny pipelines, one forward pass per layer."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.families import WORDS
 Tokens = dict[int, list[tuple[Tensor, Tensor]]]
 
 BLOCKS = {"bert": "encoder.layer", "modernbert": "layers", "qwen3": "layers"}
-# With CLS and SEP 15, 4, 45, 3 and 25 tokens: of 45 and 25, 0.6 is a whole number, but not in single precision.
+# With CLS and SEP 15, 4, 45, 3 and 25 tokens: 0.6 of 45 and of 25 is an integer, but not in single precision.
 LENGTHS = [13, 2, 43, 1, 23]
 
 
 def texts(column: int) -> list[str]:
-    """Lengths differ inside a column and between columns; steps of 5 and 7 visit all 22 words before repeating one."""
+    """Return texts of different lengths; steps of 5 and 7 visit all 22 words before repeating one."""
     shifted = LENGTHS[column:] + LENGTHS[:column]
     return [
         " ".join(WORDS[(3 * row + column + (5 + 2 * (row % 2)) * j) % 22] for j in range(n)) for row, n in enumerate(shifted)
@@ -38,7 +38,7 @@ def features(model: SentenceTransformer, columns: int) -> list[dict[str, Any]]:
 
 
 def by_hand(rows: list[list[int]]) -> dict[str, Tensor]:
-    """Token ids without the tokenizer's CLS and SEP, padded on the right."""
+    """Return features of token ids without CLS and SEP, padded on the right."""
     width = max(map(len, rows))
     return {
         "input_ids": torch.tensor([row + [0] * (width - len(row)) for row in rows]),
@@ -55,7 +55,7 @@ class SumOfSquares(nn.Module):
 
 @dataclass
 class Case:
-    """One row of a table of tests."""
+    """A family, its pipeline and the arguments of a loss."""
 
     columns: int = 2
     family: str = "bert"
@@ -67,17 +67,17 @@ class Case:
 
     @property
     def tolerance(self) -> float:
-        """Of gradients in double precision; the pre-norm families compute norms and rotations in single precision anyway."""
+        """Tolerance of gradients; the pre-norm families always compute norms and rotations in single precision."""
         return 1e-6 if self.family == "bert" else 1e-4
 
     def wrapped(self, model: SentenceTransformer) -> tuple[nn.Module, Callable[[list[Tensor]], Tensor]]:
-        """The wrapped loss and its oracle."""
+        """Return the wrapped loss and its oracle."""
         if self.columns == 1:
             return SumOfSquares(), lambda columns: columns[0].square().sum()
         return MultipleNegativesRankingLoss(model), oracles.mnrl
 
     def model(self, folder: Path) -> SentenceTransformer:
-        """In training mode without dropout; weights large enough that no two layers resemble each other."""
+        """Build the model in training mode without dropout, with weights so large that no two layers resemble each other."""
         model = families.pipeline(families.CONFIGS[self.family](), folder, self.pooling, self.dense, self.normalize)
         model.tokenizer.padding_side = self.padding_side
         generator = torch.Generator().manual_seed(2)
@@ -92,7 +92,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Half:
-    """A way to compute in half precision."""
+    """A method of computing in half precision."""
 
     weights: torch.dtype
     computed: torch.dtype | None = None
@@ -109,7 +109,7 @@ HALVES = {
 
 
 def physical_tokens(model: SentenceTransformer, batch: list[dict[str, Any]]) -> Tokens:
-    """Token states of every layer, each from a forward pass of its own through a model that has no blocks above it."""
+    """Return token states of every layer, each from a separate forward pass through a physically cut model."""
     family = model[0].model
     *path, name = BLOCKS[family.config.model_type].split(".")
     parent = operator.attrgetter(".".join(path))(family) if path else family
@@ -126,7 +126,7 @@ def physical_tokens(model: SentenceTransformer, batch: list[dict[str, Any]]) -> 
 
 
 def embeddings(model: SentenceTransformer, tokens: Tokens, normalize: bool) -> dict[int, list[Tensor]]:
-    """The pipeline after the Transformer, with or without its Normalize."""
+    """Apply the modules after the Transformer, with or without Normalize."""
     by_layer: dict[int, list[Tensor]] = {}
     for num_layers, columns in tokens.items():
         by_layer[num_layers] = []

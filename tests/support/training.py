@@ -1,4 +1,4 @@
-"""What the tests that train every recipe share: how a recipe is made, run in the Trainer, and seen to learn."""
+"""Shared code of the tests that train every recipe: build it, run the Trainer, and check that it learns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def train(
 
 @contextmanager
 def cut_by_hand(model: SentenceTransformer, num_layers: int) -> Iterator[None]:
-    """The same model, but the blocks above are not there: in all its routes, and with an adapter too."""
+    """Remove the upper blocks of a model within this context, in all routes and with adapters."""
     taken: list[tuple[nn.Module, str, nn.ModuleList]] = []
     try:
         for transformer in {module for module in model.modules() if isinstance(module, Transformer)}:
@@ -75,7 +75,7 @@ def cut_by_hand(model: SentenceTransformer, num_layers: int) -> Iterator[None]:
 
 
 def embedded(model: SentenceTransformer, size: Size, prompt: str | None = None) -> list[Tensor]:
-    """Queries and documents as the physically cut model embeds them, each by its route if there are several."""
+    """Embed queries and documents with the physically cut model, each by its route if there are several."""
     with cut_by_hand(model, size.num_layers):
         columns = [
             model.encode_query(TEXTS, prompt=prompt, convert_to_tensor=True),
@@ -85,7 +85,7 @@ def embedded(model: SentenceTransformer, size: Size, prompt: str | None = None) 
 
 
 class Watch:
-    """How bad a recipe's model is at one size that the recipe trains: the ranking loss, or the distance from the teacher."""
+    """Measures a recipe's error at one trained size: the ranking loss, or the divergence from the teacher."""
 
     def __init__(self, model: SentenceTransformer, recipe: str, prompt: str | None = None) -> None:
         self.model, self.recipe, self.prompt = model, recipe, prompt
@@ -105,14 +105,14 @@ class Watch:
         assert after < 0.9 * self.before, f"{self.recipe} at {self.size}: from {self.before:.4f} to {after:.4f}"
 
     def _relations(self, size: Size) -> Tensor:
-        """Log of the distribution over the other texts, for each text."""
+        """Return each text's log distribution over the other texts."""
         texts = torch.cat(embedded(self.model, size, self.prompt))
         others = ~torch.eye(len(texts), dtype=torch.bool)
         return (util.cos_sim(texts, texts)[others].view(len(texts), -1) / 0.2).log_softmax(dim=-1)
 
 
 class Falling(BaseEvaluator):
-    """Each model scores less than the one before."""
+    """Returns a lower score at each call."""
 
     primary_metric, score = "score", 1.0
 

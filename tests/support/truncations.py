@@ -8,7 +8,7 @@ import pandas as pd
 
 from st_matryoshka2d import GridResult, TruncationResult
 
-# By truncation and dim: the main scores of task A and of task B.
+# (truncation, dim) -> main scores of tasks A and B.
 SCORES = {
     ("first", 8): (0.9, 0.7),
     ("first", 4): (0.86, 0.66),

@@ -1,6 +1,6 @@
-"""`python -m tests.support.two_processes MODULE ARGUMENT ...`: a script in two processes that know of each other.
+"""`python -m tests.support.two_processes MODULE ARGUMENT ...`: run a script in two distributed processes.
 
-Importing takes longer than what is tested, so one process imports the script and forks the two.
+Importing takes longer than the tests, so one process imports the script and forks the two.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import socket
 import sys
 import traceback
 
-from tests.support.launch import cards_compiled_once, little_garbage
+from tests.support.launch import cache_card_templates, freeze_garbage_collector
 
 
 def main(module: str) -> int:
-    """What a process ended with that did not end well; the other one, which may wait for it, is killed then."""
+    """Return 0 or the exit status of a failed process; the other process, which may wait for it, is killed."""
     importlib.import_module(module)
-    little_garbage()
-    cards_compiled_once()
+    freeze_garbage_collector()
+    cache_card_templates()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -41,9 +41,9 @@ def _forked(module: str, rank: int, port: int) -> int:
         return child
     status = 1
     try:
-        told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
-        os.environ.update({name: str(value) for name, value in told.items()}, MASTER_ADDR="127.0.0.1")
-        del sys.modules[module]  # or it would be run with a warning
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in variables.items()}, MASTER_ADDR="127.0.0.1")
+        del sys.modules[module]  # avoids a warning of runpy
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         status = 0
     except BaseException:

@@ -1,4 +1,4 @@
-"""A Hub that takes uploads and keeps some repositories private, and what a process does that trains and ships through it."""
+"""A Hub with uploads and private repositories, and the jobs of a process that trains, pushes and loads models."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 
 from tests.support.loader import answer_jobs, loaded
 
-# What the tokens may do; without one, private repositories are not there. With an unknown one nothing is taken.
+# Access tokens. Without one, private repositories do not exist; with an unknown one, uploads are refused.
 OWNER, READER, UNKNOWN = "hf_owner", "hf_reader", "hf_unknown"
 
 
 @contextmanager
 def shipping(shared: Path, root: Path) -> Iterator[Any]:
-    """Serve a folder; `sent` counts the bytes of each file of weights, `stop()` takes the Hub off the network."""
+    """Serve a folder; `sent` counts the bytes of each weights file, `stop()` shuts the Hub down."""
     spec = importlib.util.spec_from_file_location("serve", shared / "hub" / "serve.py")
     assert spec is not None
     assert spec.loader is not None
@@ -31,7 +31,7 @@ def shipping(shared: Path, root: Path) -> Iterator[Any]:
 
     class Handler(serve.Handler):  # type: ignore[misc, name-defined]
         def _route(self, store: Any, path: str) -> Any:
-            """As the real Hub: 401 without a token that it knows, 404 if that may not read, 403 if it may not write."""
+            """Respond like the real Hub: 401 without a valid token, 404 without read access, 403 without write access."""
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
             if re.search(r"/me/private(/|\.git|$)", unquote(path)) and token != OWNER:
                 raise serve.Problem(404 if token else 401, "Repository not found", "RepoNotFound")
@@ -68,7 +68,7 @@ def shipping(shared: Path, root: Path) -> Iterator[Any]:
 
 
 def trained(folder: str, name: str, token: str) -> dict[str, Any]:
-    """Train a tiny model for a step, push it, and say what it and cuts of it make of two sentences."""
+    """Train a tiny model for a step, push it, and return embeddings of it and of cuts."""
     from datasets import Dataset
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -101,7 +101,7 @@ def trained(folder: str, name: str, token: str) -> dict[str, Any]:
 
 
 def aligned(folder: str, name: str, token: str) -> dict[str, Any]:
-    """Align a tiny model, push it, and say what it and cuts of it make of two sentences."""
+    """Align a tiny model, push it, and return embeddings of it and of cuts."""
     from st_matryoshka2d import align, truncate
     from tests.support import families
 
@@ -123,7 +123,7 @@ def passed_on(name: str, to: str, token: str, **kwargs: Any) -> dict[str, Any]:
 
 
 def shell(*words: str) -> dict[str, Any]:
-    """What the command line says."""
+    """Run the command line; return its exit code, last line of standard error, and exception."""
     from typer.testing import CliRunner
 
     from st_matryoshka2d.cli.app import app
@@ -133,10 +133,10 @@ def shell(*words: str) -> dict[str, Any]:
 
 
 def plainly_loaded(name: str, **kwargs: Any) -> dict[str, Any]:
-    """Where this package is not installed."""
+    """Load a model in a process without this package."""
     from sentence_transformers import SentenceTransformer
 
-    assert sys.modules["st_matryoshka2d"] is None  # so that importing it fails
+    assert sys.modules["st_matryoshka2d"] is None  # makes importing it fail
     return {"embedding": _embeddings(SentenceTransformer(name, device="cpu", **kwargs))}
 
 

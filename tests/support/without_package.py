@@ -9,6 +9,6 @@ from tests.support.uploads import plainly_loaded
 
 if __name__ == "__main__":
     sys.modules["st_matryoshka2d"] = None  # type: ignore[assignment]
-    import sentence_transformers  # noqa: F401  # what takes long, while others start
+    import sentence_transformers  # noqa: F401  # slow to import, so import while other workers start
 
     answer_jobs(load=plainly_loaded)

@@ -1,3 +1,3 @@
-"""The papers, and one recipe of our own: each is a choice of sizes and terms around the wrapped loss."""
+"""Recipes of the papers, and one of our own: each chooses sizes and terms for a wrapped loss."""
 
 from __future__ import annotations

@@ -28,29 +28,29 @@ _PRESETS = {
 
 
 class MIPICLoss(MultiSizeLoss):
-    r"""MIPIC: matryoshka dims, token relations kept by prefixes, and a chain from shallow to deep (MIPIC, Eq. 18).
+    r"""MIPIC: matryoshka dims, prefixes that keep token relations, and a chain from shallow to deep (Eq. 18).
 
     .. math:: L = \alpha L_{MRL} + (1 - \alpha) (L_{SIA} + L_{PIC})
 
-    with L_MRL the sum of the wrapped loss over the dims of the last layer (Eq. 1), and the terms `SIA` (Eq. 4-14) and `PIC`
-    (Eq. 15-17). The choice for very small dims. The paper trains without labels: two columns of the same texts, for
-    `MultipleNegativesRankingLoss`, whose embeddings dropout makes differ (SimCSE). Its settings (Table 7): learning rate
-    2e-5, batch 16, five epochs, cosine schedule, temperature 0.05 (the wrapped loss's `scale=20`), at most 256 tokens.
+    L_MRL is the sum of the wrapped loss over the dims of the last layer (Eq. 1); the terms are `SIA` (Eq. 4-14) and `PIC`
+    (Eq. 15-17). Choose it for very small dims. The paper trains without labels, like SimCSE: `MultipleNegativesRankingLoss`
+    on two columns of the same texts, which differ by dropout. Its settings (Table 7): learning rate 2e-5, batch 16, five
+    epochs, cosine schedule, temperature 0.05 (the wrapped loss's `scale=20`), at most 256 tokens.
 
     Args:
-        model: The model to train, whose embedding is its pooled token states, normalised or not.
+        model: The model to train. Its embedding must be its pooled token states, normalised or not.
         loss: The wrapped loss, built on the same model.
         layers: Layers of SIA; None for the preset of the model's depth and width, else those of `sizes_ladder(model)`.
-        checkpoints: Of PIC; None likewise. The full dim at each is Table 4's "all dim equal".
-        dims: Of MRL and SIA, ascending, the last is the full dim; None likewise.
-        gammas: SIA's shares of the tokens, one for each dim below the full one; None likewise, else from 0.2 to 0.7.
-        alpha: Weight of MRL, above 0, at most 1.
-        temperature: Of PIC.
-        attention_temperature: Of SIA.
-        sia: False for Table 3's "w/o SIA".
-        pic: False for Table 3's "w/o PIC".
-        mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
-        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
+        checkpoints: Checkpoints of PIC; same default. Full dims give Table 4's "all dim equal".
+        dims: Dims of MRL and SIA, ascending to the full dim; same default.
+        gammas: SIA's share of the tokens for each dim below the full one; None for the preset, else from 0.2 to 0.7.
+        alpha: Weight of MRL, above 0 and at most 1.
+        temperature: Temperature of PIC.
+        attention_temperature: Temperature of SIA.
+        sia: False leaves out SIA (Table 3).
+        pic: False leaves out PIC (Table 3).
+        mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -91,8 +91,8 @@ class MIPICLoss(MultiSizeLoss):
     ) -> None:
         full = trainable_size(model)
         if positive(alpha, "alpha") > 1:
-            raise ValueError(f"alpha shares the loss between MRL and the rest, so it is at most 1, got {alpha}.")
-        # Of a model with one of the paper's shapes; for another the terms take the ladder.
+            raise ValueError(f"alpha must be at most 1, as 1 - alpha weighs SIA and PIC; got {alpha}.")
+        # Models of the paper's shapes have presets; for others the terms use the ladder.
         names = [name for name, (depths, _, width, _) in _PRESETS.items() if full == Size(depths[-1], width)]
         default = MIPICLoss.preset(names[0]) if names else {}
         if dims is None:
@@ -112,10 +112,10 @@ class MIPICLoss(MultiSizeLoss):
 
     @staticmethod
     def preset(name: str) -> dict[str, Any]:
-        """Keywords of this class as the paper sets them for one of its models (Table 7, section A.5).
+        """Return the paper's settings for one of its models, as keywords of this class (Table 7, section A.5).
 
         Args:
-            name: `"tinybert-6l"`, `"bert-base"`, `"bge-m3"` or `"qwen3-0.6b"`; another is a ValueError.
+            name: `"tinybert-6l"`, `"bert-base"`, `"bge-m3"` or `"qwen3-0.6b"`; others raise ValueError.
         """
         if str(name).lower() not in _PRESETS:
             raise ValueError(f"There are presets for {', '.join(_PRESETS)}, not for {name!r}.")
@@ -131,10 +131,10 @@ class MIPICLoss(MultiSizeLoss):
 
     @property
     def P(self) -> nn.ParameterDict:  # noqa: N802 - the paper's letter
-        """SIA's projections P_i, (d_i, D), by dim as text; not in the saved model, in checkpoints by `LossStateCallback`."""
+        """SIA's projections P_i, (d_i, D), keyed by dim as text; saved only in checkpoints, by `LossStateCallback`."""
         return next((term.P for term in self.terms if isinstance(term, SIA)), nn.ParameterDict())
 
     @property
     def phi(self) -> nn.ModuleList:
-        """PIC's projectors, from each checkpoint to the next; saved as `P` is."""
+        """PIC's projectors, from each checkpoint to the next; saved like `P`."""
         return next((term.phi for term in self.terms if isinstance(term, PIC)), nn.ModuleList())

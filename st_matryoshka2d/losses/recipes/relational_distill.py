@@ -15,45 +15,45 @@ from st_matryoshka2d.sizes import Size, ladder_to, validate_sizes
 
 
 class NoTask(nn.Module):
-    """A wrapped loss without parts, so that the terms are all there is to train."""
+    """A wrapped loss that adds nothing, so that only the terms are trained."""
 
     def __init__(self, gather_across_devices: bool = False) -> None:
         super().__init__()
         self.gather_across_devices = gather_across_devices
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
-        """No parts."""
+        """Return no parts."""
         return {}
 
 
 class RelationalDistillLoss(MultiSizeLoss):
-    r"""Make an existing embedding model elastic from raw text, without labels: each size learns from the model as it starts.
+    r"""Make an existing embedding model elastic from unlabelled text: each size learns from the original model.
 
     .. math::
         L = \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(s_i^{n,d}; t_i), \quad
         t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
 
-    with t from the frozen teacher's full embeddings of all texts of the batch and s from the student's at (n, d). The full
-    size stays what it was, and small sizes come close to it: the quickest way in for a model that is already good. Where
-    there are labels, a wrapped loss may teach them to the full size: :math:`loss(v_N^D)` is added. A dataset has one or more
-    text columns, or what the wrapped loss takes. For other mixtures pass `RelationalDistill()` as a term to `MultiSizeLoss`.
+    t comes from the frozen teacher's full embeddings of all texts of the batch, s from the student's at (n, d). The full
+    size stays as it was and small sizes come close to it: the quickest start for a model that is already good. If there
+    are labels, a wrapped loss can train the full size on them: :math:`loss(v_N^D)` is added. The dataset has one or more
+    text columns, or those of the wrapped loss. For other mixtures, pass `RelationalDistill()` as a term to `MultiSizeLoss`.
 
     Args:
         model: The model to train.
-        teacher: None: the model as it is when the loss is built. Or a `SentenceTransformer` of any width and tokenizer, or
-            `"labels"`: the label column holds the teacher's embeddings.
+        teacher: None for the model as it is when the loss is built; a `SentenceTransformer` of any width and tokenizer; or
+            `"labels"` if the label column holds the teacher's embeddings.
         sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`.
-        temperature: Of both softmaxes, in units of cosine similarity.
-        mini_batch_size: Texts embedded at once, with gradient caching; None for no caching.
-        gather_across_devices: Whether texts are compared with those of all processes; a wrapped loss has its own setting.
-        loss: A wrapped loss for the full size, which has to be one of S; built on the same model. None for no labels.
-        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
-        across: Weight of a second part, which keeps all sizes in one space (see `RelationalDistill`). 0 for none. None: 1
-            where an aligned model is its own teacher, else 0.
+        temperature: Temperature of both softmaxes, in units of cosine similarity.
+        mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
+        gather_across_devices: Whether to compare texts across all processes; a wrapped loss has its own setting.
+        loss: A wrapped loss for the full size, which must be in S; built on the same model. None for no labels.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
+        across: Weight of a second part, which keeps all sizes in one space (see `RelationalDistill`); 0 disables it. None
+            for 1 if an aligned model is its own teacher, else 0.
 
     Raises:
-        ValueError: A wrapped loss where the labels are the teacher's, without the full size in S, or with
-            `gather_across_devices=True`. With `across`, a teacher of another width.
+        ValueError: A wrapped loss is used with `teacher="labels"`, without the full size in S, or with
+            `gather_across_devices=True`; or `across` with a teacher of another width.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -80,13 +80,13 @@ class RelationalDistillLoss(MultiSizeLoss):
         at_once = mini_batch_size, mini_batch_num_tokens
         distill = RelationalDistill(teacher, 1.0, temperature, *at_once, across)
         task = NoTask(gather_across_devices) if loss is None else loss
-        # The mean over the sizes is taken after weighting: the full one counts once.
+        # The engine divides by the number of sizes; this factor makes the full size count once.
         weights = None if loss is None else [float(len(trained) * (size == full)) for size in trained]
         super().__init__(model, task, trained, [distill], weights, *at_once)
 
     @property
     def signature(self) -> str:
-        """This class, around a loss if it wraps one."""
+        """Name of this class, and of the wrapped loss if any."""
         return type(self).__name__ if isinstance(self.loss, NoTask) else super().signature
 
 
@@ -96,4 +96,4 @@ def _check_task(full: Size, sizes: Sequence[Size], teacher: object, gather_acros
     if full not in sizes:
         raise ValueError(f"`loss` trains the full size, {full}, which is not among the sizes: add it, or leave out `loss`.")
     if gather_across_devices:
-        raise ValueError("Pass gather_across_devices=True to the wrapped loss: it holds for the teacher's texts too.")
+        raise ValueError("Pass gather_across_devices=True to the wrapped loss: it also applies to the teacher.")

@@ -20,7 +20,7 @@ class StarbucksLoss(MultiSizeLoss):
     .. math::
         L = \frac{1}{|S|} \sum_{(n,d) \in S} loss(v_n^d) + \frac{\lambda}{|S|} \sum_{(n,d) \in S} KLDiv(s_n^d; s_N^D)
 
-    The usual choice when the sizes to be shipped are known. See https://arxiv.org/abs/2410.13230; its settings (Table 5):
+    The usual choice when the sizes to ship are known. Paper settings (https://arxiv.org/abs/2410.13230, Table 5):
     learning rate 5e-5, batch 128, one epoch, linear schedule, warm-up 0.1.
 
     Args:
@@ -28,11 +28,11 @@ class StarbucksLoss(MultiSizeLoss):
         loss: The wrapped loss, built on the same model; the paper uses MultipleNegativesRankingLoss.
         sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`, the paper's list.
         size_weights: One factor per size; None for 1 each.
-        kl_weight: Lambda; the paper has 1. Zero leaves the alignment out.
-        kl_temperature: Of both softmaxes; 0.3 in Table 5.
-        kl_over: `"scores"`: over similarities to the batch's candidates, the paper; `"embedding"`: over coordinates.
-        mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
-        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
+        kl_weight: Lambda, 1 in the paper; 0 disables alignment.
+        kl_temperature: Temperature of both softmaxes, 0.3 in Table 5.
+        kl_over: `"scores"`: softmax over similarities to the batch's candidates (paper); `"embedding"`: over coordinates.
+        mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss

@@ -1,4 +1,4 @@
-"""2D Matryoshka Sentence Embeddings; and Espresso, the second version of the same paper, with its compression as a term."""
+"""2D Matryoshka Sentence Embeddings, and Espresso, the paper's second version, with its compression as a term."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class TwoDMSELoss(MultiSizeLoss):
         L = \lambda_1 L_N^D + \lambda_2 L_n^D + \lambda_3 L_N^d + \lambda_4 L_n^d
             + \lambda_5 [KLDiv(n, D; N, D) + KLDiv(n, d; N, d)]
 
-    with n uniform over 1..N-1 and d uniform over 8, 16, 32, ... below D (https://arxiv.org/abs/2402.14776v1). Every (layer,
-    dim) is trained, each only now and then: the choice when the size is not known yet.
+    n is uniform over 1..N-1 and d over 8, 16, 32, ... below D (https://arxiv.org/abs/2402.14776v1). Every (layer, dim) is
+    trained, but each only now and then: choose it when the size is not known yet.
 
     Args:
-        model: The model to train; more than one layer.
+        model: The model to train, of more than one layer.
         loss: The wrapped loss, built on the same model; the paper uses AnglELoss.
         dims: Dims to draw d from; None for 8, 16, 32, ... below D (section 3.2).
         weights: The five lambdas. `(1, 1, 1, 1, 0)` is Table 2's ablation without alignment, `(0, 1, 1, 1, 1)` the one
             without the last layer.
-        kl_temperature: Of both softmaxes.
-        kl_over: `"scores"`: over similarities to the batch's candidates; `"embedding"`: over coordinates, the authors' code.
-        mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
-        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
+        kl_temperature: Temperature of both softmaxes.
+        kl_over: `"scores"`: over similarities to the batch's candidates; `"embedding"`: over coordinates (authors' code).
+        mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import AnglELoss
@@ -83,11 +83,11 @@ class PCACompression(Term):
 
     .. math:: \sum_{(n,d) \in S,\, d < D} w_{n,d}\, [MSE(E_n[:, :d], T) + KLDiv(E_n[:, :d]; T)], \quad T = E_n U_d S_d
 
-    with the weights of the step's sizes, E the embeddings of one text column before any normalising, KLDiv over their
-    coordinates, and the mean over the columns. T gets no gradient. The authors' code takes a random low-rank decomposition.
+    w are the weights of the step's sizes, E the embeddings of one text column before any normalisation; KLDiv is over their
+    coordinates. Text columns are averaged. T gets no gradient. The authors' code uses a random low-rank decomposition.
 
     Args:
-        weight: Of the whole term.
+        weight: Weight of the term.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
@@ -102,7 +102,7 @@ class PCACompression(Term):
         self.weight = positive(weight, "weight", zero=True)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Weighted sum over the sizes, mean over the columns: `compress`."""
+        """Return the weighted sum over the sizes, averaged over the columns: `compress`."""
         total = next(iter(step.raw.values()))[0].new_zeros(())
         for size, weight in step.weights.items():
             if size.dim < step.full.dim and self.weight * weight:
@@ -112,7 +112,7 @@ class PCACompression(Term):
         return {"compress": self.weight * total}
 
     def get_config_dict(self) -> dict[str, object]:
-        """Settings, for the model card."""
+        """Settings for the model card."""
         return {"compress_weight": self.weight}
 
     def _column(self, column: Tensor, dim: int, gathered: bool) -> Tensor:
@@ -125,10 +125,10 @@ class PCACompression(Term):
 
 @torch.no_grad()
 def _pca(seen: Float[Tensor, "texts full"], dim: int) -> Float[Tensor, "full dim"]:
-    """U_k S_k: the principal directions of how the coordinates of texts attend to each other."""
-    # A = U S V^T = softmax(E^T E / sqrt(D)). U and S come from the eigenvectors of A A^T, in double precision: the same as
-    # an exact singular value decomposition in half the time. Each column of U is signed so that its entry of largest
-    # magnitude is positive, without which the target would flip from step to step.
+    """Return U_k S_k, the principal directions of the attention among coordinates."""
+    # A = U S V^T = softmax(E^T E / sqrt(D)). The eigenvectors of A A^T, in double precision, give U and S like an exact SVD,
+    # in half the time. The entry of largest magnitude in each column of U is made positive; otherwise the target would flip
+    # from step to step.
     texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)  # Apple's GPUs have no double
     attention = torch.softmax(texts.T @ texts / texts.shape[1] ** 0.5, dim=-1)
     squares, vectors = torch.linalg.eigh(attention @ attention.T)  # ascending
@@ -144,17 +144,17 @@ class EspressoLoss(MultiSizeLoss):
     .. math::
         L = loss(v_N^D) + loss(v_N^k) + c(N) + \frac{1}{N-1} \sum_{i=1}^{N-1} \frac{loss(v_i^k) + c(i)}{1 + \ln i}
 
-    Every layer is trained in every step, at one compressed dim k, shallow layers more; c(i) pulls the first k coordinates
-    of layer i towards a PCA compression of its whole embedding (`PCACompression`). The choice when one dim will be shipped
-    at several depths. The authors' code counts layers from the embedding layer on and decomposes at random.
+    Each step trains every layer at one compressed dim k, shallow layers with more weight; c(i) pulls the first k
+    coordinates of layer i towards a PCA compression of its whole embedding (`PCACompression`). Choose it to ship one dim at
+    several depths. The authors' code counts layers from the embedding layer and uses a random decomposition.
 
     Args:
-        model: The model to train; more than one layer.
+        model: The model to train, of more than one layer.
         loss: The wrapped loss, built on the same model.
-        compress_dim: k, below the full dim D; None for 128, or D / 4 where D is 128 or less.
-        compress_weight: Factor of every c; 0 leaves learning to compress out.
-        mini_batch_size: Texts embedded at once with gradient caching; None for no caching.
-        mini_batch_num_tokens: Tokens embedded at once, instead of texts, with gradient caching too.
+        compress_dim: k, below the full dim D; None for 128, or D / 4 if D is at most 128.
+        compress_weight: Weight of every c; 0 disables the compression.
+        mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import AnglELoss

@@ -54,7 +54,7 @@ def align(
             It is not changed; the result shares its weights. Use float32: half precision rounds the rotation, and changes
             cosines at the full size by up to 0.01.
         texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator,
-            which is read in chunks. The regression uses all of them, the refinement a random sample of 20,000.
+            which is read in chunks. The regression uses all of them, the refinement a random sample of at most 20,000.
         sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on their own, and worse at
             searching an index of another size. Every depth gets a readout in any case.
         steps: Refinement steps for each depth; 0 for no refinement.

@@ -1,4 +1,4 @@
-"""Fences may say more than the language, to tests; the site's Markdown takes the language alone."""
+"""Strip the test markers from code fences: the site's Markdown accepts only the language."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["on_page_markdown"]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Event of mkdocs: a page, with "```python" for "```python more words".
+    """MkDocs event: replace "```python more words" with "```python" in a page.
 
     Args:
-        markdown: The page.
+        markdown: Source of the page.
     """
     return re.sub(r"^(```\w+) +[\w ]+$", r"\1", markdown, flags=re.MULTILINE)

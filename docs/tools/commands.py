@@ -1,4 +1,4 @@
-"""The reference of the commands, made from the commands themselves: api/cli.md says where it goes."""
+"""Generate the command reference from the commands; api/cli.md marks its place."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PLACE = "<!-- every command with its options -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Event of mkdocs: a page, with the reference of all commands in its place.
+    """MkDocs event: insert the command reference into a page at its marker.
 
     Args:
-        markdown: The page.
+        markdown: Source of the page.
     """
     return markdown.replace(_PLACE, reference()) if _PLACE in markdown else markdown
 
 
 def reference() -> str:
-    """Usage, arguments and options of every command, as Markdown."""
+    """Return usage, arguments and options of every command as Markdown."""
     group = get_group(app)
     context = typer.Context(group, info_name="st-matryoshka2d")
     return "\n".join(

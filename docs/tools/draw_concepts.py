@@ -22,7 +22,7 @@ FULL = Size(6, 384)  # all-MiniLM-L6-v2
 
 
 def draw_cut() -> Figure:
-    """A model and its cut to 3L-64d, block by block and coordinate by coordinate."""
+    """Draw a model and its cut to 3L-64d, block by block and coordinate by coordinate."""
     figure = Figure(figsize=(8.4, 4.9), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, size, title in zip(panels, (FULL, Size(3, 64)), ("the full size, 6L-384d", "its cut, 3L-64d"), strict=True):
@@ -44,7 +44,7 @@ def draw_cut() -> Figure:
 
 
 def draw_sizes_of_a_step() -> Figure:
-    """Which sizes one training step of each recipe reads, on a grid of layers by dims."""
+    """Draw the sizes that a training step of each recipe uses, on a grid of layers by dims."""
     dims = [16, 32, 64, 128, 256, 384]
     ladder, last = ladder_to(FULL), FULL.num_layers
     panels: list[tuple[str, Iterable[Size], Iterable[Size]]] = [
@@ -66,7 +66,7 @@ def draw_sizes_of_a_step() -> Figure:
 
 
 def draw_truncations() -> Figure:
-    """Ways to keep 8 of 24 coordinates."""
+    """Draw ways to keep 8 of 24 coordinates."""
     full, kept = 24, 8
     drawn = random.Random(3)
     subsets: list[tuple[str, Sequence[int]]] = [
@@ -85,7 +85,7 @@ def draw_truncations() -> Figure:
 
 
 def draw_alignment() -> Figure:
-    """Five texts at three depths, in the space of each depth and in the one that the readouts lead to."""
+    """Draw five texts at three depths, in the space of each depth and in the shared space after the readouts."""
     texts = [(0.0, 1.5), (0.4, 1.1), (1.3, -0.2), (-1.4, 0.2), (-0.7, -1.2)]
     colours = ["#0072B2", "#56B4E9", "#E69F00", "#009E73", "#CC79A7"]
     drawn = random.Random(1)

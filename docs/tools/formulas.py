@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: the site needs no script and no network for them."""
+"""Render formulas as MathML, which browsers display without scripts or network access."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from latex2mathml.converter import convert
 
 __all__ = ["MarkdownDocstrings", "on_page_content"]
 
-# What pymdownx.arithmatex makes of $...$ and of $$...$$.
+# Output of pymdownx.arithmatex for $...$ and $$...$$.
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
 _MATH_BLOCK = re.compile(r"^( *)\.\. math::(.*(?:\n\1 +\S.*|\n *(?=\n\1 +\S))*)", flags=re.MULTILINE)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Event of mkdocs: the formulas of a page.
+    """MkDocs event: convert the formulas of a page to MathML.
 
     Args:
-        html: The page, with formulas as LaTeX.
+        html: The page, with LaTeX formulas.
     """
     return _FORMULA.sub(lambda found: convert(unescape(found[2]), "block" if found[1] == "div" else "inline"), html)
 
 
 class MarkdownDocstrings(griffe.Extension):
-    """What docstrings say in Sphinx's way, as the Markdown of the site."""
+    """Convert Sphinx syntax in docstrings to the site's Markdown."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Event of griffe: an object was read from its source.
+        """Griffe event: convert the docstring of an object.
 
         Args:
-            obj: The object.
+            obj: An object read from its source.
         """
         if obj.docstring:
             obj.docstring.value = as_markdown(obj.docstring.value)
 
 
 def as_markdown(docstring: str) -> str:
-    """Formulas between dollars; and "Examples:", which is shown as code, for "Example:".
+    """Put formulas between dollars, and replace "Example:" with "Examples:", which is shown as code.
 
     Args:
-        docstring: As it is in the source.
+        docstring: Docstring in the source.
     """
     docstring = _MATH_BLOCK.sub(lambda found: f"\n$$\n{' '.join(found[2].split())}\n$$\n", docstring)
     docstring = re.sub(r":math:`([^`]+)`", r"$\1$", docstring)

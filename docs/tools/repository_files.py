@@ -1,4 +1,4 @@
-"""Files of the repository that pages link to (`../examples/...`) become files of the site."""
+"""Add repository files that pages link to (`../examples/...`) to the site."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _LINK = re.compile(r"(?<=\]\()\.\./([\w./-]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Event of mkdocs: what the site is made of.
+    """MkDocs event: add the linked files to the site.
 
     Args:
-        files: Those in `docs/`; what they link to is added.
-        config: Of the site.
+        files: Files in `docs/`; linked files are appended.
+        config: Configuration of the site.
     """
     pages = [Path(page.abs_src_path) for page in files.documentation_pages() if page.abs_src_path]
     linked = {path for page in pages for path in _LINK.findall(page.read_text(encoding="utf-8"))}
     for path in sorted({"CHANGELOG.md", *linked}):
-        if (ROOT / path).is_file():  # else mkdocs says that the link leads nowhere
+        if (ROOT / path).is_file():  # mkdocs reports other links as broken
             files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Event of mkdocs: the links of a page in `docs/` to what now lies beside it.
+    """MkDocs event: make links out of `docs/` relative to the site's root.
 
     Args:
-        markdown: The page.
+        markdown: Source of the page.
     """
     return _LINK.sub(r"\1", markdown)

@@ -20,7 +20,7 @@ def align(
     max_texts: Annotated[int, typer.Option(help="Texts to use; drawn at random if there are more.", min=3)] = 20_000,
     sizes: Annotated[
         list[Size] | None,
-        options.size_option("A size that will be shipped, such as 6L-128d; may be repeated.", show_default="all"),
+        options.size_option("Small size to also refine for, such as 2L-32d; may be repeated.", show_default="none"),
     ] = None,
     batch_size: options.BatchSize = 32,
     out: hub.Out = None,

@@ -64,7 +64,7 @@ def evaluate(
         n_jobs: Processes that fit mteb's classifiers and clusterings in parallel. Scores do not depend on it.
         batch_size: Texts per forward pass.
         corpus_chunk_size: Documents of a retrieval task that a process holds in memory.
-        show_progress_bar: Show a progress bar with one step per task and size.
+        show_progress_bar: Show progress bars for the texts and for the scores.
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.

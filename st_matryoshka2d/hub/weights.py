@@ -135,7 +135,7 @@ def depth_of(config: PreTrainedConfig, what: str) -> int:
     """Return the number of layers; refuse a config without a usable one."""
     depth = getattr(config, "num_hidden_layers", None)
     if depth is None:
-        raise ValueError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it has no depth to choose.")
+        raise ValueError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it cannot be cut in depth.")
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
         raise ValueError(
             f"config.json of {what} must have a whole number of 1 or more as `num_hidden_layers`, found {short(depth)}."

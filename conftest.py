@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests and the docstrings' examples. A test that changes a model works on a copy."""
+"""Fixtures shared by tests and docstring examples. A test that changes a model works on a copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
 from tests.support import families
-from tests.support.launch import cards_compiled_once, little_garbage, seeds_for_what_is_there
+from tests.support.launch import cache_card_templates, freeze_garbage_collector, skip_missing_accelerators
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,15 +26,15 @@ def _one_thread_per_worker() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_is_done_again_and_again() -> None:
-    little_garbage()
-    cards_compiled_once()
-    seeds_for_what_is_there()
+def _skip_slow_repetitions() -> None:
+    freeze_garbage_collector()
+    cache_card_templates()
+    skip_missing_accelerators()
 
 
 @pytest.fixture(autouse=True)
 def _names_in_examples(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the examples in docstrings call `model`, `folder`, ...; they write where nobody looks."""
+    """Provide the names that docstring examples use (`model`, `folder`, ...), in a temporary working directory."""
     if not isinstance(request.node, pytest.DoctestItem):
         return
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def minilm() -> SentenceTransformer:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Folder with real data sets and a loopback Hub."""
+    """Return the folder with real data sets and a loopback Hub."""
     beside = Path(__file__).resolve().parents[1] / "shared"
     folder = Path(os.environ.get("ST_MATRYOSHKA2D_SHARED", beside))
     if not (folder / "data").is_dir():
@@ -78,7 +78,7 @@ def _tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> SentenceTransformer:
 
 @pytest.fixture
 def tiny(_tiny_bert: SentenceTransformer) -> SentenceTransformer:
-    """A BERT of 4 layers x 32 with mean pooling, a new copy for each test, dropout off."""
+    """A BERT of 4 layers x 32 with mean pooling and without dropout, copied for each test."""
     model = copy.deepcopy(_tiny_bert)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -88,6 +88,6 @@ def tiny(_tiny_bert: SentenceTransformer) -> SentenceTransformer:
 
 @pytest.fixture(scope="session")
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Where the full checkpoint of a family is saved."""
+    """Return the path to which the full checkpoint of a family is saved."""
     root = tmp_path_factory.mktemp("families")
     return lambda name: root / name.replace(" ", "-")

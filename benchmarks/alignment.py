@@ -1,4 +1,4 @@
-"""How many texts does `align` need, and which? STS at every size, and search with queries and documents at different depths.
+"""How many texts does `align` need, and which? STS at every size, and search with shallow queries on full-depth documents.
 
     python benchmarks/alignment.py --data DATA
     python benchmarks/alignment.py --data DATA --fitted "1,000 NLI" --suites sts
@@ -7,7 +7,7 @@
 DATA holds `nli/triplets_train.parquet` (anchor, positive), `pairs/captions_train.parquet` (anchor, positive);
 `sts/<name>/test.parquet` (sentence1, sentence2, score) and `retrieval/<name>/` with corpus, queries and qrels.
 
-Nothing is trained. Finished work is kept: an interrupted run continues from the files in `--out`.
+Nothing is trained. Results are cached: an interrupted run continues from the files in `--out`.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ FOR_THE_LADDER = f"{COUNTS[-1]:,} NLI, for the ladder"
 
 
 def nli(data: Path, count: int) -> list[str]:
-    """NLI sentences, half of them premises and half entailed hypotheses."""
+    """Return NLI sentences: half premises, half entailed hypotheses."""
     frame = pd.read_parquet(data / "nli" / "triplets_train.parquet").sample(frac=1, random_state=0)
     return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
 
 
 def captions(data: Path, count: int) -> list[str]:
-    """Captions of photos."""
+    """Return photo captions."""
     frame = pd.read_parquet(data / "pairs" / "captions_train.parquet").sample(frac=1, random_state=0)
     return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
 
 
 def documents(data: Path, names: Sequence[str] = SEARCH) -> list[str]:
-    """The documents of search tasks, and 10,000 NLI sentences."""
+    """Return 10,000 NLI sentences and the documents of the search tasks."""
     tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in names]
     found = [
         " ".join(pair).strip() for table in tables for pair in zip(table["title"].fillna(""), table["text"], strict=True)
@@ -75,7 +75,7 @@ def sts(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame
 
 
 def search_tasks(data: Path, names: Sequence[str] = SEARCH) -> list[AbsTask]:
-    """Search tasks."""
+    """Build the search tasks."""
 
     def table(name: str, part: str) -> pd.DataFrame:
         return pd.read_parquet(data / "retrieval" / name / f"{part}.parquet")
@@ -93,12 +93,12 @@ SUITES = {"sts": sts, "search": search}
 
 
 def file_of(folder: Path, suite: str, fitted: str) -> Path:
-    """The file with the scores of one run."""
+    """Return the file that holds the scores of one run."""
     return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_')}.csv"
 
 
 def run(fitted: str, options: argparse.Namespace) -> None:
-    """Align and run the missing suites; skip what is already there."""
+    """Align the model and run the suites that have no scores yet."""
     wanted = [suite for suite in options.suites if not file_of(options.out, suite, fitted).exists()]
     if not wanted:
         return
@@ -116,14 +116,14 @@ def run(fitted: str, options: argparse.Namespace) -> None:
 
 
 def read(folder: Path, suite: str) -> pd.DataFrame:
-    """Means over the tasks: fitted, num_layers, dim, documents, score."""
+    """Read mean scores per task, with columns fitted, task, num_layers, dim, documents, score."""
     found = {name: pd.read_csv(file) for name in FITTED if (file := file_of(folder, suite, name)).exists()}
     frame = pd.concat([one.assign(fitted=name) for name, one in found.items()])
     return frame.groupby(["fitted", "task", "num_layers", "dim", "documents"], sort=False)["score"].mean().reset_index()
 
 
 def by_depth(frame: pd.DataFrame) -> list[str]:
-    """A row for each set of texts, a column for each depth."""
+    """Build a table with a row per set of texts and a column per depth."""
     wide = frame.pivot_table(index="fitted", columns="num_layers", values="score", sort=False).sort_index(axis=1)
     rows = [
         ["fitted on", *(f"{layers} layer{'' if number == 0 else 's'}" for number, layers in enumerate(wide.columns)), "mean"]
@@ -133,7 +133,7 @@ def by_depth(frame: pd.DataFrame) -> list[str]:
 
 
 def report(folder: Path, about: str, ladder: list[str]) -> str:
-    """Tables and the curve."""
+    """Write the report with its tables and figure; return its text."""
     text = [f"# Alignment, by the texts it was fitted on\n\n{about}"]
     if any((folder / "scores").glob("sts-*")):
         scores = read(folder, "sts")
@@ -166,7 +166,7 @@ def report(folder: Path, about: str, ladder: list[str]) -> str:
 
 
 def draw(parts: dict[str, pd.DataFrame], path: Path) -> None:
-    """Draw means over the depths, by the number of NLI texts."""
+    """Plot the mean score over depths against the number of NLI texts."""
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for number, (title, part) in enumerate(parts.items()):
         means = part.groupby("fitted")["score"].mean()
@@ -182,16 +182,14 @@ def draw(parts: dict[str, pd.DataFrame], path: Path) -> None:
 
 
 def main() -> None:
-    """Read the command line, align, score, write."""
+    """Align and score the model as the command line says, then write the report."""
     here = Path(__file__).parent / "results" / "alignment"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--fitted", nargs="*", choices=FITTED, default=list(FITTED))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
-    parser.add_argument(
-        "--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks, on all of which to fit too"
-    )
+    parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, default=here)
     options = parser.parse_args()

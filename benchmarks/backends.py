@@ -1,4 +1,4 @@
-"""Compare a cut in the backends of sentence-transformers: encoding speed, STS-B score and file size.
+"""Compare the backends of sentence-transformers on a cut: encoding speed, STS-B score and file size.
 
     st-matryoshka2d truncate sentence-transformers/all-MiniLM-L6-v2 --size 3L-64d --out cuts/3L-64d
     python benchmarks/backends.py --data DATA --cuts cuts/3L-64d cuts/6L-384d
@@ -31,7 +31,7 @@ from tqdm import trange
 
 Backend = Literal["torch", "onnx", "openvino"]
 F32 = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}
-WAYS: dict[str, tuple[Backend, str, dict[str, Any]]] = {  # backend, file of the weights, keywords
+WAYS: dict[str, tuple[Backend, str, dict[str, Any]]] = {  # backend, weights file, keyword arguments
     "torch fp32": ("torch", "model.safetensors", {}),
     "ONNX fp32": ("onnx", "onnx/model.onnx", {"file_name": "model.onnx"}),
     "ONNX int8, dynamic": ("onnx", "onnx/model_int8.onnx", {"file_name": "model_int8.onnx"}),
@@ -42,10 +42,10 @@ WAYS: dict[str, tuple[Backend, str, dict[str, Any]]] = {  # backend, file of the
 
 
 def export(folder: Path, calibration: Path, samples: int) -> None:
-    """Write all exports of a cut into its folder."""
+    """Export a cut to every backend, in its own folder."""
     from optimum.intel import OVQuantizationConfig
 
-    modules = folder / "modules.json"  # module names that sentence-transformers 5 also knows
+    modules = folder / "modules.json"  # use module names that sentence-transformers 5 also supports
     older = re.sub(r'sentence_transformers\.[\w.]+\.(\w+)"', r'sentence_transformers.models.\1"', modules.read_text())
     modules.write_text(older)
     onnx = SentenceTransformer(str(folder), backend="onnx", device="cpu")
@@ -66,13 +66,13 @@ def export(folder: Path, calibration: Path, samples: int) -> None:
 
 
 def spearman(model: SentenceTransformer, pairs: pd.DataFrame) -> float:
-    """Spearman correlation of cosines with human scores, in percent."""
+    """Return the Spearman correlation of cosines with human scores, in percent."""
     one, two = (model.encode(pairs[name].tolist(), convert_to_tensor=True) for name in ("sentence1", "sentence2"))
     return 100 * float(stats.spearmanr(pairwise_cos_sim(one, two).numpy(), pairs["score"]).statistic)
 
 
 def measure(cut: Path, pairs: pd.DataFrame, calibration: Path, options: argparse.Namespace) -> pd.DataFrame:
-    """One row for each backend: milliseconds per text, speed relative to torch, score, megabytes."""
+    """Return a row per backend: milliseconds per text, speed relative to torch, score, megabytes."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(shutil.copytree(cut, Path(made) / cut.name))
         export(folder, calibration, options.samples)
@@ -101,7 +101,7 @@ def measure(cut: Path, pairs: pd.DataFrame, calibration: Path, options: argparse
 
 
 def main() -> None:
-    """Measure all cuts and write the table."""
+    """Measure all cuts and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cuts", type=Path, nargs="+", required=True)

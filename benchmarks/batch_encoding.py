@@ -1,18 +1,18 @@
-"""What it costs to embed a corpus in batches: speed with workers, memory of a million texts, a killed worker.
+"""Cost of embedding a corpus in batches: speed with workers, memory for a million texts, recovery of a killed worker.
 
-    python benchmarks/batch_encoding.py                    # a quarter of an hour on two idle cores
+    python benchmarks/batch_encoding.py                    # 15 minutes on two idle cores
     python benchmarks/batch_encoding.py --texts 512 --rounds 1 --corpus 20000 --shard-size 1000
 
-Speed: all-MiniLM-L6-v2 on sentences of 4 to 16 words, in batches of 256. A loop of `model.encode`, which makes the full
-size alone, against a `SizesEncoder` that makes three sizes: in the same process, and in one and two workers of one thread
-each, with their models loaded. The four take turns; ratios are within a turn.
+Speed: all-MiniLM-L6-v2 on sentences of 4 to 16 words, in batches of 256. A loop of `model.encode`, which computes the full
+size only, is compared with a `SizesEncoder` that computes three sizes: in the same process, and in one and two single-thread
+workers with their models loaded. The four run in turns; ratios are within a turn.
 
-Memory: the peak of a whole process that runs `encode_to_parquet` over a generator, on Linux, with a tenth of the texts and
-with all. The model is a 1L-32d cut, so that a million texts end in minutes.
+Memory: the peak of a process that runs `encode_to_parquet` over a generator, on Linux, with a tenth of the texts and
+with all texts. The model is a 1L-32d cut, so that a million texts take only minutes.
 
-A killed worker: over a tenth of the texts, `encode_to_parquet` gets SIGKILL halfway and is run again.
+Killed worker: `encode_to_parquet` over a tenth of the texts gets SIGKILL halfway and is run again.
 
-Results go to `--out` as Markdown and as JSON.
+Results go to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations
@@ -48,38 +48,38 @@ Batch = dict[str, Any]
 
 
 def sentences(count: int) -> Iterator[str]:
-    """Different short texts, made as they are read."""
+    """Generate distinct short texts."""
     words = ["the", "old", "river", "ran", "under", "a", "red", "house", "while", "nobody", "was", "looking", "for", "birds"]
     draw = random.Random(0)
     return (" ".join(draw.choices(words, k=draw.randint(3, 15))) + f" {number}" for number in range(count))
 
 
 def in_markdown(rows: list[Batch]) -> str:
-    """A table in Markdown."""
+    """Format a table as Markdown."""
     lines = [" | ".join(rows[0]), " | ".join("---" if isinstance(value, str) else "---:" for value in rows[0].values())]
     return "\n".join(f"| {line} |" for line in [*lines, *(" | ".join(map(str, row.values())) for row in rows)])
 
 
 def ready(encoder: SizesEncoder, all_workers: Any) -> None:
-    """A worker loads its model, and waits for the others."""
+    """Load the model in a worker and wait until all workers are ready."""
     encoder.encode(["a"])
     all_workers.wait()
 
 
 def workers(encoder: SizesEncoder, count: int) -> ProcessPoolExecutor:
-    """Processes that have the model."""
+    """Start workers with the model loaded."""
     pool = ProcessPoolExecutor(count, SPAWN, ready, (encoder, SPAWN.Barrier(count)))
-    list(pool.map(abs, range(count)))  # each task that finds no idle process starts one
+    list(pool.map(abs, range(count)))  # a task that finds no idle process starts one
     return pool
 
 
 def encoded_elsewhere(encoder: SizesEncoder, batch: Batch) -> int:
-    """What a worker does."""
+    """Embed a batch in a worker; return the number of texts."""
     return len(encoder(batch)["6L-384d"])
 
 
 def speed(texts: list[str], rounds: int) -> list[Batch]:
-    """Texts a second of each way, and times as fast as the loop."""
+    """Measure texts per second of each method and its speed relative to the loop."""
     model, encoder = SentenceTransformer(FOLDER, device="cpu"), SizesEncoder(FOLDER, SIZES, device="cpu")
     batches = [{"text": texts[start : start + BATCH]} for start in range(0, len(texts), BATCH)]
     with workers(encoder, 1) as one, workers(encoder, 2) as two:
@@ -94,7 +94,7 @@ def speed(texts: list[str], rounds: int) -> list[Batch]:
             "SizesEncoder, three sizes, two workers": lambda: by(two),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for turn in range(rounds + 1):  # the first warms up
+        for turn in range(rounds + 1):  # the first turn is a warm-up
             for name, run in ways.items():
                 start = time.perf_counter()
                 run()
@@ -112,7 +112,7 @@ def speed(texts: list[str], rounds: int) -> list[Batch]:
 
 
 def write(folder: Path, texts: int, shard_size: int) -> tuple[float, float]:
-    """Seconds, and the peak of the process in MB."""
+    """Embed a corpus; return the seconds and the process's peak memory in MB."""
     torch.set_num_threads(1)
     start = time.perf_counter()
     model = load(FOLDER, "1L-32d", device="cpu")
@@ -122,7 +122,7 @@ def write(folder: Path, texts: int, shard_size: int) -> tuple[float, float]:
 
 
 def memory(corpus: int, shard_size: int, folder: Path) -> list[Batch]:
-    """A row for a tenth of the texts, and one for all."""
+    """Measure memory for a tenth of the texts and for all texts."""
     rows = []
     for count in (corpus // 10, corpus):
         with ProcessPoolExecutor(1, SPAWN) as worker:
@@ -133,7 +133,7 @@ def memory(corpus: int, shard_size: int, folder: Path) -> list[Batch]:
 
 
 def timed(folder: Path, texts: int, shard_size: int, until: int | None = None) -> float:
-    """Seconds of a process that embeds a corpus, its start included; killed when so many shards are there."""
+    """Embed a corpus in a new process; return the seconds. Kill the process after `until` shards."""
     start = time.perf_counter()
     process = SPAWN.Process(target=write, args=(folder, texts, shard_size))
     process.start()
@@ -146,7 +146,7 @@ def timed(folder: Path, texts: int, shard_size: int, until: int | None = None) -
 
 
 def killed(texts: int, shard_size: int, folder: Path) -> list[Batch]:
-    """A run that nobody disturbs, one that is killed halfway, and the one that goes on from it."""
+    """Time an uninterrupted run, a run that is killed halfway, and the run that resumes it."""
     whole, part = folder / "whole", folder / "part"
     undisturbed = timed(whole, texts, shard_size)
     first = timed(part, texts, shard_size, until=texts // shard_size // 2)
@@ -166,12 +166,12 @@ def killed(texts: int, shard_size: int, folder: Path) -> list[Batch]:
 
 
 def main() -> None:
-    """Read the command line, measure, write."""
+    """Run the benchmark and write its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "batch_encoding")
-    parser.add_argument("--texts", type=int, default=2048, help="of the speed")
+    parser.add_argument("--texts", type=int, default=2048, help="number of texts for speed")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--corpus", type=int, default=1_000_000, help="of the memory")
+    parser.add_argument("--corpus", type=int, default=1_000_000, help="number of texts for memory")
     parser.add_argument("--shard-size", type=int, default=10_000)
     options = parser.parse_args()
     if sys.platform != "linux":

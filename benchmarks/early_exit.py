@@ -1,11 +1,11 @@
-"""Do queries need all layers? Search with few, and go on to more layers only if the best documents lie close together.
+"""Do queries need all layers? Search with few layers, and use more only if the scores of the best documents are close.
 
     python benchmarks/early_exit.py --data DATA
 
 DATA is that of `alignment.py`. The model is aligned with 10,000 NLI sentences and the documents, which all layers embed. A
-query stops at the first of several depths where its lead exceeds a threshold: the similarity of the best document minus that
-of the tenth. Half of the queries choose the cheapest threshold that loses no nDCG@10 against all layers; the other half are
-scored with it. This is repeated for 50 random halves.
+query stops at the first depth where its lead (the similarity of the best document minus that of the tenth) exceeds a
+threshold. The cheapest threshold that loses no nDCG@10 against all layers is chosen on half of the queries and scored on the
+other half, for 50 random splits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Scores = NDArray[np.floating]
 
 
 def searched(model: SentenceTransformer, task: Any) -> tuple[Scores, Scores]:
-    """The lead and the nDCG@10 of every query at every depth: depths x queries."""
+    """Return the lead and the nDCG@10 of every query at every depth, each of shape (depths, queries)."""
     full = full_size(model)
     task.load_data()
     data = task.dataset["default"]["test"]
@@ -59,7 +59,7 @@ def searched(model: SentenceTransformer, task: Any) -> tuple[Scores, Scores]:
 
 
 def stopped(leads: Scores, scores: Scores, depths: list[int], threshold: float) -> tuple[float, float]:
-    """Mean layers and mean nDCG if each query stops at the first depth with a lead above the threshold."""
+    """Return mean layers and mean nDCG if each query stops at the first depth with a lead above the threshold."""
     enough = leads[[depth - 1 for depth in depths]] > threshold
     enough[-1] = True
     taken = np.array(depths)[enough.argmax(axis=0)]
@@ -67,7 +67,7 @@ def stopped(leads: Scores, scores: Scores, depths: list[int], threshold: float) 
 
 
 def learned(leads: Scores, scores: Scores, depths: list[int]) -> tuple[float, float, float]:
-    """Mean layers, nDCG, and nDCG with all layers, of the halves that did not choose the threshold."""
+    """Return mean layers, nDCG, and nDCG with all layers on the held-out halves."""
     rows = []
     for seed in range(HALVES):
         order = np.random.default_rng(seed).permutation(scores.shape[1])
@@ -81,7 +81,7 @@ def learned(leads: Scores, scores: Scores, depths: list[int]) -> tuple[float, fl
 
 
 def main() -> None:
-    """Read the command line, align, search, write."""
+    """Align and search as the command line says, then write the report."""
     here = Path(__file__).parent / "results" / "early_exit"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)

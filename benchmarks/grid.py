@@ -1,16 +1,16 @@
-"""What a grid costs: time for every size of all-MiniLM-L6-v2 on STS-B test, and memory by the size of a corpus.
+"""Cost of a grid: time for every size of all-MiniLM-L6-v2 on STS-B test, and memory by corpus size.
 
     python benchmarks/grid.py --data DATA
 
 DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet` (text). Each round
-times three ways to fill the same grid, one after the other:
+times three ways to compute the same grid, one after the other:
 
-- pairs: the papers' way. Load the model for each layer, and for each dim encode both sentences of every pair in batches of
-  16 with sentence-transformers' own evaluator.
+- pairs: as in the papers. Load the model for each layer, and for each dim encode both sentences of every pair in batches of
+  16 with the evaluator of sentence-transformers.
 - layers: load the model for each layer, and encode each distinct sentence once for all dims.
 - ours: `evaluate`. Load the model once, and encode each distinct sentence once for all layers and dims.
 
-Peak memory, on Linux, is that of a whole process that scores every size on a retrieval task with the corpus on disk.
+Peak memory, on Linux, is that of a process that scores every size on a retrieval task with the corpus on disk.
 Tables go to `--out` as Markdown and JSON.
 """
 
@@ -56,7 +56,7 @@ ABOUT = {
 
 
 def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
-    """Load the model for each layer and encode every pair for each dim, in the papers' batches instead of ours."""
+    """Load the model for each layer and encode every pair for each dim, with the papers' batch size."""
     scores: Scores = {}
     for layer in LAYERS:
         model = cut(layer)
@@ -74,7 +74,7 @@ def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
 
 
 def by_layers(pairs: pd.DataFrame, batch_size: int) -> Scores:
-    """Load the model and encode each distinct sentence, for each layer."""
+    """Load the model for each layer and encode each distinct sentence once per layer."""
     texts = list(dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]]))
     rows = {text: row for row, text in enumerate(texts)}
     one, two = ([rows[text] for text in pairs[name]] for name in ("sentence1", "sentence2"))
@@ -99,17 +99,17 @@ WAYS: dict[str, Callable[[pd.DataFrame, int], Scores]] = {"ours": by_us, "layers
 
 
 def cut(num_layers: int) -> SentenceTransformer:
-    """The model's first layers, loaded from disk."""
+    """Load the model's first layers from disk."""
     return SentenceTransformer(str(get_model_path()), device="cpu", config_kwargs={"num_hidden_layers": num_layers})
 
 
 @contextmanager
 def texts_counted() -> Iterator[list[int]]:
-    """Count the texts that go through a model, batch by batch."""
+    """Record the size of each batch that a model embeds."""
     batches: list[int] = []
 
     def count(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > 10_000:  # of words, run once for each text
+        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > 10_000:  # word embeddings run once per text
             batches.append(len(args[0]))
 
     handle = register_module_forward_pre_hook(count)
@@ -120,7 +120,7 @@ def texts_counted() -> Iterator[list[int]]:
 
 
 def time_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Seconds, encoded texts and scores of each way."""
+    """Measure seconds, encoded texts and scores of each method."""
     pairs = pd.read_parquet(options.data / "sts" / "stsb" / "test.parquet")
     rows = []
     for turn in tqdm(range(options.rounds), desc="Rounds"):
@@ -151,7 +151,7 @@ def time_table(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def peak_memory(documents: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Score every size over a corpus of this many documents, in a process of its own."""
+    """Score every size on a corpus of this many documents in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         corpus, queries, qrels = searched(documents, options)
         corpus.save_to_disk(folder)
@@ -160,11 +160,11 @@ def peak_memory(documents: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def searched(documents: int, options: argparse.Namespace) -> tuple[Dataset, dict[str, str], dict[str, dict[str, int]]]:
-    """A search task: the start of a paragraph is the document, the words that follow are its query."""
+    """Build a search task: the start of a paragraph is a document, the words after it are its query."""
     words = [text.split() for text in pd.read_parquet(options.data / "text" / "books_train.parquet")["text"]]
     long = [text for text in words if len(text) >= 2 * options.words]
     chosen = random.Random(0).sample(long, min(documents, len(long)))
-    # If there are fewer paragraphs than documents, the same paragraphs again, from a later word on.
+    # If there are too few paragraphs, reuse them from a later word on.
     starts = [text[shift:] for shift in range(20) for text in chosen][:documents]
     corpus = Dataset.from_dict(
         {"id": [str(row) for row in range(documents)], "text": [" ".join(text[: options.words]) for text in starts]}
@@ -189,13 +189,13 @@ def _search(folder: str, queries: dict[str, str], qrels: dict[str, dict[str, int
 
 
 def memory_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Peak memory of a whole process, by the size of the corpus."""
+    """Measure the peak memory of a process by corpus size."""
     table = pd.DataFrame([peak_memory(documents, options) for documents in options.documents])
     return table.assign(**{"times the first": table["peak MB"] / table["peak MB"].iloc[0]})
 
 
 def write(name: str, table: pd.DataFrame, options: argparse.Namespace) -> None:
-    """Write one table as Markdown and JSON, and print it."""
+    """Write a table as Markdown and JSON, and print it."""
     cells = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else f"{value}")
     rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells.to_numpy().tolist()]
     lines = [
@@ -213,18 +213,18 @@ def write(name: str, table: pd.DataFrame, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Read the command line, measure, write."""
+    """Run the benchmark and write its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grid")
-    parser.add_argument("--batch-size", type=int, default=32, help="for `ours` and `layers`")
-    parser.add_argument("--rounds", type=int, default=5, help="of `ours` and `layers`; 0 for no time table")
-    parser.add_argument("--rounds-of-pairs", type=int, default=1, help="of `pairs`, which takes long")
-    parser.add_argument("--documents", type=int, nargs="*", default=[10_000, 30_000, 100_000], help="none: no memory table")
+    parser.add_argument("--batch-size", type=int, default=32, help="batch size of `ours` and `layers`")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of `ours` and `layers`; 0 skips timing")
+    parser.add_argument("--rounds-of-pairs", type=int, default=1, help="rounds of `pairs`, which is slow")
+    parser.add_argument("--documents", type=int, nargs="*", default=[10_000, 30_000, 100_000], help="empty skips memory")
     parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("--words", type=int, default=16, help="in each document")
+    parser.add_argument("--words", type=int, default=16, help="words per document")
     options = parser.parse_args()
-    logging.set_verbosity_error()  # each load would list the layers that it skips
+    logging.set_verbosity_error()  # otherwise each load lists the layers it skips
     logging.disable_progress_bar()
     if options.rounds:
         write("time", time_table(options), options)

@@ -1,15 +1,15 @@
-"""How much faster does a cut encode than the full model, at every depth, and what keeps it below N / n?
+"""Speed of a cut relative to the full model at every depth, and the share of time that limits it to less than N / n.
 
     python benchmarks/inference.py --data DATA
     python benchmarks/inference.py --data DATA --models BERT-base --batch-sizes 64 --lengths long --rounds 5
 
 DATA holds `sts/stsb/test.parquet` (sentence1) and `text/books_val.parquet` (text): short texts are sentences of about 10
-words, long texts paragraphs of about 60 and at most 270. The models are all-MiniLM-L6-v2, and a BERT-base with the same
-tokenizer and random weights. Batches have 1, 32 and 64 texts. Each time is a whole call of `encode`, tokenisation included;
+words, long texts paragraphs of about 60 and at most 270. The models are all-MiniLM-L6-v2 and a BERT-base with the same
+tokenizer and random weights. Batches have 1, 32 and 64 texts. Each time is one call of `encode`, including tokenisation;
 depths run in turns. `outside the layers` is the share of the full model's time that does not shrink with depth: a line
 fitted through (depth, time), read at depth 0.
 
-Uses a GPU if there is one. Results are added to those in `--out`; measuring a setting again replaces its results.
+Uses a GPU if available. Results are merged into those in `--out`; measuring a setting again replaces its results.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def minilm() -> SentenceTransformer:
-    """Trained weights: 6 layers x 384."""
+    """Load all-MiniLM-L6-v2: 6 layers x 384, trained weights."""
     return SentenceTransformer(str(get_model_path()), device=DEVICE)
 
 
 def bert_base() -> SentenceTransformer:
-    """Random weights: 12 layers x 768."""
+    """Build a BERT-base: 12 layers x 768, random weights."""
     set_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         BertModel(BertConfig()).save_pretrained(folder)
@@ -56,7 +56,7 @@ SETTING = ["model", "batch_size", "texts"]
 
 
 def texts_of(data: Path, length: str, batch_size: int, seed: int) -> list[str]:
-    """One batch, drawn at random."""
+    """Sample one batch of texts."""
     file, column = TEXTS[length]
     texts = pd.read_parquet(data / f"{file}.parquet")[column]
     return list(texts.sample(batch_size, random_state=seed))
@@ -79,7 +79,7 @@ def measure(name: str, options: argparse.Namespace) -> pd.DataFrame:
 
 
 def tables(found: pd.DataFrame) -> list[str]:
-    """Speed-up by depth, in Markdown: a table for each model."""
+    """Format the speed-up by depth as one Markdown table per model."""
     lines: list[str] = []
     for name, of_model in found.groupby("model", sort=False):
         keys = ["batch_size", "texts", "rounds"]
@@ -97,7 +97,7 @@ def tables(found: pd.DataFrame) -> list[str]:
 
 
 def main() -> None:
-    """Read the command line, measure, write."""
+    """Run the benchmark and write its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "inference")

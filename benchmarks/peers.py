@@ -1,9 +1,9 @@
-"""What else makes a model smaller? Alignment beside principal components, whitening, int8 and model2vec, in one run.
+"""Compare ways to a smaller model in one run: alignment, principal components, whitening, int8 and model2vec.
 
     python benchmarks/peers.py --data DATA
 
-DATA is that of `alignment.py`. Alignment, components, whitening and the ranges of int8 are fitted on the same texts: 10,000
-NLI sentences and the documents. Nothing is trained. Needs `model2vec[distill]`, of the extra `peers`.
+DATA is that of `alignment.py`. Alignment, components, whitening and the int8 ranges are fitted on the same texts: 10,000
+NLI sentences and the documents. Nothing is trained. Needs `model2vec[distill]` from the extra `peers`.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Way:
-    """A way to embed: who embeds queries and other texts, what is stored, and what runs for a query."""
+    """A method: its encoders for queries and documents, bytes per vector, and the model that a query runs."""
 
     name: str
     queries: Encode
     documents: Encode
-    bytes: int  # of a stored vector
-    runs: str  # the model that a query runs through
+    bytes: int  # per stored vector
+    runs: str  # model that embeds a query
 
 
 @dataclass
 class Embedded:
-    """Texts through a model at several depths; each text once."""
+    """Cached embeddings of a model at several depths."""
 
     model: SentenceTransformer
     known: dict[int, dict[str, Rows]] = field(default_factory=lambda: {depth: {} for depth in DEPTHS})
 
     def __call__(self, texts: list[str], depth: int = DEPTHS[0]) -> Rows:
-        """Embeddings of a depth, all dims."""
+        """Return embeddings of one depth with all dims."""
         if new := list(dict.fromkeys(text for text in texts if text not in self.known[depth])):
             sizes = [f"{layers}L-{self.model.get_embedding_dimension()}d" for layers in DEPTHS]
             made = encode_sizes(self.model, new, sizes, show_progress_bar=True)
@@ -74,23 +74,23 @@ class Embedded:
 
 
 def unit(rows: Rows) -> Rows:
-    """Rows of length 1."""
+    """Normalize rows to length 1."""
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12))
 
 
 def first(dim: int, encode: Encode) -> Encode:
-    """Only the first dims."""
+    """Keep the first dims."""
     return lambda texts: np.asarray(encode(texts)[:, :dim])
 
 
 def components(dim: int, encode: Encode, texts: list[str], whiten: bool = False) -> Encode:
-    """Principal components of these texts."""
+    """Fit principal components on these texts."""
     fitted = PCA(dim, whiten=whiten, random_state=0).fit(encode(texts))
     return lambda texts: np.asarray(fitted.transform(encode(texts)))
 
 
 def int8(encode: Encode, texts: list[str]) -> Encode:
-    """One byte a dim, with the ranges of these texts; what is compared are the floats that the codes stand for."""
+    """Quantize to one byte per dim, with the ranges of these texts; return the dequantized floats."""
     known = unit(encode(texts))
     ranges = np.stack([known.min(0), known.max(0)])
 
@@ -102,7 +102,7 @@ def int8(encode: Encode, texts: list[str]) -> Encode:
 
 
 def ways(model: SentenceTransformer, static: dict[int, Any], texts: list[str]) -> list[Way]:
-    """All that is compared."""
+    """Return all methods to compare."""
     plain, aligned = Embedded(model), Embedded(align(model, texts, show_progress_bar=True))
     plain_3, aligned_3 = partial(plain, depth=3), partial(aligned, depth=3)
     full, (wide, small) = plain(texts).shape[1], DIMS
@@ -137,12 +137,12 @@ def ways(model: SentenceTransformer, static: dict[int, Any], texts: list[str]) -
 
 
 def same(name: str, encode: Encode, stored: int, runs: str = "6 layers") -> Way:
-    """Queries and documents embedded alike."""
+    """Build a method with one encoder for queries and documents."""
     return Way(name, encode, encode, stored, runs)
 
 
 def sts(way: Way, data: Path) -> float:
-    """Mean Spearman of the seven sets, in percent."""
+    """Return the mean Spearman correlation of the seven sets, in percent."""
     scores = []
     for name in STS:
         frame = pd.read_parquet(data / "sts" / name / "test.parquet")
@@ -152,7 +152,7 @@ def sts(way: Way, data: Path) -> float:
 
 
 def search(way: Way, tasks: list[Any]) -> float:
-    """Mean nDCG@10, in percent."""
+    """Return the mean nDCG@10, in percent."""
     scores = []
     for task in tasks:
         data = task.dataset["default"]["test"]
@@ -171,7 +171,7 @@ def search(way: Way, tasks: list[Any]) -> float:
 
 
 def speed(encoders: dict[str, Encode], texts: list[str]) -> dict[str, float]:
-    """Median milliseconds of one text at a time on one core, the encoders in turns."""
+    """Return median milliseconds per text on one core, one text at a time, encoders in turns."""
     torch.set_num_threads(1)
     taken: dict[str, list[float]] = {name: [] for name in encoders}
     for text in texts:
@@ -183,15 +183,15 @@ def speed(encoders: dict[str, Encode], texts: list[str]) -> dict[str, float]:
 
 
 def distilled(model: SentenceTransformer) -> dict[int, Any]:
-    """model2vec's static models of this model, by dims."""
-    from model2vec.distill import distill_from_model  # only here: the tables are made without it
+    """Distil the model into model2vec's static models, by dims."""
+    from model2vec.distill import distill_from_model  # imported here because `report` works without it
 
     transformer: Any = model[0].auto_model
     return {dim: distill_from_model(transformer, model.tokenizer, pca_dims=dim, quantize_to="float32") for dim in (256, 64)}
 
 
 def scored(model: SentenceTransformer, data: Path) -> pd.DataFrame:
-    """A row for each way, with the columns of `COLUMNS`."""
+    """Score all methods: a row per method, with the columns of `COLUMNS`."""
     static = distilled(model)
     tasks: list[Any] = search_tasks(data)
     for task in tasks:
@@ -210,7 +210,7 @@ def scored(model: SentenceTransformer, data: Path) -> pd.DataFrame:
 
 
 def report(frame: pd.DataFrame) -> str:
-    """The table, and what its columns are."""
+    """Format the scores as a report that explains its columns."""
     cells = zip(*(frame[name].map(shown.format) for name, shown in COLUMNS.items()), strict=True)
     about = [
         "# Ways to a smaller model",
@@ -223,7 +223,7 @@ def report(frame: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    """Read the command line, fit, score, write."""
+    """Fit and score all methods, then write the report."""
     here = Path(__file__).parent / "results" / "peers"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)

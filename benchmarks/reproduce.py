@@ -3,6 +3,8 @@
     python benchmarks/reproduce.py --data DATA                                  # all-MiniLM-L6-v2, 100 steps of 64
     python benchmarks/reproduce.py --data DATA --bf16                           # 3 times as fast with AVX-512 BF16
     python benchmarks/reproduce.py --data DATA --steps 1000 --seeds 0 1 2
+    python benchmarks/reproduce.py --data DATA --learning-rate 2e-5 --methods MIPIC --suites choosing
+    python benchmarks/reproduce.py --data DATA --model FOLDER --batch-size 32   # another model, such as all-mpnet-base-v2
     python benchmarks/reproduce.py --data DATA --methods Starbucks 2DMSE --suites sts retrieval truncation
     python benchmarks/reproduce.py --data DATA --methods                        # only the report, from existing scores
 
@@ -34,6 +36,7 @@ from st_matryoshka2d import load, sizes_ladder
 
 NAMES = {str(get_model_path()): "all-MiniLM-L6-v2"}
 SETTINGS = ["model", "steps", "batch_size", "learning_rate"]
+LEARNING_RATE = 2e-4
 
 
 def run(method: str, seed: int, options: argparse.Namespace) -> None:
@@ -78,6 +81,13 @@ def check_settings(options: argparse.Namespace) -> None:
         sys.exit(f"{options.report} holds scores of {earlier}, but this run would be {settings}. Choose another --report.")
 
 
+def report_name(options: argparse.Namespace) -> str:
+    """Name the folder of a report after its settings; those of the main report are left out."""
+    model = [] if options.model in NAMES else [Path(options.model).name]
+    rate = [] if options.learning_rate == LEARNING_RATE else [f"{options.learning_rate:g}"]
+    return "-".join([*model, f"{options.steps}x{options.batch_size}", *rate])
+
+
 def main() -> None:
     """Read the command line, train, score, write."""
     here = Path(__file__).parent / "results" / "reproduce"
@@ -88,18 +98,19 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=["sts"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=2e-4)
+    parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16, as transformers does")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", type=Path, help="folder for trained models (default: reproduce/<name of the report>)")
     parser.add_argument(
         "--report",
         type=Path,
-        help="folder for scores and tables (default: benchmarks/results/reproduce/<steps>x<batch size>)",
+        help="folder for scores and tables (default: benchmarks/results/reproduce/<steps>x<batch size>; another model or "
+        "learning rate is added to the name)",
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    options.report = options.report or here / f"{options.steps}x{options.batch_size}"
+    options.report = options.report or here / report_name(options)
     options.out = options.out or Path("reproduce") / options.report.name
     (options.report / "scores").mkdir(parents=True, exist_ok=True)
     check_settings(options)

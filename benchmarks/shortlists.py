@@ -1,9 +1,9 @@
-"""Queries of few layers and dims make shortlists for deeper queries: what is found, and what does it cost?
+"""Accuracy and cost of shortlists from queries of few layers and dims, re-ranked by deeper queries.
 
     python benchmarks/shortlists.py --data DATA
 
 DATA is that of `alignment.py`. The model is aligned with 10,000 NLI sentences and the documents, not trained. All layers and
-dims embed the documents, once.
+dims embed the documents once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def score(model: SentenceTransformer, data: Path) -> FunnelResult:
 
 
 def table(result: FunnelResult) -> list[str]:
-    """A row for each second stage of all dims alone, and for each of its shortlists."""
+    """Build a row for each full-width second stage alone and for each of its shortlists."""
     frame = result.to_frame()
     frame = frame[frame["second"].str.endswith(f"-{DIMS[-1]}d")]
     stages = frame["first_multiply_adds"] + frame["second_multiply_adds"]
@@ -52,7 +52,7 @@ def table(result: FunnelResult) -> list[str]:
 
 
 def main() -> None:
-    """Read the command line, align, score, write."""
+    """Align and score the model as the command line says, then write the report."""
     here = Path(__file__).parent / "results" / "shortlists"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)

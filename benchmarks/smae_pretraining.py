@@ -9,7 +9,7 @@ DATA holds `text/books_train.parquet` (text), `pairs/captions_train.parquet` and
 A small encoder is pre-trained once from scratch with plain masked language modelling; it takes the place of BERT in
 Starbucks. Each seed continues from it for the same number of steps, in three ways: SMAE, SMAE without its decoder, and plain
 masked language modelling. Each resulting encoder is fine-tuned with `StarbucksLoss` over the same ladder, once with CLS and
-once with mean pooling, and scored on the seven STS sets. Finished work is kept: delete `--out` to start over.
+once with mean pooling, and scored on the seven STS sets. Results are cached: delete `--out` to start over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LAYERS, WIDTH = 4, 128
 
 
 def sentences(data: Path) -> list[str]:
-    """Distinct texts: prose, captions, and sentences from Wikipedia and NLI."""
+    """Return distinct texts: prose, captions, and sentences from Wikipedia and NLI."""
     columns = {
         "text/books_train": "text",
         "pairs/captions_train": "anchor",
@@ -58,7 +58,7 @@ def sentences(data: Path) -> list[str]:
 
 
 def tokenizer_of(texts: list[str], folder: Path, vocabulary: int) -> PreTrainedTokenizerFast:
-    """A WordPiece tokenizer, trained on these texts."""
+    """Train a WordPiece tokenizer on these texts."""
     file = folder / "tokenizer.json"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def tokenizer_of(texts: list[str], folder: Path, vocabulary: int) -> PreTrainedT
 
 
 def from_scratch(tokenizer: PreTrainedTokenizerFast) -> ModernBertForMaskedLM:
-    """A small ModernBERT: pre-norm and rotary positions need less text than BERT's design."""
+    """Build a small ModernBERT: pre-norm and rotary positions need less text than BERT's design."""
     config = ModernBertConfig(
         vocab_size=len(tokenizer),
         hidden_size=WIDTH,
@@ -92,7 +92,7 @@ def from_scratch(tokenizer: PreTrainedTokenizerFast) -> ModernBertForMaskedLM:
 def pretrain(
     way: str, start: Path | None, steps: int, seed: int, rows: Dataset, tokenizer: Any, options: argparse.Namespace
 ) -> Path:
-    """Train an encoder in one way, from a folder or from scratch; return its folder."""
+    """Train an encoder with one method, from a folder or from scratch; return its folder."""
     folder: Path = options.out / (f"{way.replace(' ', '-')}-{seed}" if start else "start")
     if (folder / "seconds.json").exists():
         return folder
@@ -131,7 +131,7 @@ def pretrain(
 
 
 def score(encoder: Path, pooling: str, seed: int, options: argparse.Namespace) -> dict[str, float]:
-    """Fine-tune for the ladder and score it: the mean of the STS sets for each size."""
+    """Fine-tune on the ladder; return the mean score of the STS sets for each size."""
     file = encoder / f"{pooling}.json"
     if file.exists():
         known: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
@@ -166,7 +166,7 @@ def score(encoder: Path, pooling: str, seed: int, options: argparse.Namespace) -
 
 
 def report(scores: pd.DataFrame, seconds: dict[str, float], options: argparse.Namespace) -> str:
-    """Mean and standard deviation over seeds, for each way and size."""
+    """Format mean and standard deviation over seeds for each method and size."""
     rungs = [name for name in scores.columns if name not in ("way", "pooling", "seed")]
     scores["mean"] = scores[rungs].mean(axis=1)
     by_way = scores.groupby(["pooling", "way"], sort=False)[[*rungs, "mean"]]
@@ -191,7 +191,7 @@ def report(scores: pd.DataFrame, seconds: dict[str, float], options: argparse.Na
 
 
 def main() -> None:
-    """Read the command line, train, score, write."""
+    """Train and score as the command line says, then write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("smae_pretraining"))
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--first-steps", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=48, help="per text; a longer text is cropped at random")
+    parser.add_argument("--tokens", type=int, default=48, help="tokens per text; longer texts are cropped at random")
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--fine-tuning-steps", type=int, default=100)

@@ -1,4 +1,4 @@
-"""Time and memory of an SMAE step, compared with a straightforward version and with plain masked language modelling.
+"""Time and memory of an SMAE step, relative to a straightforward version and to plain masked language modelling.
 
     python benchmarks/smae_step.py
 
@@ -6,12 +6,12 @@ The model is a BERT with random weights, on random tokens. A step clears the gra
 and steps AdamW.
 
 - ours: `SMAEForPreTraining`. It scores only masked tokens and recomputes the decoder of each size in the backward pass.
-- straightforward: the same model and loss. It scores every position, keeps the decoder of each size, and uses torch's own
+- straightforward: the same model and loss. It scores every position, keeps the decoder of each size, and uses torch's
   cross entropy.
-- mlm: the same backbone with transformers' own masked-LM loss, which has neither sizes nor a decoder.
+- mlm: the same backbone with transformers' masked-LM loss, which has neither sizes nor a decoder.
 
-Times are taken in turns. Memory, on Linux, is the peak of two steps in a process of their own. Freed memory goes back to the
-system at once there, so that fragmentation does not count. Growth is what the steps add to the model's own memory.
+Times are taken in turns. Memory, on Linux, is the peak of two steps in a separate process, in which freed memory returns to
+the system at once, so that fragmentation does not count. Growth is what the steps add to the model's memory.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ ENCODER_RATIO, DECODER_RATIO = 0.2, 0.4
 
 
 def ours(model: SMAEForPreTraining, batch: Batch) -> Tensor:
-    """The package's way."""
+    """Compute the loss with the package."""
     loss: Tensor = model(**batch).loss
     return loss
 
 
 def straightforward(model: SMAEForPreTraining, batch: Batch) -> Tensor:
-    """Equations 6-9 line by line, for BERT."""
+    """Compute equations 6-9 line by line, for BERT."""
     mlm: Any = model.mlm
     block: Any = model.decoder[0]
     states = mlm.bert(batch["input_ids"], batch["attention_mask"], output_hidden_states=True).hidden_states
@@ -68,7 +68,7 @@ def straightforward(model: SMAEForPreTraining, batch: Batch) -> Tensor:
 
 
 def plain(model: SMAEForPreTraining, batch: Batch) -> Tensor:
-    """Plain masked language modelling: no sizes, no decoder."""
+    """Compute the plain masked-LM loss: no sizes, no decoder."""
     loss: Tensor = model.mlm(**{name: batch[name] for name in ("input_ids", "attention_mask", "labels")}).loss
     return loss
 
@@ -107,7 +107,7 @@ class Training:
 
 
 def time_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Median seconds, and the median ratio to `ours`, one ratio per round, with its 95 % interval from order statistics."""
+    """Measure median seconds and the median per-round ratio to `ours`, with its 95 % interval from order statistics."""
     trainings = {way: Training(way, options) for way in WAYS}
     with torch.no_grad():
         losses = {way: float(WAYS[way](trainings["ours"].model.eval(), trainings["ours"].batch)) for way in WAYS}
@@ -126,7 +126,7 @@ def time_table(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def measure_memory(way: str, options: argparse.Namespace) -> tuple[float, float]:
-    """Peak memory of two steps, and its growth since before them; run in a process of its own."""
+    """Return the peak memory of two steps and its growth over them; run in a separate process."""
     training = Training(way, options)
     before = megabytes("VmRSS")
     for _ in range(2):
@@ -135,12 +135,12 @@ def measure_memory(way: str, options: argparse.Namespace) -> tuple[float, float]
 
 
 def megabytes(field: str) -> float:
-    """The kernel's count for this process."""
+    """Return a memory field of this process from the kernel."""
     return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{field}:")[1].split()[0]) / 2**10
 
 
 def memory_table(options: argparse.Namespace) -> pd.DataFrame:
-    """Peak of two steps in megabytes, and its ratio to `ours`."""
+    """Measure the peak of two steps in megabytes and its ratio to `ours`."""
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**17)
     with ProcessPoolExecutor(1, torch.multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         found = list(pool.map(partial(measure_memory, options=options), WAYS))
@@ -150,7 +150,7 @@ def memory_table(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Read the command line, measure, write."""
+    """Run the benchmark and write its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="bert-base")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "smae_step")

@@ -1,4 +1,4 @@
-"""Time and memory of a training step with each loss, as ratios to other losses in the same run.
+"""Time and memory of a training step with each loss, relative to other losses in the same run.
 
     python benchmarks/train_step.py --data DATA
 
@@ -50,12 +50,12 @@ PAIRS = [  # timed in one round: a loss, its peer, and the target ratio on a CPU
     ("distill", "mnrl", nan, nan),
     ("starbucks-cached", "mnrl", nan, nan),
 ]
-LARGE, LARGE_TARGET = 32, 1.3  # batches in one with gradient caching; target ratio of peak memory to that of one batch
-WARM_UP, ROTATION = 3, 5  # pairs; batches of different padding, an odd number so that each runs in both orders
+LARGE, LARGE_TARGET = 32, 1.3  # batches per cached batch; target ratio of its peak memory to that of one batch
+WARM_UP, ROTATION = 3, 5  # rounds; batches of different padding, an odd number so that each runs in both orders
 
 
 def dims(recipe: ours.MultiSizeLoss) -> list[int]:
-    """The dims that a recipe trains."""
+    """Return the dims that a recipe trains."""
     return [size.dim for size in recipe.sampler.candidates]
 
 
@@ -77,7 +77,7 @@ RANDOM = {"bert-base": hf.BertConfig(), "tiny": hf.BertConfig(hidden_size=32, nu
 
 
 def checkpoint(model: str, folder: str) -> str:
-    """Folder of all-MiniLM-L6-v2, or of a random model with its tokenizer and mean pooling, which takes as long."""
+    """Return the folder of all-MiniLM-L6-v2, or of a random model with its tokenizer and mean pooling."""
     if model == "minilm":
         return str(get_model_path())
     hf.AutoModel.from_config(RANDOM[model]).save_pretrained(folder)
@@ -86,18 +86,18 @@ def checkpoint(model: str, folder: str) -> str:
 
 
 def read_triplets(data: Path | None, count: int, seed: int) -> pd.DataFrame:
-    """Real triplets, or generated ones."""
+    """Read triplets, or generate them if there is no data folder."""
     if data is not None:
         columns = ["anchor", "positive", "negative"]
         return pd.read_parquet(data / "nli" / "triplets_train.parquet", columns=columns).sample(count, random_state=seed)
     sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
-    import demo_data  # slow to import, and not needed in the processes that memory is measured in
+    import demo_data  # slow to import, and the memory processes do not need it
 
     return pd.DataFrame(demo_data.triplets(count, seed).to_list())
 
 
 class Training:
-    """A model, a loss and an optimizer; `wait` waits for a GPU to finish its queue."""
+    """A model, a loss and an optimizer; `wait` synchronizes with the GPU."""
 
     def __init__(self, loss: str, folder: str, options: argparse.Namespace) -> None:
         hf.utils.logging.disable_progress_bar()
@@ -110,7 +110,7 @@ class Training:
         self.wait: Callable[[], object] = torch.cuda.synchronize if options.device == "cuda" else lambda: None
 
     def tokenise(self, triplets: pd.DataFrame) -> list[Any]:
-        """One batch on the device."""
+        """Tokenise one batch onto the device."""
         return [batch_to_device(self.model.preprocess(list(triplets[column])), self.model.device) for column in triplets]
 
     def step(self, batch: list[Any]) -> float:
@@ -119,7 +119,7 @@ class Training:
         start = time.perf_counter()
         self.optimizer.zero_grad()
         with self.autocast:
-            value = self.loss([dict(column) for column in batch], None)  # losses write into the columns
+            value = self.loss([dict(column) for column in batch], None)  # losses modify the columns
         total = torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
         total.backward()
         self.optimizer.step()
@@ -128,12 +128,12 @@ class Training:
 
 
 def time_in_turns(names: list[str], folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Seconds per step of several losses, in alternating order, so that other load on the machine affects all alike."""
+    """Time the steps of several losses in alternating order, so that other load affects all equally."""
     trainings = {name: Training(name, folder, options) for name in names}
     batches = [trainings[names[0]].tokenise(triplets[start::ROTATION][: options.batch_size]) for start in range(ROTATION)]
     rounds = []
     for turn in tqdm(range(WARM_UP + options.pairs), "rounds"):
-        gc.collect()  # here, so that it does not happen within a step
+        gc.collect()  # so that it does not happen within a step
         order = names[:: 1 if turn % 2 else -1]
         rounds.append({name: trainings[name].step(batches[turn % ROTATION]) for name in order})
     return pd.DataFrame(rounds[WARM_UP:])
@@ -154,14 +154,14 @@ def time_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace)
 
 
 def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> tuple[int, float, float]:
-    """Batch size, peak memory of two steps, and its growth since before them; run in a process of its own."""
+    """Return the batch size, the peak memory of two steps and its growth; run in a separate process."""
     training = Training(loss, folder, options)
     size = options.batch_size * (LARGE if loss == "starbucks-cached" else 1)
-    by_length = triplets.sort_values("anchor", key=lambda texts: texts.str.len(), ascending=False)  # the longest decide
+    by_length = triplets.sort_values("anchor", key=lambda texts: texts.str.len(), ascending=False)  # longest first
     # The first step creates AdamW's moments; the second has them from its start, like all later steps.
     batches = [training.tokenise(by_length[:rows]) for rows in (options.batch_size, size)]
     with torch.no_grad():
-        training.model(training.tokenise(triplets[:1])[0])  # some losses have run the model already, to check it
+        training.model(training.tokenise(triplets[:1])[0])  # some losses have already run the model as a check
     before = megabytes(options.device, "VmRSS")
     for batch in batches:
         training.step(batch)
@@ -169,7 +169,7 @@ def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argp
 
 
 def megabytes(device: str, field: Literal["VmRSS", "VmHWM"]) -> float:
-    """Memory in use now, or its peak. From the kernel, since getrusage starts with the peak of the parent process."""
+    """Return current or peak memory from the kernel, since getrusage starts with the parent's peak."""
     if device == "cuda":
         return (torch.cuda.memory_allocated() if field == "VmRSS" else torch.cuda.max_memory_allocated()) / 2**20
     return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{field}:")[1].split()[0]) / 2**10
@@ -194,7 +194,7 @@ def memory_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespac
 
 
 def conditions(options: argparse.Namespace) -> dict[str, Any]:
-    """Settings and versions that the numbers depend on."""
+    """Return the settings and versions that the numbers depend on."""
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text("utf-8")) if sys.platform == "linux" else None
     device = torch.cuda.get_device_name() if options.device == "cuda" else cpu[1] if cpu else "CPU"
     known = {"texts": "NLI" if options.data else "generated", "device": device, "threads": torch.get_num_threads()}
@@ -203,7 +203,7 @@ def conditions(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Three decimals for ratios, one for milliseconds and megabytes."""
+    """Format a table with three decimals for ratios, one for milliseconds and megabytes."""
     rounded = table.round(dict.fromkeys(table.filter(regex="ms$|MB$"), 1)).round(3).astype(object).where(table.notna(), "")
     lines = [table.columns, ["---"] * len(table.columns), *rounded.to_numpy()]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
-    gc.freeze()  # otherwise the libraries' objects slow down every collection
+    gc.freeze()  # otherwise library objects slow down every collection
     gc.disable()
     hf.set_seed(options.seed)
     options.out.mkdir(parents=True, exist_ok=True)

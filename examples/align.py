@@ -4,8 +4,8 @@
     python examples/align.py --model mine --texts texts.csv         # your own texts, in column `text`
     python examples/align.py --smoke                                # generated sentences, offline
 
-Prints the gain of every size, and how many texts a model with half of the layers finds in the whole model's index. Writes
-the aligned model, a cut of it and a heat map of the gains to `runs/aligned`.
+Prints the gain of every size, and the share of texts that a model with half of the layers finds in the whole model's index.
+Writes the aligned model, a cut of it and a heat map of the gains to `runs/aligned`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ comparison = after.named("aligned").compare(before.named("as it was"))
 print(comparison)
 comparison.plot(out / "gain.png", title="Gain of alignment, points")
 
-# All layers make one index; half of the layers embed the queries. Here each text searches for itself among a thousand.
+# The whole model builds the index; half of the layers embed the queries. Each text searches for itself among a thousand.
 half = max(1, after.sizes[-1].num_layers // 2)
 truncate(aligned, num_layers=half).save_pretrained(str(out / "half"))  # a plain checkpoint
 queries = SentenceTransformer(str(out / "half"))

@@ -1,8 +1,8 @@
-"""Embed a data frame of Daft, at three sizes at once.
+"""Embed a Daft data frame at three sizes at once.
 
     make example-daft_encode
 
-Daft makes one encoder in each of two processes. The embeddings go to Parquet files in `runs/daft_encode`.
+Daft creates one encoder in each of two processes. The embeddings go to Parquet files in `runs/daft_encode`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FIELDS = {size: DataType.fixed_size_list(DataType.float32(), Size.parse(size).di
 
 @daft.cls(max_concurrency=2, use_process=True)
 class Embed:
-    """A column of texts to a struct of embeddings, which Daft takes apart."""
+    """Map a column of texts to a struct of embeddings, which Daft unnests into columns."""
 
     def __init__(self) -> None:
         self.encoder = SizesEncoder(FOLDER, SIZES)
 
     @daft.method.batch(return_dtype=DataType.struct(FIELDS), unnest=True, batch_size=1024)  # type: ignore[untyped-decorator]
     def __call__(self, texts: daft.Series) -> list[dict[str, np.ndarray]]:
-        """One batch, row by row."""
+        """Embed one batch; return a dict of embeddings per row."""
         columns = self.encoder.encode(texts)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -43,7 +43,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--smoke", action="store_true", help="few sentences")
 options = parser.parse_args()
 
-# Your own corpus: daft.read_parquet(...).
+# For your own corpus: daft.read_parquet(...).
 sentences = list(demo_data.triplets(400 if options.smoke else 2000)["anchor"])
 corpus = daft.from_pydict({"id": list(range(len(sentences))), "text": sentences})
 shutil.rmtree(OUT, ignore_errors=True)

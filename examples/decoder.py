@@ -49,7 +49,7 @@ else:
 sizes = sizes_ladder(model)  # for 28 x 1024: 5L-32d, 10L-64d, 14L-128d, 19L-256d, 24L-512d, 28L-1024d
 before = evaluate(model, task, sizes=sizes)
 
-# Gradient caching: the gradients of 128 texts in the memory of 16.
+# Gradient caching: exact gradients of 128 texts with the memory of 16.
 SentenceTransformerTrainer(
     model=model,
     args=SentenceTransformerTrainingArguments(

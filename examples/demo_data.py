@@ -99,7 +99,7 @@ def scored_pairs(n: int = 1000, seed: int = 1) -> Dataset:
 
 
 class DemoSTS(AbsTaskSTS):
-    """The scored pairs as an mteb task: do similarities rank pairs by the meanings they share?"""
+    """The scored pairs as an mteb task: similarities should rank pairs by the meanings they share."""
 
     metadata = TaskMetadata(
         name="DemoSTS",
@@ -113,13 +113,13 @@ class DemoSTS(AbsTaskSTS):
     )
 
     def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
-        """Make the pairs; mteb calls this method to get them."""
+        """Generate the pairs; called by mteb."""
         self.dataset = DatasetDict({"test": scored_pairs()})
         self.data_loaded = True
 
 
 def demo_task(n: int = 1000) -> AbsTask:
-    """The first n test pairs as a loaded task."""
+    """Return the first n test pairs as a loaded task."""
     task = DemoSTS()
     task.load_data()
     task.dataset = DatasetDict({"test": scored_pairs(n)})
@@ -127,7 +127,7 @@ def demo_task(n: int = 1000) -> AbsTask:
 
 
 def demo_search(n: int = 300) -> AbsTask:
-    """A search task with n queries; each has one document that means the same and one near copy that does not."""
+    """Return a search task with n queries; each has one document of the same meaning and one near copy of another."""
     rows = triplets(n, seed=3)
     corpus = list(dict.fromkeys([*rows["positive"], *rows["negative"]]))
     relevant = {query: [str(corpus.index(text))] for query, text in enumerate(rows["positive"])}
@@ -139,7 +139,7 @@ def _scene(rng: random.Random, meanings: dict[str, int]) -> Scene:
 
 
 def _change(rng: random.Random, scene: Scene, parts: Sequence[str], meanings: dict[str, int]) -> Scene:
-    """The scene with other meanings in these parts; half of the time, a verb becomes its own negation."""
+    """Change the meaning of these parts of a scene; half of the time, negate a changed verb instead."""
     changed = {part: (scene[part] + rng.randrange(1, meanings[part])) % meanings[part] for part in parts}
     if "did" in changed and rng.random() < 0.5:
         changed["did"] = scene["did"] ^ 1

@@ -1,4 +1,4 @@
-"""What the search examples share: documents of the whole model, queries of its cuts, judgments, and the table at the end."""
+"""Shared code of the search examples: embeds documents with the whole model, queries with cuts, and prints the results."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from st_matryoshka2d import align, load, retrieval_task, truncate
 __all__ = ["OUT", "Find", "Search", "bytes_of", "report", "start"]
 
 OUT = Path("runs/engines")
-LAYERS = (6, 3, 1)  # of the queries; the documents have all
+LAYERS = (6, 3, 1)  # for queries; documents use all layers
 Key = TypeVar("Key")
 Find = Callable[[np.ndarray], Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Search:
-    """Embeddings of length 1 and all dims; a document's id is its row."""
+    """Unit-length embeddings with all dims; a document's id is its row."""
 
     documents: np.ndarray
-    queries: dict[int, np.ndarray]  # by layers
-    milliseconds: dict[int, float]  # that a query takes to embed, by layers
+    queries: dict[int, np.ndarray]  # by number of layers
+    milliseconds: dict[int, float]  # to embed a query, by number of layers
     relevant: list[dict[str, int]]  # for each query, row of a document -> relevance
 
 
@@ -47,7 +47,7 @@ def start() -> Search:
     parser.add_argument("--smoke", action="store_true", help="few generated sentences")
     options = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
-    task: Any  # mteb's types know no splits
+    task: Any  # mteb's types do not cover splits
     if options.data:
         tables = [pd.read_parquet(Path(options.data) / f"{name}.parquet") for name in ("corpus", "queries", "qrels")]
         task = retrieval_task(*tables)
@@ -73,17 +73,17 @@ def start() -> Search:
 
 
 def bytes_of(path: Path) -> int:
-    """What a file takes, or all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
 
 
 def report(engine: str, search: Search, ways: dict[str, tuple[Find, int]]) -> None:
-    """Ask every way for ten documents, one query at a time, and print a table.
+    """Search ten documents per query with every method, one query at a time, and print a table.
 
     Args:
-        engine: Its name and version.
-        search: What `start` made.
-        ways: By name: a function from the embedding of a query to ten ids, best first; and the bytes of its index.
+        engine: Name and version of the engine.
+        search: Result of `start`.
+        ways: Name -> function from a query embedding to ten ids, best first, and the bytes of its index.
     """
     many = " / ".join(map(str, LAYERS))
     head = ["search", "bytes", "ms a query", f"recall@10, {many} layers", f"nDCG@10, {many} layers"]
@@ -101,7 +101,7 @@ def report(engine: str, search: Search, ways: dict[str, tuple[Find, int]]) -> No
 
 
 def _recall(found: list[list[int]], similarities: np.ndarray) -> float:
-    """Share of the ten documents that exact search with all dims finds for the same embedding of the query."""
+    """Return the share of the ten documents that exact search with all dims finds for the same query embedding."""
     exact = np.argsort(-similarities, axis=1)[:, :10]
     return float(np.mean([len({*ten} & {*best}) / 10 for ten, best in zip(found, exact.tolist(), strict=True)]))
 
@@ -114,7 +114,7 @@ def _ndcg(found: list[list[int]], relevant: list[dict[str, int]]) -> float:
 
 
 def _median_ms(jobs: Mapping[Key, Callable[..., object]], items: Iterable[object]) -> dict[Key, float]:
-    """One item at a time and the jobs in turns, because other programs may run beside them."""
+    """Time the jobs in turns, one item at a time, so that other programs affect all jobs equally."""
     times: dict[Key, list[float]] = {key: [] for key in jobs}
     for item in items:
         for key, job in jobs.items():
@@ -124,4 +124,4 @@ def _median_ms(jobs: Mapping[Key, Callable[..., object]], items: Iterable[object
     return {key: 1000 * float(np.median(taken)) for key, taken in times.items()}
 
 
-torch.set_num_threads(1)  # times are those of one core
+torch.set_num_threads(1)  # measure on one core

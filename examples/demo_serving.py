@@ -1,4 +1,4 @@
-"""What the serving examples share: a model as it is and aligned, how cuts are saved for others, the table at the end."""
+"""Shared code of the serving examples: a plain and an aligned model, saving cuts for other tools, printing tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["save", "start", "table"]
 
 
 def start() -> tuple[SentenceTransformer, SentenceTransformer, list[str]]:
-    """A model as it is and aligned, and the texts that it was aligned with."""
+    """Return a plain model, an aligned copy, and the texts it was aligned on."""
     parser = argparse.ArgumentParser(description="Serve cuts, and compare with sentence-transformers.")
     parser.add_argument("--smoke", action="store_true", help="few generated sentences")
     smoke = parser.parse_args().smoke
@@ -29,7 +29,7 @@ def start() -> tuple[SentenceTransformer, SentenceTransformer, list[str]]:
 
 
 def save(cut: SentenceTransformer, folder: Path) -> None:
-    """Write a cut with the module names that older releases of sentence-transformers know."""
+    """Save a cut with the module names of older sentence-transformers releases."""
     cut.save_pretrained(str(folder))
     file = folder / "modules.json"
     file.write_text(

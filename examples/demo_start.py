@@ -1,4 +1,4 @@
-"""Model and data of the quick start: from the Hugging Face Hub, or packaged weights and generated sentences."""
+"""Model and data of the quick start: from the Hugging Face Hub, or packaged weights and generated sentences if offline."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def hub_in_reach(wanted: bool = True) -> bool:
-    """Whether to use the Hub, and it answers. Call this before importing the libraries.
+    """Return whether the Hub is wanted and reachable. Call this before importing the libraries.
 
-    Without the Hub they would retry for half a minute. The variable that prevents this is read on import.
+    Without a Hub they retry for half a minute, unless HF_HUB_OFFLINE is set before they are imported.
 
     Args:
-        wanted: False to stay offline in any case.
+        wanted: False to stay offline.
     """
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
@@ -37,11 +37,11 @@ def hub_in_reach(wanted: bool = True) -> bool:
 
 
 def start(online: bool, pairs: int = 1000) -> tuple[SentenceTransformer, Dataset, AbsTask]:
-    """A model, triplets (anchor, positive, negative) to train on, and an mteb task to score with.
+    """Return a model, training triplets (anchor, positive, negative) and an mteb task to score.
 
     Args:
         online: Whether to load them from the Hub.
-        pairs: Number of pairs in the generated task; the Hub's task has a fixed number.
+        pairs: Number of pairs in the generated task; the Hub's task has a fixed size.
     """
     from sentence_transformers import SentenceTransformer
 

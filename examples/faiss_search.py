@@ -1,11 +1,11 @@
-"""Shortlists of few dims, ranked by all dims, in FAISS. The whole model embeds documents, fewer layers may embed queries.
+"""Two-stage search in FAISS: few dims make a shortlist, all dims re-rank it. Fewer layers may embed the queries.
 
     make example-faiss_search                                              # generated sentences
     .venv/bin/python examples/faiss_search.py --data FOLDER                # corpus, queries and qrels as Parquet files
 
-FAISS takes embeddings of all dims and cuts them itself: a transform keeps the first 64 coordinates and gives them length 1
-again. `IndexRefine` ranks the shortlist of that index by a second one over all dims, of floats or of one byte a dim. Prints
-what each index finds, its bytes and its speed.
+FAISS takes embeddings with all dims and cuts them itself: a transform keeps the first 64 coordinates and normalizes them
+again. `IndexRefine` re-ranks the shortlist with a second index over all dims, stored as floats or as one byte per dim.
+Prints the accuracy, bytes and speed of each index.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ faiss.omp_set_num_threads(1)
 
 
 def few(index: faiss.Index) -> faiss.Index:
-    """An index over the first dims that takes embeddings of all dims. Millions of documents want `IndexHNSWFlat` in it."""
+    """Index only the first dims of full embeddings. For millions of documents, pass an `IndexHNSWFlat`."""
     cut = faiss.IndexPreTransform(faiss.NormalizationTransform(DIM, 2.0), index)
-    cut.prepend_transform(faiss.RemapDimensionsTransform(full, DIM, False))  # False: the first, not evenly spread ones
+    cut.prepend_transform(faiss.RemapDimensionsTransform(full, DIM, False))  # False: first dims, not evenly spaced
     return cut
 
 
 def built(index: faiss.Index) -> tuple[Find, int]:
-    """Index the documents: how to ask for ten, and the bytes of the file."""
-    index.train(search.documents)  # int8 learns its ranges, the others nothing
+    """Index the documents; return a function that finds ten and the bytes of the index file."""
+    index.train(search.documents)  # only int8 learns something: its ranges
     index.add(search.documents)
     faiss.write_index(index, str(OUT / "faiss.index"))
     refined = isinstance(index, faiss.IndexRefine)

@@ -1,11 +1,11 @@
-"""How small may the first stage of a search be? Small vectors make a shortlist, large ones rank it.
+"""How small may the first stage of a two-stage search be? Small vectors make a shortlist, large vectors re-rank it.
 
     python examples/funnel.py                                    # NanoNQ, with all-MiniLM-L6-v2
     python examples/funnel.py --folder mine                      # corpus.parquet, queries.parquet, qrels.parquet
     python examples/funnel.py --smoke                            # generated sentences, offline
 
-One pass over the corpus scores all pairs of sizes, as floats and as bits. Prints how much of the full size's nDCG@10 each
-funnel keeps, and the smallest first stages that keep 99 %. Writes the table and the curves to `runs/funnel`.
+One pass over the corpus scores all pairs of sizes, as floats and as bits. Prints the share of the full size's nDCG@10 that
+each funnel keeps, and the smallest first stages that keep 99 %. Writes the table and the curves to `runs/funnel`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ else:
     else:
         task = mteb.get_task(options.task)
 
-# Fewer layers would save nothing, since the second stage runs all of them anyway. Fewer dims and bits shrink the index.
+# Fewer layers save nothing, since the second stage runs all of them anyway. Fewer dims and bits shrink the index.
 full = full_size(model)
 sizes = [Size(full.num_layers, dim) for dim in [*mrl_dims(full.dim), full.dim] if dim >= 16]
 funnel = evaluate_funnel(model, task, sizes, shortlists=options.shortlists, precisions=["float32", "binary"])

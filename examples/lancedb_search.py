@@ -1,11 +1,11 @@
-"""Shortlists of few dims, ranked by all dims, in LanceDB. The whole model embeds documents, fewer layers may embed queries.
+"""Two-stage search in LanceDB: few dims make a shortlist, all dims re-rank it. Fewer layers may embed the queries.
 
     make example-lancedb_search                                            # generated sentences
     .venv/bin/python examples/lancedb_search.py --data FOLDER              # corpus, queries and qrels as Parquet files
 
-A table has two columns of vectors: the first 64 coordinates, and all of them. A search of the small column brings along the
-whole embeddings of its shortlist, and one product ranks them. For comparison, the engine's own two stages: an index of
-quantized vectors, refined by the vectors themselves. Prints what each way finds, its bytes and its speed.
+A table has two vector columns: the first 64 coordinates, and all of them. A search of the small column also returns the
+full embeddings of its shortlist, and one matrix product re-ranks them. For comparison, the engine's own two stages: an
+index of quantized vectors, refined with the float vectors. Prints the accuracy, bytes and speed of each method.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ database = lancedb.connect(OUT / "lancedb")
 
 
 def table(name: str, **dims: int) -> lancedb.table.Table:
-    """A table of the documents, with columns of this many dims."""
+    """Create a table of the documents, with a vector column for each of `dims`."""
     columns = {"id": pa.array(range(len(search.documents)))}
     for column, dim in dims.items():
         columns[column] = pa.FixedSizeListArray.from_arrays(search.documents[:, :dim].ravel(), dim)
@@ -36,12 +36,12 @@ def table(name: str, **dims: int) -> lancedb.table.Table:
 
 
 def nearest(of: lancedb.table.Table, column: str, query: np.ndarray, count: int = 10) -> LanceVectorQueryBuilder:
-    """A search that is not yet run. Without an index on the column, it compares all documents."""
+    """Build a search query. Without an index on the column, the search is exhaustive."""
     return of.search(query, vector_column_name=column).distance_type("cosine").limit(count)
 
 
 def ids(nearest: LanceVectorQueryBuilder) -> list[int]:
-    """Run it."""
+    """Run a search; return the ids."""
     found: list[int] = nearest.select(["id", "_distance"]).to_arrow()["id"].to_pylist()
     return found
 
@@ -52,14 +52,14 @@ quantized.create_index("whole", config=IvfPq(distance_type="cosine", num_partiti
 
 
 def ranked(query: np.ndarray) -> list[int]:
-    """A shortlist of few dims, ranked by all."""
+    """Search with few dims and re-rank the shortlist with all dims."""
     shortlist = nearest(both, "small", query[:DIM], SHORTLIST).select(["id", "whole", "_distance"]).to_arrow()
     order = np.argsort(-(np.stack(shortlist["whole"].to_numpy()) @ query))
     return [int(row) for row in shortlist["id"].to_numpy()[order[:10]]]
 
 
 def refined(query: np.ndarray) -> list[int]:
-    """A shortlist of quantized vectors, ranked by the vectors themselves."""
+    """Search quantized vectors and re-rank the shortlist with the float vectors."""
     return ids(nearest(quantized, "whole", query).refine_factor(SHORTLIST // 10))
 
 

@@ -1,11 +1,11 @@
-"""Shortlists of few dims, ranked by all dims, in Milvus. The whole model embeds documents, fewer layers may embed queries.
+"""Two-stage search in Milvus: few dims make a shortlist, all dims re-rank it. Fewer layers may embed the queries.
 
     make example-milvus_search                                             # generated sentences
     .venv/bin/python examples/milvus_search.py --data FOLDER               # corpus, queries and qrels as Parquet files
 
-A collection has two fields of vectors: the first 64 coordinates, and all of them. A search of the small field brings along
-the whole embeddings of its shortlist, and one product ranks them. Prints what each way finds, its bytes and its speed in
-Milvus Lite, which lives in a folder. With the address of a server in its place, the same calls go to that.
+A collection has two vector fields: the first 64 coordinates, and all of them. A search of the small field also returns the
+full embeddings of its shortlist, and one matrix product re-ranks them. Prints the accuracy, bytes and speed of each method
+in Milvus Lite, which stores a collection in a folder. To use a server, replace the folder with its address.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ full = search.documents.shape[1]
 
 
 def database(name: str, **dims: int) -> MilvusClient:
-    """The documents, with fields of this many dims. FLAT is exact; HNSW is for more documents."""
+    """Create a collection with a vector field for each of `dims`. FLAT is exact; use HNSW for more documents."""
     shutil.rmtree(OUT / f"milvus-{name}.db", ignore_errors=True)
     client = MilvusClient(str(OUT / f"milvus-{name}.db"))
     schema, indexes = client.create_schema(), client.prepare_index_params()
@@ -42,7 +42,7 @@ def database(name: str, **dims: int) -> MilvusClient:
 
 
 def nearest(client: MilvusClient, field: str, query: np.ndarray) -> list[int]:
-    """Ids, best first."""
+    """Return the ids of ten documents, best first."""
     (hits,) = client.search("documents", [query], anns_field=field, limit=10)
     return [hit["id"] for hit in hits]
 
@@ -51,7 +51,7 @@ wide, narrow, both = database("wide", whole=full), database("narrow", small=DIM)
 
 
 def ranked(query: np.ndarray) -> list[int]:
-    """A shortlist of few dims, ranked by all."""
+    """Search with few dims and re-rank the shortlist with all dims."""
     (hits,) = both.search("documents", [query[:DIM]], anns_field="small", limit=SHORTLIST, output_fields=["whole"])
     order = np.argsort(-(np.array([hit["entity"]["whole"] for hit in hits]) @ query))
     return [hits[place]["id"] for place in order[:10]]

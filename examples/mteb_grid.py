@@ -5,8 +5,8 @@
     python examples/mteb_grid.py --smoke          # generated tasks, offline
 
 Each model encodes each text once for all sizes. An interrupted run continues where it stopped. Prints the grid, the
-differences with marks where they are significant, and the cheapest size that keeps the share of the score you ask for.
-Writes grids and figures to `runs/grid`.
+differences with significance marks, and the cheapest size that keeps a given share of the score. Writes grids and figures
+to `runs/grid`.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ grid.plot(out / "grid.png")
 for task in grid.tasks:
     grid.plot(out / f"{task}.png", task=task)
 
-# Is a difference more than chance? Every size of every task is a test, and p is adjusted for the number of tests.
+# Each size of each task is a significance test, and p is adjusted for the number of tests.
 comparison = grid.compare(reference)
 comparison.plot(out / "difference.png")
 print(f"\n{comparison}")
 
-# What does a size cost? Times are measured on this machine and device.
+# Latency is measured on this machine and device.
 times = benchmark_latency(model, num_layers=options.num_layers, batch_size=2 if smoke else 32, rounds=2 if smoke else 30)
 grid = grid.with_latency(times)
 grid.plot_pareto(out / "front.png")
-grid.save(out / "grid.parquet")  # GridResult.load reads it, with the times
+grid.save(out / "grid.parquet")  # GridResult.load reads it, times included
 best = grid.recommend(min_score=options.keep, max_bytes=options.max_bytes)
 print(f"\nShip {best}")
 truncate(model, best.size.num_layers, best.size.dim).save_pretrained(str(out / "model"))

@@ -1,8 +1,8 @@
-"""Export aligned cuts to ONNX, each as one graph with its readout, its dims and unit length inside.
+"""Export aligned cuts to ONNX, each as one graph that includes readout, truncation to its dims and normalization.
 
     make example-onnx_export
 
-sentence-transformers' own export holds the Transformer alone, and leaves the modules behind it to Python. These graphs take
+sentence-transformers' own export contains only the Transformer and leaves the modules after it to Python. These graphs take
 ids and a mask and return `sentence_embedding`: a tokenizer and ONNX Runtime can serve them. Writes them and the tokenizer to
 `runs/onnx`, and prints megabytes, the time on one core and the largest difference from sentence-transformers.
 """
@@ -24,20 +24,20 @@ SIZES, OUT, INPUTS = ("1L-64d", "3L-64d", "3L-384d", "6L-384d"), Path("runs/onnx
 
 
 class Pipeline(torch.nn.Module):
-    """All modules of a cut, then its dims of what they return, at length 1."""
+    """All modules of a cut, followed by truncation to its dims and normalization."""
 
     def __init__(self, cut: SentenceTransformer) -> None:
         super().__init__()
         self.cut, self.dim = cut, cut.get_embedding_dimension()
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """From (texts, tokens) to (texts, dim)."""
+        """Embed tokens of shape (texts, tokens) as (texts, dim)."""
         features = self.cut({"input_ids": input_ids, "attention_mask": attention_mask})
         return torch.nn.functional.normalize(features["sentence_embedding"][:, : self.dim], dim=1)
 
 
 def export(cut: SentenceTransformer, file: Path) -> None:
-    """Write a graph for any number of texts of any length, traced with two texts of two lengths."""
+    """Export a graph for any number of texts of any length."""
     tokens = cut.tokenizer(["A text", "and a longer one"], padding=True, return_tensors="pt")
     any_size = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens")}
     torch.onnx.export(
@@ -59,7 +59,7 @@ one_core = onnxruntime.SessionOptions()
 one_core.intra_op_num_threads = 1
 _, aligned, texts = demo_serving.start()
 aligned.tokenizer.save_pretrained(OUT)
-batches = [[*texts[:9], " ".join(texts)], *([text] for text in texts[:100])]  # first with a text that is too long
+batches = [[*texts[:9], " ".join(texts)], *([text] for text in texts[:100])]  # the first has a text that must be truncated
 rows = []
 for size in SIZES:
     cut, file, times, gaps = truncate(aligned, size), OUT / f"{size}.onnx", [], []

@@ -4,7 +4,7 @@
     python examples/pretrain_smae.py --texts "books/*.txt" --steps 2000  # one text per line
     python examples/pretrain_smae.py --smoke                             # a few steps on generated sentences, offline
 
-Start an interrupted run again, and it resumes from its last checkpoint. Results go to `runs/smae`.
+An interrupted run resumes from its last checkpoint when started again. Results go to `runs/smae`.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ arguments = TrainingArguments(
 trainer = SMAETrainer(model, arguments, SMAEDataCollator(tokenizer, seed=42), token_rows(texts, tokenizer))
 trainer.train(resume_from_checkpoint=any(out.glob("pretraining/checkpoint-*")))
 if trainer.is_world_process_zero():
-    model.save_pretrained(str(out / "encoder"))  # plain: AutoModel and SentenceTransformer load it without this package
+    model.save_pretrained(str(out / "encoder"))  # AutoModel and SentenceTransformer load it without this package
 trainer.accelerator.wait_for_everyone()
 # Starbucks, Table 5: batches of 128, one epoch of NLI.
 student = SentenceTransformer(modules=[Transformer(str(out / "encoder")), Pooling(model.mlm.config.hidden_size, "cls")])
 arguments = SentenceTransformerTrainingArguments(
     output_dir=str(out / "fine-tuning"),
-    max_steps=2 if smoke else 4358,  # the epoch
+    max_steps=2 if smoke else 4358,  # one epoch
     per_device_train_batch_size=4 if smoke else 128 // processes,
     learning_rate=5e-5,
     warmup_steps=0.1,

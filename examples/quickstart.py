@@ -2,7 +2,7 @@
 
     python examples/quickstart.py
 
-The model is all-MiniLM-L6-v2 with 6 layers x 384 dimensions. It is good as a whole and poor when cut, since it was not
+The model is all-MiniLM-L6-v2 with 6 layers x 384 dimensions. It is good at full size and poor when cut, since it was not
 trained for that. Without the Hugging Face Hub, the same weights come from a package and the data from demo_data.py. Results
 go to `quickstart/`.
 """
@@ -33,7 +33,7 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 
 model, triplets, task = demo_start.start(online, pairs=70 if smoke else 1000)
 
-# What does each size score as it is? One pass over the texts serves all 24 sizes.
+# Score each size before training. One pass over the texts serves all 24 sizes.
 dims = [32, 64, 128, 384]
 before = evaluate(model, task, dims=dims)
 print(f"\nBefore\n{before}")
@@ -60,12 +60,12 @@ arguments = SentenceTransformerTrainingArguments(
 SentenceTransformerTrainer(model=model, args=arguments, train_dataset=triplets, loss=loss).train()
 model = align(model, texts, steps=fit, show_progress_bar=True)  # training made the readouts less accurate
 
-# What does each size score now?
+# Score each size again.
 after = evaluate(model, task, dims=dims)
 after.plot(out / "grid.png", title=f"{after.tasks[0]} aligned, {steps} steps, aligned")
 print(f"\nAfter\n{after}\n\n{after.named('after').compare(before.named('before'))}")
 
-# Cut the size you will ship. The result is a plain checkpoint, which loads without this package.
+# Cut the size to ship. The result is a plain checkpoint, which loads without this package.
 cut = truncate(model, num_layers=3, dim=64)
 cut.save_pretrained(str(out / "cut-3L-64d"))
 difference = np.abs(SentenceTransformer(str(out / "cut-3L-64d")).encode(texts[:10]) - cut.encode(texts[:10])).max()

@@ -4,9 +4,9 @@
     python examples/random_truncation.py --models mine               # one model
     python examples/random_truncation.py --smoke                     # generated sentences, offline
 
-Compares the first d coordinates (the prefix) with random subsets of d, with windows and with principal components. If a
-random subset keeps as much of the score as the prefix, any d coordinates will do: training has not ordered them. Prints a
-verdict for each dim and writes the curves to `runs/truncation`.
+Compares the first d coordinates (the prefix) with random subsets of d coordinates, windows and principal components. If a
+random subset keeps as much of the score as the prefix, training has not ordered the coordinates, and any d of them will do.
+Prints a verdict for each dim and writes the curves to `runs/truncation`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ else:
     tasks = list(mteb.get_tasks(tasks=options.tasks))
     texts = load_dataset("sentence-transformers/all-nli", "triplet", split="train[:5000]")["anchor"]
 
-# Fit the components on other texts than the task's own, which would make them look better than they are.
+# Fit the components on other texts: the task's own texts would make them look better than they are.
 results = {}
 for name, model in models.items():
     results[name] = evaluate_truncations(model, tasks, options.dims, pca_texts=list(texts), seeds=2 if smoke else 5)
     results[name].save(out / f"{name}.parquet")
     results[name].plot(out / f"{name}.png")
-    # Matryoshka training also changes how much each coordinate varies: the first ones vary more.
+    # Matryoshka training also increases the variance of the first coordinates.
     spread = coordinate_spread(model, list(texts))
     spread.plot(out / f"{name}-spread.png")
     print(f"\n{name}\n{results[name]}\n{spread}")

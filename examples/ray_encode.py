@@ -1,11 +1,10 @@
-"""Embed a corpus that is spread over a cluster, at three sizes at once, with Ray Data.
+"""Embed a corpus on a cluster with Ray Data, at three sizes at once.
 
     make example-ray_encode
 
-It starts a cluster of two nodes on this machine. On one that you have, call `ray.init()` alone, and write to a folder that
-all nodes see.
-Each worker loads the model once. The embeddings go to Parquet files in `runs/ray_encode`, and a table says which node made
-how many, and how far they are from those of plain sentence-transformers.
+Starts a cluster of two nodes on this machine. On an existing cluster, only call `ray.init()`, and write to a folder that all
+nodes can access. Each worker loads the model once. The embeddings go to Parquet files in `runs/ray_encode`. Prints how many
+texts each node embedded, and the largest difference from plain sentence-transformers.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ FOLDER, SIZES, OUT = str(get_model_path()), ["2L-32d", "4L-128d", "6L-384d"], Pa
 
 
 class EncoderWithNode(SizesEncoder):
-    """A column more, for the table; otherwise `SizesEncoder` itself is the class to pass."""
+    """`SizesEncoder` with a column for the node, which the table needs; you can pass `SizesEncoder` itself."""
 
     def __call__(self, batch: Any) -> Any:
-        """Add where a batch was embedded."""
+        """Embed a batch and add its node."""
         encoded = super().__call__(batch)
         return encoded.append_column("node", [[ray.get_runtime_context().get_node_id()] * len(encoded)])
 
@@ -44,18 +43,18 @@ options = parser.parse_args()
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 2**28})
 cluster.add_node(num_cpus=2, object_store_memory=2**28)
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-ray.data.DataContext.get_current().wait_for_min_actors_s = 600  # a small corpus would be done before all workers are up
+ray.data.DataContext.get_current().wait_for_min_actors_s = 600  # else one worker may finish a small corpus alone
 
-# Your own corpus: ray.data.read_parquet(...).
+# For your own corpus: ray.data.read_parquet(...).
 sentences = demo_data.triplets(400 if options.smoke else 2000)["anchor"]
 corpus = ray.data.from_items([{"id": row, "text": text} for row, text in enumerate(sentences)])
 
-# One core and one model for a worker, the workers on different nodes. Where nodes have GPUs: num_gpus=1 instead.
+# One core and one model per worker, workers on different nodes. If the nodes have GPUs, use num_gpus=1 instead.
 encoded = corpus.repartition(16).map_batches(
     EncoderWithNode,
     fn_constructor_args=[FOLDER, SIZES],
-    batch_size=128,  # some thousand where a model is on a GPU
-    batch_format="pyarrow",  # embeddings go to the files as lists of fixed length
+    batch_size=128,  # a few thousand on a GPU
+    batch_format="pyarrow",  # stores embeddings as fixed-size lists
     num_cpus=1,
     scheduling_strategy="SPREAD",
     compute=ray.data.ActorPoolStrategy(size=2),

@@ -1,9 +1,9 @@
-"""Search a corpus on a cluster with Ray Data, at many sizes at once.
+"""Search a corpus on a cluster with Ray Data at many sizes at once.
 
     make example-ray_grid
 
 Each worker holds the model and the queries. It embeds a block of documents once for all sizes and returns the best documents
-of each query at each size. The driver merges these into the same result that `evaluate` finds in one process.
+of each query at each size. The driver merges these into the result that `evaluate` computes in one process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOLDER = str(get_model_path())
 
 
 def best(scores: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of (sizes, queries, documents) the highest scores and their documents."""
+    """Return the highest scores and their documents, given scores of shape (sizes, queries, documents)."""
     top = scores.topk(min(TOP_K, scores.shape[2]), dim=2)
     return top.values, rows.expand(scores.shape).gather(2, top.indices)
 
@@ -40,7 +40,7 @@ class Search:
         self.queries = self.encoder.encode(queries)
 
     def __call__(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """The best documents of a block, for each size and query."""
+        """Return the best documents of a block for each size and query."""
         documents = self.encoder.encode(block["text"])
         scores = np.stack([self.queries[size] @ documents[size].T for size in documents])
         values, rows = best(torch.from_numpy(scores), torch.tensor(block["row"]))
@@ -52,7 +52,7 @@ parser.add_argument("--workers", type=int, default=2, help="processes that hold 
 parser.add_argument("--smoke", action="store_true", help="use a small corpus, and compare with `evaluate`")
 options = parser.parse_args()
 
-# Each query has one document that means the same and one near copy. For your own corpus: ray.data.read_parquet(...).
+# Each query has one relevant document and one near copy. For your own corpus: ray.data.read_parquet(...).
 triplets = demo_data.triplets(300 if options.smoke else 6000)
 corpus = list(dict.fromkeys([*triplets["positive"], *triplets["negative"]]))
 queries, relevant = triplets["anchor"][:100], [corpus.index(text) for text in triplets["positive"][:100]]
@@ -65,7 +65,7 @@ for block in blocks.iter_rows():
     values = torch.cat([values, torch.tensor(block["scores"])], dim=2)
     values, rows = best(values, torch.cat([rows, torch.tensor(block["rows"])], dim=2))
 
-# nDCG@10 with one relevant document: the place at which it was found, discounted.
+# With one relevant document, nDCG@10 is the discount of its rank.
 gains = (rows == torch.tensor(relevant)[:, None]) / torch.log2(torch.arange(TOP_K) + 2)
 scores = dict(zip(SIZES, gains.sum(2).mean(1).tolist(), strict=True))
 print(f"nDCG@10 among {len(corpus)} documents", *(f"{size}  {score:.4f}" for size, score in scores.items()), sep="\n")

@@ -1,9 +1,9 @@
-"""Serve a plain and an aligned cut with infinity, ask for embeddings over HTTP, and compare them with `encode`.
+"""Serve a plain and an aligned cut with infinity, request embeddings over HTTP, and compare them with `encode`.
 
     make example-serve_infinity
 
-infinity-emb needs older libraries than this package, so the target installs it in an environment of its own. Its API is that
-of OpenAI. Writes the cuts and the server's log to `runs/infinity`, and stops the server at the end.
+infinity-emb needs older libraries than this package, so the make target installs it in a separate environment. It has the
+OpenAI API. Writes the cuts and the server's log to `runs/infinity`, and stops the server at the end.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ OPTIONS = "v2 --engine torch --device cpu --dtype float32 --no-bettertransformer
 
 @contextmanager
 def served(names: list[str]) -> Iterator[str]:
-    """Serve the cuts in these folders of `OUT`: the address, as soon as the server answers."""
+    """Serve the cuts in these folders of `OUT`; yield the address once the server responds."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     models = [option for name in names for option in ("--model-id", str(OUT / name), "--served-model-name", name)]
-    quiet = os.environ | {"DO_NOT_TRACK": "1"}  # it would send statistics
+    quiet = os.environ | {"DO_NOT_TRACK": "1"}  # no usage statistics
     with (OUT / "server.log").open("w") as log:
         server = subprocess.Popen([INFINITY, *OPTIONS.split(), port, *models], stdout=log, stderr=log, env=quiet)
         try:
@@ -49,7 +49,7 @@ def served(names: list[str]) -> Iterator[str]:
 
 
 def answers(address: str) -> bool:
-    """Whether the server does."""
+    """Return whether the server responds."""
     try:
         return bool(urlopen(address).read())
     except OSError:
@@ -57,7 +57,7 @@ def answers(address: str) -> bool:
 
 
 def ask(address: str, **question: Any) -> np.ndarray:
-    """What the server returns: (texts, dim)."""
+    """Request embeddings; return an array of shape (texts, dim)."""
     with urlopen(Request(address, json.dumps(question).encode(), {"Content-Type": "application/json"})) as answer:
         return np.array([row["embedding"] for row in json.load(answer)["data"]])
 

@@ -1,9 +1,9 @@
-"""Embed a table in Spark, at three sizes at once, in both of the ways that Spark has.
+"""Embed a Spark table at three sizes at once, with `mapInPandas` and with `predict_batch_udf`.
 
     make example-spark_encode                                   # Spark on this machine, which needs Java 17
     spark-submit examples/spark_encode.py --corpus s3a://mine   # your own; Parquet files with columns `id` and `text`
 
-Each Python worker loads the model once, however many tasks it runs. The embeddings go to Parquet files in
+Each Python worker loads the model once, regardless of the number of its tasks. The embeddings go to Parquet files in
 `runs/spark_encode`.
 """
 
@@ -34,7 +34,7 @@ parser.add_argument("--corpus", help="Parquet files with columns `id` and `text`
 parser.add_argument("--smoke", action="store_true", help="few sentences")
 options = parser.parse_args()
 
-# A batch is what Spark sends to Python at once: 1,024 texts keep a model busy, and fit any memory.
+# Spark sends one batch to Python at a time: 1,024 texts keep a model busy and fit into memory.
 builder = SparkSession.builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "1024")
 spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
@@ -44,7 +44,7 @@ else:
     sentences = demo_data.triplets(400 if options.smoke else 2000)["anchor"]
     corpus = spark.createDataFrame(list(enumerate(sentences)), "id long, text string").repartition(4)
 
-encoder = SizesEncoder(FOLDER, SIZES)  # made here, so that a mistake is told before a task is sent
+encoder = SizesEncoder(FOLDER, SIZES)  # created here to report errors before any task starts
 fields = [StructField(name, ArrayType(FloatType())) for name in encoder.columns]
 by_table = corpus.mapInPandas(encoder, StructType([*corpus.schema, *fields]))
 as_column = predict_batch_udf(lambda: encoder.encode, return_type=StructType(fields), batch_size=1024)

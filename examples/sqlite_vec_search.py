@@ -1,13 +1,13 @@
-"""Shortlists of few dims, ranked by all dims, in SQLite. The whole model embeds documents, fewer layers may embed queries.
+"""Two-stage search in SQLite: few dims make a shortlist, all dims re-rank it. Fewer layers may embed the queries.
 
     make example-sqlite_vec_search                                         # generated sentences
     .venv/bin/python examples/sqlite_vec_search.py --data FOLDER           # corpus, queries and qrels as Parquet files
 
-sqlite-vec cuts embeddings in SQL: `vec_slice` keeps the first 64 coordinates. The virtual table searches these. The whole
-embedding lies beside them in an auxiliary column, which is read for the shortlist only. Prints what each way finds, its
-bytes and its speed.
+sqlite-vec cuts embeddings in SQL: `vec_slice` keeps the first 64 coordinates, which the virtual table searches. An
+auxiliary column stores the full embedding and is read for the shortlist only. Prints the accuracy, bytes and speed of each
+method.
 
-SQLite comes from apsw, because the sqlite3 of many Pythons loads no extensions.
+Uses the SQLite of apsw, because the sqlite3 module of many Pythons cannot load extensions.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ full = search.documents.shape[1]
 
 
 def built(name: str, columns: str, values: str, select: str) -> tuple[Find, int]:
-    """A file with the documents: how to ask it for ten, and its bytes."""
+    """Write the documents to a file; return a function that finds ten and the bytes of the file."""
     file = OUT / f"{name}.sqlite"
     file.unlink(missing_ok=True)
     database = apsw.Connection(str(file))
     database.enable_load_extension(True)
     database.load_extension(sqlite_vec.loadable_path())
-    database.execute("PRAGMA page_size = 8192")  # five whole embeddings, where the default fits two with a gap
+    database.execute("PRAGMA page_size = 8192")  # fits five full embeddings; the default fits two
     database.execute(f"CREATE VIRTUAL TABLE documents USING vec0(id INTEGER PRIMARY KEY, {columns})")
     with database:  # one transaction
         rows = ({"id": row, "vector": vector.tobytes()} for row, vector in enumerate(search.documents))

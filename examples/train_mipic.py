@@ -4,8 +4,8 @@
     python examples/train_mipic.py --texts "mine/*.txt"         # one text per line
     python examples/train_mipic.py --smoke                      # two steps, offline
 
-Each text is paired with itself, and dropout makes the two embeddings differ. Start an interrupted run again, and it resumes
-from its last checkpoint. Prints the scores of MIPIC's dims at the last layer. Writes the model to `runs/mipic`.
+Each text is paired with itself, and dropout makes the two embeddings differ. An interrupted run resumes from its last
+checkpoint when started again. Prints the scores of MIPIC's dims at the last layer. Writes the model to `runs/mipic`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ arguments = SentenceTransformerTrainingArguments(
     save_steps=1 if smoke else 1000,
     save_total_limit=2,
 )
-callback = LossStateCallback(loss)  # saves the loss's own parameters in the checkpoints
+callback = LossStateCallback(loss)  # saves the loss's parameters in checkpoints
 trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=twice, loss=loss, callbacks=[callback])
 trainer.train(resume_from_checkpoint=get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None)
 

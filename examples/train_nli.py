@@ -68,7 +68,7 @@ arguments = SentenceTransformerTrainingArguments(
     save_strategy="no",
     use_cpu=smoke,
 )
-callback = ours.LossStateCallback(loss)  # saves MIPIC's own parameters in checkpoints, if there are any
+callback = ours.LossStateCallback(loss)  # saves MIPIC's parameters in checkpoints
 trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=triplets, loss=loss, callbacks=[callback])
 trainer.train()
 

@@ -1,4 +1,4 @@
-"""Aligned models: at the full size as they were, and every other size in the same space, however it is reached."""
+"""Aligned models: unchanged similarities at full size, and all sizes in one space, however they are computed."""
 
 from __future__ import annotations
 

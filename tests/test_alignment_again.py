@@ -1,4 +1,4 @@
-"""What may be aligned, again and how, what is refused, and what an aligned model tells of itself."""
+"""Aligning again, what `align` keeps and refuses, and the config and card of an aligned model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, ro
 
 
 def apart(model: SentenceTransformer, depth: int) -> float:
-    """How far a text is from itself in the whole model."""
+    """Return the mean cosine distance between texts at a depth and in the whole model."""
     by_size = encode_sizes(model, TEXTS, [Size(depth, 32), Size(4, 32)], normalize_embeddings=True)
     small, whole = by_size.values()
     return float(1 - (small * whole).sum(axis=1).mean())
@@ -69,7 +69,7 @@ def test_leaves_model_unchanged(tiny: SentenceTransformer) -> None:
     assert len(tiny) == 2
     assert not hasattr(tiny.config, "matryoshka_readouts")
     with torch.no_grad():
-        next(aligned.parameters()).mul_(0)  # in the same memory
+        next(aligned.parameters()).mul_(0)  # shared memory would follow
     assert not np.array_equal(tiny.encode(OTHERS), before)
 
 

@@ -1,4 +1,4 @@
-"""Batches of every kind get the embeddings of `encode_sizes`, in this process and where a pickled encoder arrives."""
+"""Batches of every type get the embeddings of `encode_sizes`, in this process and from a pickled encoder."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_adds_column_per_size_to_any_batch(kind: str, tiny: SentenceTransformer)
         np.testing.assert_allclose(found, truncate(tiny, size).encode(TEXTS), atol=1e-6)
     if kind == "pandas":
         assert encoded.index.tolist() == [7, 3, 1, 0, 9]
-    assert "small" not in (batch.schema.names if hasattr(batch, "schema") else batch)  # the batch given is as it was
+    assert "small" not in (batch.schema.names if hasattr(batch, "schema") else batch)  # the input batch is unchanged
 
 
 def test_arrow_lists_have_a_fixed_length(tiny: SentenceTransformer) -> None:
@@ -113,7 +113,7 @@ def test_encoder_of_folder_pickles_only_its_path(folder: str, tmp_path: Path, mo
     encoder = SizesEncoder("tiny", SIZES)
     sent = pickle.dumps(encoder)
     assert len(sent) < 2000
-    monkeypatch.chdir("/")  # a worker starts elsewhere
+    monkeypatch.chdir("/")  # workers start in another folder
     for name, found in pickle.loads(sent).encode(TEXTS).items():
         np.testing.assert_array_equal(found, encoder.encode(TEXTS)[name])
 
@@ -134,7 +134,7 @@ def test_copies_load_model_once_per_process(folder: str, monkeypatch: pytest.Mon
     loads: list[str] = []
     load = batch_encoder.load
     monkeypatch.setattr(batch_encoder, "load", lambda path, **kwargs: loads.append(path) or load(path, **kwargs))
-    for _ in range(3):  # as for three tasks of an engine
+    for _ in range(3):  # like three tasks of an engine
         pickle.loads(pickle.dumps(encoder)).encode(TEXTS)
     assert loads == [folder]
     for _ in range(6):

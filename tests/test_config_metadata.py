@@ -1,4 +1,4 @@
-"""A saved model tells at which sizes it was trained, by which loss, and what it was cut from."""
+"""The config of a saved model records its trained sizes, its loss, and the model it was cut from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.training import RECIPES
 LADDER = ["1L-4d", "2L-8d", "3L-16d", "4L-32d"]
 EVERY = [f"{layers}L-{dim}d" for layers in (1, 2, 3, 4) for dim in (8, 16, 32)]
 
-AS_MANY_AS_LAYERS = [Size(1, 4), Size(1, 8), Size(2, 8), Size(4, 32)]  # lists of that length are cut with the layers
+AS_MANY_AS_LAYERS = [Size(1, 4), Size(1, 8), Size(2, 8), Size(4, 32)]  # per-layer lists have this length and are cut
 
 Cut = Callable[..., SentenceTransformer]
 LISTS: dict[str, list[str]] = {
@@ -57,7 +57,7 @@ def test_declares_only_in_backward_pass(tiny: SentenceTransformer, settings: dic
     before = tiny.config.to_dict()
     tiny.train()
     loss = MIPICLoss(tiny, MultipleNegativesRankingLoss(tiny), **settings)
-    loss.own.clear()  # which is warned of
+    loss.own.clear()  # causes a warning
     with torch.no_grad():
         loss(batch(tiny, 2))
     with pytest.raises(ValueError, match="reads 2 or more"):
@@ -122,7 +122,7 @@ def test_ignores_foreign_config_values(tiny: SentenceTransformer, entry: object)
 
 @pytest.mark.parametrize("cut", [cut_in_memory, cut_while_loading])
 class TestCuts:
-    """The same, cut in memory or while loading."""
+    """Cut in memory or while loading."""
 
     @pytest.mark.parametrize(
         ("size", "kept"),
@@ -185,7 +185,7 @@ class TestCuts:
         assert cut(tmp_path, dim=8, num_layers=1).config.matryoshka_sizes == ["1L-4d", "1L-8d"]
 
     def test_no_warning_without_declared_sizes(self, tiny: SentenceTransformer, cut: Cut, tmp_path: Path) -> None:
-        """As those that were saved when only the dims were declared."""
+        """For example models saved when only the dims were declared."""
         tiny.config.is_matryoshka, tiny.config.matryoshka_dimensions = True, [4, 32]
         tiny.save_pretrained(str(tmp_path))
         with warnings.catch_warnings():

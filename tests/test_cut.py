@@ -1,4 +1,4 @@
-"""What a cut is: a plain model in the full one's memory, and nothing else."""
+"""A cut is a plain model that shares the memory of the full model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_cut_keeps_hooks_of_full_model(tiny: SentenceTransformer) -> None:
 
 
 def test_checked_model_can_be_pickled(tiny: SentenceTransformer) -> None:
-    """Encoding with several processes pickles the model; transformers' own hooks for hidden states would forbid it."""
+    """Encoding with several processes pickles the model, which transformers' hooks for hidden states would prevent."""
     cut = truncate(tiny, num_layers=2, dim=8)
     encode_sizes(tiny, TEXTS, sizes_ladder(tiny))
     loss = StarbucksLoss(tiny, MultipleNegativesRankingLoss(tiny))
@@ -106,7 +106,7 @@ def test_needs_only_layers_or_dim(tiny: SentenceTransformer) -> None:
 
 
 def test_dim_of_cut_is_default_of_encode(tiny: SentenceTransformer) -> None:
-    """As with `truncate_dim` everywhere: what the modules compute is as wide as before."""
+    """As with `truncate_dim` elsewhere, the modules still compute the full width."""
     cut = truncate(tiny, dim=8)
     assert np.array_equal(cut.encode(TEXTS, truncate_dim=16), tiny.encode(TEXTS)[:, :16])
     assert cut(cut.preprocess(TEXTS))["sentence_embedding"].shape == (5, 32)
@@ -258,6 +258,6 @@ def test_encode_sizes_sends_each_text_through_the_model_once(tiny: SentenceTrans
     weight = tiny[0].model.embeddings.word_embeddings
     with weight.register_forward_hook(lambda module, args, output: seen.append(len(args[0]))):
         encode_sizes(tiny, TEXTS * 3, sizes_ladder(tiny), batch_size=4)
-    probes = 3  # tokens that prove the cut, two rows each
+    probes = 3  # forward passes that verify the cut, two rows each
     assert sum(seen) >= len(TEXTS) * 3
     assert sum(count for count in seen if count != 2) <= len(TEXTS) * 3 + probes * 2

@@ -1,4 +1,4 @@
-"""What a cut or an aligned model takes over from the model it is made of, beside its modules."""
+"""Settings that cut and aligned models inherit from the original model, besides its modules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OwnModel(BertModel):
 
 
 class Shift(Module):
-    """A module that is called with a keyword of its own."""
+    """A module with a keyword argument."""
 
     def forward(self, features: dict[str, Any], by: float = 0.0) -> dict[str, Any]:
         return {**features, "sentence_embedding": features["sentence_embedding"] + by}
@@ -54,13 +54,13 @@ class Shift(Module):
 
 @pytest.fixture
 def loaded(tiny_folder: Path) -> SentenceTransformer:
-    """As sentence-transformers loads it: the pipeline in training mode, the backbone, which has dropout, is not."""
+    """Load a model with sentence-transformers: pipeline in training mode, backbone with dropout in evaluation mode."""
     return SentenceTransformer(str(tiny_folder), device="cpu")
 
 
 @pytest.fixture
 def own_code(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SentenceTransformer:
-    """A model whose code comes with it."""
+    """A model with custom code."""
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     folder = tmp_path / "own"
@@ -138,7 +138,7 @@ def test_loaded_cut_keeps_trust_remote_code(own_code: SentenceTransformer, tmp_p
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_cut_keeps_prompts(loaded: SentenceTransformer, name: str) -> None:
-    """A `document` prompt that the model does not have would be taken for its `passage` prompt."""
+    """sentence-transformers uses the `passage` prompt if there is no `document` prompt."""
     loaded.prompts = {"passage": "red blue "}
     loaded.default_prompt_name = "passage"
     made = MAKERS[name](loaded)

@@ -1,4 +1,4 @@
-"""A Router in front: queries and documents each have a way through the model, and all ways are cut."""
+"""Models with a Router for queries and documents: all routes are cut."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def elastic(tiny: SentenceTransformer) -> SentenceTransformer:
 
 
 def blocks_run(model: SentenceTransformer, **kwargs: int) -> int:
-    """How many blocks a call computes."""
+    """Count the blocks that a call computes."""
     calls: list[int] = []
     blocks = model[0].model.encoder.layer
     hooks = [
@@ -90,7 +90,7 @@ def test_conversion_both_ways_shares_weights(
 
 
 def test_it_trains_at_the_depth_asked_for(elastic: SentenceTransformer) -> None:
-    """Gradients reach the model's own weights, and none above the depth."""
+    """Gradients reach the model's weights, but none above the depth."""
     features = elastic.preprocess(TEXTS)
     elastic(features, num_layers=2)["sentence_embedding"].square().sum().backward()
     blocks = elastic[0].model.encoder.layer
@@ -129,7 +129,7 @@ def test_losses_skip_unneeded_layers(elastic: SentenceTransformer) -> None:
     assert [block.output.dense.weight.grad is not None for block in blocks] == [True, True, False, False]
 
 
-def test_name_is_visible(elastic: SentenceTransformer) -> None:
+def test_repr_names_the_class(elastic: SentenceTransformer) -> None:
     assert "TruncatedTransformer(" in repr(elastic)
     assert "Truncated" not in repr(truncate(elastic, num_layers=2))
 

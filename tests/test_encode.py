@@ -1,4 +1,4 @@
-"""Embeddings at many sizes from other processes are those of this one."""
+"""Embeddings at many sizes from worker processes equal those of this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_pool_of_the_plain_model_gives_what_one_process_gives(tiny: SentenceTr
 
 @pytest.mark.slow
 def test_a_model_read_from_a_pickle_in_another_process_gives_its_layers(tiny: SentenceTransformer) -> None:
-    """That process has built no model of the class, which is when transformers notes what it can record."""
+    """transformers registers recordable outputs when it builds a model, which that process has not done."""
     with multiprocessing.get_context("spawn").Pool(1) as workers:
         elsewhere = workers.apply(encode_sizes, (tiny, TEXTS, SIZES))
     for size, embeddings in encode_sizes(tiny, TEXTS, SIZES).items():

@@ -1,4 +1,4 @@
-"""What a model is called in a cache: the same where it embeds the same, another where it does not."""
+"""Model identity in a cache: equal if and only if the embeddings are equal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def elastic(model: Any) -> None:
     model[0] = TruncatedTransformer.from_transformer(model[0], num_layers=3)
 
 
-# Each changes some embedding, or which similarity is taken of them.
+# Each changes embeddings or the similarity function.
 CHANGES: dict[str, Change] = {
     "one weight": nudge,
     "a training step": retrain,
@@ -148,7 +148,7 @@ def test_the_name_is_the_models_own_before_that_of_what_it_was_trained_from(tiny
 
 
 def test_title_is_not_a_name(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """sentence-transformers gives a model a title when it is saved first."""
+    """sentence-transformers adds a title when a model is first saved."""
     tiny.model_card_data.base_model = "sentence-transformers/all-MiniLM-L6-v2"
     before = model_name(tiny)
     tiny.save_pretrained(str(tmp_path / "saved"))

@@ -1,4 +1,4 @@
-"""What mteb's own cache takes a cut or an aligned model for: for a model of its own."""
+"""mteb's cache treats cut and aligned models as separate models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dime
 
 
 def named(model: SentenceTransformer, name: str | None) -> SentenceTransformer:
-    """As it would be if it came from the Hub."""
+    """Name a model as if it came from the Hub."""
     model.model_card_data.base_model = name
     model.model_card_data.base_model_revision = COMMIT if name else None
     return model
@@ -57,7 +57,7 @@ def test_mteb_cache_separates_model_and_derived_models(name: str | None, tiny: S
     expected = [score(model, None) for model in made]
     assert len(set(expected[:-1])) == len(made) - 1, "all differ, but for the aligned model at the full size"
     for _ in range(2):  # written, then read
-        assert [score(model, cache) for model in made] == pytest.approx(expected, abs=1e-5)  # rounded in files
+        assert [score(model, cache) for model in made] == pytest.approx(expected, abs=1e-5)  # files hold rounded scores
     assert len(list(tmp_path.rglob("STS13.json"))) == len({identity(model) for model in made}) == len(made)
 
 

@@ -1,4 +1,4 @@
-"""The stopwatch: which depths run, in which order, and what the columns say."""
+"""Latency benchmark: the order in which depths run, and the columns of the table."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.families import TEXTS
 
 
 class Runs:
-    """The depth and the number of texts of every pass through the blocks; the checks of the model's structure come first."""
+    """Records depth and number of texts of every forward pass, after the checks of the model's structure."""
 
     def __init__(self, model: SentenceTransformer) -> None:
         self.depths: list[int] = []
         self.texts: list[int] = []
         depths, texts = self.depths, self.texts
 
-        # Plain functions: copies of the model made for the timing call them too, and note into the same lists.
+        # Plain functions, so that copies of the model share them and their lists.
         def first(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
             depths.append(1)
             texts.append(len(args[0]))
@@ -167,7 +167,7 @@ def test_medians_and_ratios_with_fake_clock(tiny: SentenceTransformer, monkeypat
     assert table["milliseconds_per_text"][2] == pytest.approx(2500 / 3)
 
 
-def test_the_model_is_left_as_it_is(tiny: SentenceTransformer) -> None:
+def test_leaves_model_unchanged(tiny: SentenceTransformer) -> None:
     tiny.train()
     weights = {name: value.clone() for name, value in tiny.state_dict().items()}
     benchmark_latency(tiny, [2], rounds=1)
@@ -230,7 +230,7 @@ def test_figure_shows_theory_and_measurements(times: pd.DataFrame, tmp_path: Pat
 
 @pytest.mark.parametrize("factor", [0.4, 1.6])
 def test_figure_numbers_do_not_overlap_lines(times: pd.DataFrame, factor: float) -> None:
-    """Whether the model is faster than the theory or slower; at the full depth both are 1."""
+    """For models faster and slower than the theory; at full depth both ratios are 1."""
     measured = times["theory"] ** (1 + (factor - 1) / 4)
     figure = plot_speedup(times.assign(speedup=measured))
     figure.draw_without_rendering()

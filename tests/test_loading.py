@@ -1,4 +1,4 @@
-"""Loading a cut: only what is kept is read, and bad sizes are refused, as they are in `truncate`."""
+"""Loading a cut reads only the kept layers and refuses invalid sizes, like `truncate`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.hub import in_old_layout
 
 
 def test_load_reads_only_the_layers_it_keeps(tmp_path: Path) -> None:
-    """The upper layers of the file are destroyed; what is loaded must not notice."""
+    """Destroy the upper layers of the file; the loaded model must not change."""
     model = families.pipeline(families.CONFIGS["bert"](), tmp_path / "weights")
     model.save_pretrained(str(tmp_path / "full"))
     expected = truncate(model, num_layers=2, dim=8).encode(TEXTS)
@@ -61,7 +61,7 @@ def test_load_reads_layout_of_old_checkpoints(tiny: SentenceTransformer, tmp_pat
     "cut", [truncate, lambda model, **size: load(str(get_model_path()), **size)], ids=["truncate", "load"]
 )
 class TestBadSizes:
-    """Refused before anything is cut, with what was found and what is allowed."""
+    """Invalid sizes are refused before cutting; messages state the value found and the allowed values."""
 
     @pytest.mark.parametrize(
         ("size", "words"),

@@ -1,4 +1,4 @@
-"""Checkpoints that lack something, contradict themselves or are broken: refused by name, at once, never made up."""
+"""Incomplete, contradictory and corrupt checkpoints are refused at once, by name; weights are never initialised."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_missing_weight_is_refused_by_name(name: str, kwargs: dict[str, Any], 
 
 @pytest.mark.parametrize("family", quick(["modernbert", "qwen3", "t5-encoder", "albert", "distilbert"], "qwen3"))
 def test_refuses_missing_weights_of_every_family(family: str, tmp_path: Path) -> None:
-    """The last is often a norm after the blocks, which only pre-norm families have."""
+    """The last weight is often a final norm, which only pre-norm families have."""
     families.pipeline(families.CONFIGS[family](), tmp_path / "weights").save_pretrained(str(tmp_path))
     whole = load_file(tmp_path / "model.safetensors")
     names = [name for name in whole if "pooler" not in name and not any(f".{upper}." in name for upper in (2, 3))]

@@ -1,4 +1,4 @@
-"""Each way to narrow embeddings, against loops and scikit-learn."""
+"""Truncation methods, compared with loops and scikit-learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from tests.support import families
 
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]
-# The first eight draws of `random.Random(0)`, smallest first: 0.844, 0.758, 0.421, 0.259, 0.511, 0.405, 0.784, 0.303.
+# Draws of `random.Random(0)`, sorted to give the order: 0.844, 0.758, 0.421, 0.259, 0.511, 0.405, 0.784, 0.303.
 ORDER_OF_SEED_0 = [3, 7, 5, 2, 4, 1, 6, 0]
 
 
@@ -53,7 +53,7 @@ def test_random_subsets_shuffle_every_coordinate_and_differ_by_seed() -> None:
     orders = [RandomSubset(seed)(torch.arange(384)[None], num_layers=6)[0].tolist() for seed in range(5)]
     assert all(sorted(order) == list(range(384)) for order in orders)
     assert len({tuple(order[:8]) for order in orders}) == 5
-    # Among the first half of a random order lie about half of the first half of the coordinates: 96 of 192, s.d. 6.9.
+    # Half of a random order contains about half of the first 192 coordinates: 96, s.d. 6.9.
     assert all(60 < sum(place < 192 for place in order[:192]) < 132 for order in orders)
 
 

@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def imported_by(statement: str) -> set[str]:
-    """Modules in memory after a statement, in an interpreter of its own."""
+    """Return the modules that a statement imports in a new interpreter."""
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     return set(done.stdout.split())
@@ -96,7 +96,7 @@ def test_every_module_imports_and_defines_its_names() -> None:
 
 
 def test_imports_within_evaluation_have_no_cycles() -> None:
-    """Imports in functions and for types count too."""
+    """Includes imports in functions and for type checking."""
     graph = {
         path.stem: {
             found

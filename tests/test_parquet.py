@@ -1,4 +1,4 @@
-"""A corpus in Parquet shards: a run that is killed goes on, encodes nothing twice, and ends with the same bytes."""
+"""A corpus in Parquet shards: a killed run resumes, encodes nothing twice, and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LINES = [f"{WORDS[row % 22]} {WORDS[row * 7 % 19]} {WORDS[row * 5 % 17]}" for ro
 
 
 class Killed(BaseException):
-    """Not an `Exception`: nothing cleans up after it."""
+    """Not an `Exception`, so that no handler cleans up."""
 
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Texts that went through a model; what an encoder tries itself with is left out."""
+    """Record the texts that a model embeds, without the encoder's self-test."""
     texts: list[str] = []
     encode = EveryLayer.encode
 
@@ -65,7 +65,7 @@ def test_dataset_keeps_its_columns(streamed: bool, tiny: SentenceTransformer, tm
     features = Features({"label": ClassLabel(names=["no", "yes"]), "line": Value("string"), "score": Value("float32")})
     rows = {"label": [row % 2 for row in range(23)], "line": LINES, "score": [float("nan"), None, *[1.0] * 21]}
     data = Dataset.from_dict(rows, features=features)
-    for _ in range(2):  # the second finds all shards, NaN and missing values included
+    for _ in range(2):  # the second run reuses all shards, including NaN and missing values
         write(tiny, data.to_iterable_dataset() if streamed else data, tmp_path / "out", text="line", columns=["s", "w"])
     read = load_dataset("parquet", data_dir=str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache"))
     assert list(read.features) == ["label", "line", "score", "s", "w"]

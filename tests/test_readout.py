@@ -1,4 +1,4 @@
-"""Where readouts live: beside a plain checkpoint, in folders, copies, pickles and a Trainer's checkpoints."""
+"""Readouts in plain checkpoints, copies, pickles and a Trainer's checkpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def saved(model: SentenceTransformer, folder: Path) -> str:
 @pytest.mark.filterwarnings("ignore:This model was not aligned for")
 @pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router"))
 def test_save_and_load_round_trip(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """Whole by plain sentence-transformers, with all readouts by `load`, and each depth alone."""
+    """At full size by plain sentence-transformers, with all readouts by `load`, and at each depth."""
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)
     folder = saved(aligned, tmp_path / "whole")
     types = {entry["type"] for file in (tmp_path / "whole").glob("*.json") for entry in modules_in(file)}

@@ -1,4 +1,4 @@
-"""How readouts are fitted, each part against the plainest thing that does the same."""
+"""Fitting of readouts, each step compared with a naive implementation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def drawn(seed: int, *shape: int) -> Tensor:
 
 @pytest.fixture
 def x() -> Tensor:
-    """With directions of very different variance, and a mean."""
+    """States with very different variances per direction, and a non-zero mean."""
     return drawn(0, TEXTS, DIM) @ torch.diag(0.5 ** torch.arange(DIM)) @ drawn(1, DIM, DIM) + 0.3
 
 
@@ -40,7 +40,7 @@ def sums(x: Tensor, z: Tensor, chunk: int = TEXTS) -> Sums:
 
 
 def ridge(x: Tensor, z: Tensor, strength: float) -> Ridge:
-    """Sums where the equation takes means, so its strength is times the texts."""
+    """Ridge uses sums where the equation uses means, so its strength is multiplied by the number of texts."""
     mean_variance = float((x.double() - x.double().mean(0)).square().mean())
     return Ridge(alpha=strength * mean_variance * len(x)).fit(x.double().numpy(), z.double().numpy())
 
@@ -70,7 +70,7 @@ def test_zero_strength_is_least_squares(z: Tensor, monkeypatch: pytest.MonkeyPat
 
 
 def test_strength_minimizes_held_out_error() -> None:
-    """With hardly more texts than dims, a strong one; with many and little noise, a weak one."""
+    """Strong with hardly more texts than dims, weak with many texts and little noise."""
     slope, picked = drawn(5, DIM, DIM), []
     for texts, noise in ((DIM + 2, 3.0), (5000, 0.01)):
         x = drawn(6, texts + 500, DIM)
@@ -140,7 +140,7 @@ def test_damps_poorly_predicted_coordinates(x: Tensor) -> None:
 
 
 def slow_distance(embedded: Tensor, whole: Tensor, dims: list[int]) -> Tensor:
-    """The equation of `refined`, text by text."""
+    """Compute the objective of `refined` text by text."""
     rows = range(len(whole))
 
     def to_others(i: int, left: Tensor, right: Tensor) -> list[Tensor]:

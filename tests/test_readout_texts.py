@@ -1,4 +1,4 @@
-"""How the texts of an alignment are read: each once, in chunks, all for the sums and some for the refinement."""
+"""Reading the texts of an alignment: once, in chunks; all for the sums, a sample for the refinement."""
 
 from __future__ import annotations
 

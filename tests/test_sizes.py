@@ -1,4 +1,4 @@
-"""Sizes without any model."""
+"""Sizes, independent of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much each coordinate varies: the numbers and their figure."""
+"""Standard deviations of coordinates, and their figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts and tokenizers that would fail deep in a library: told at the start, by place and by what to do."""
+"""Texts and tokenizers that would fail inside a library are refused early, with their place and advice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_encode_sizes_refuses_lone_surrogate(tiny: SentenceTransformer) -> None:
 
 def test_task_with_lone_surrogate_is_refused(tiny: SentenceTransformer) -> None:
     class Lists(LocalSTS):
-        """Data that is not in Arrow, which would have refused the text before."""
+        """Data in lists: Arrow itself would refuse the text."""
 
         def load_data(self, *args: Any, **kwargs: Any) -> None:
             super().load_data()

@@ -1,4 +1,4 @@
-"""One model, five ways to its first n layers: they must be the same, for every family and every depth."""
+"""Five ways to the first n layers of a model agree for every family and depth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST_DIFFERENCE = 1e-6
 
 
 class Recorder(nn.Module):
-    """A wrapped loss that keeps what it is given."""
+    """A wrapped loss that records its inputs."""
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         self.seen = [*getattr(self, "seen", []), embeddings[0].detach().numpy()]
@@ -43,7 +43,7 @@ def seen_by_losses(model: SentenceTransformer, sizes: list[Size]) -> dict[Size, 
     "name", quick([*families.CONFIGS, *families.UNNAMED], "bert", "modernbert", "qwen3", "t5-encoder", "gpt2")
 )
 def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    """Pooling by first token, mean and last token at once, padding in the batch, a Dense layer and Normalize behind."""
+    """With CLS, mean and last-token pooling at once, padding, a Dense layer and Normalize."""
     model = families.pipeline((families.CONFIGS | families.UNNAMED)[name](), tmp_path / "weights")
     full = family_folder(name)
     model.save_pretrained(str(full))
@@ -68,10 +68,10 @@ def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tm
     assert np.abs(whole - encoded[sizes[-1]]).max() <= LARGEST_DIFFERENCE
 
 
-# ALBERT runs one block N times: it has no list to take blocks out of.
+# ALBERT runs one block N times: it has no list of blocks to shorten.
 @pytest.mark.parametrize("name", [name for name in families.CONFIGS if name != "albert"])
 def test_the_cut_is_the_full_model_with_blocks_taken_out_by_hand(name: str) -> None:
-    """An oracle that shares no code: the full model, every block above the cut handing on what it was given."""
+    """The oracle shares no code: the full model, with every block above the cut replaced by the identity."""
     model = families.build(families.CONFIGS[name]())
     inputs = {
         "input_ids": torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]]),

@@ -1,4 +1,4 @@
-"""Ways to fewer layers: the first ones, evenly spaced ones, those of most influence, or the first ones aligned."""
+"""Ways to select layers: the first, evenly spaced, the most influential, or the first with alignment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEPTHS = [FIRST, EVEN, INFLUENCE, ALIGNED]
 
 @dataclass
 class Embedder:
-    """Embeddings of a model's depths, with different layers kept, of the texts of a suite and of those to fit on."""
+    """Embeddings of a suite's texts and of the fitting texts, for different selections of layers."""
 
     model: SentenceTransformer
     texts: list[str]
@@ -39,7 +39,7 @@ class Embedder:
     folder: Path
 
     def __call__(self, kept: str, depth: int) -> tuple[Rows, Rows]:
-        """Rows of the texts and of those to fit on, after `depth` layers chosen as `kept` says."""
+        """Embed the suite's texts and the fitting texts with `depth` layers, selected by the method `kept`."""
         kept = FIRST if depth == max(self.depths) and kept != ALIGNED else kept
         if kept in (FIRST, ALIGNED):
             rows = self._of_one_pass(kept, depth)
@@ -48,7 +48,7 @@ class Embedder:
         return rows[: len(self.texts)], rows[len(self.texts) :]
 
     def kept(self, kept: str, depth: int) -> list[int]:
-        """Layers, counted from 0."""
+        """Return the selected layers, counted from 0."""
         total = full_size(self.model).num_layers
         if kept == EVEN:
             return [round(place) for place in np.linspace(0, total - 1, depth)]
@@ -56,7 +56,7 @@ class Embedder:
 
     @cached_property
     def influence(self) -> Rows:
-        """How much each block changes its tokens: 1 - cos of its input and output (ShortGPT, arXiv 2403.03853)."""
+        """Return each block's influence: 1 - cos of its input and output (ShortGPT, arXiv 2403.03853)."""
         network = transformer_of(self.model).model.eval()
         with torch.no_grad():
             batch = self.model.preprocess(self.fitted[:256])
@@ -85,7 +85,7 @@ class Embedder:
 
 
 def with_layers(model: SentenceTransformer, kept: list[int]) -> SentenceTransformer:
-    """A copy of the model with only these layers."""
+    """Return a copy of the model with only these layers."""
     made = copy.deepcopy(model)
     network = transformer_of(made).model
     path = str(find_backbone(network).blocks)

@@ -1,4 +1,4 @@
-"""Scores of embedded texts with resamples: how far could another draw of the same pairs, or queries, have moved them?"""
+"""Scores of embedded texts, with bootstrap resamples of their pairs or queries."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ _RESAMPLES = 500
 
 @dataclass(frozen=True)
 class Scores:
-    """A score in percent, and what it is on resampled data."""
+    """A score in percent, on the data and on resamples."""
 
     mean: float
     resampled: Rows
 
 
 class Texts(ABC):
-    """The texts of several data sets, each once, and how they are scored."""
+    """The distinct texts of several data sets, and how they are scored."""
 
     all: list[str]
 
     def scores(self, rows: Rows) -> Scores:
-        """The mean over the data sets, of one row of numbers for each text."""
+        """Return the mean score over the data sets, given one embedding per text."""
         each = np.stack(self.by_task(unit(np.asarray(rows, dtype=np.float32)))).mean(0)
         return Scores(100 * float(each[0]), 100 * each[1:])
 
     @abstractmethod
     def by_task(self, rows: Rows) -> list[Rows]:
-        """For each data set its score, and its scores on resamples, the same ones in each call."""
+        """Return each data set's score and its scores on resamples, which are the same in each call."""
 
 
 def counts(size: int) -> Rows:
-    """How often each of so many is drawn: once, then at random."""
+    """Return how often each of `size` items is drawn: once in the data itself, at random in resamples."""
     draw = np.random.default_rng(0)
     return np.vstack([np.ones(size), draw.multinomial(size, np.full(size, 1 / size), size=_RESAMPLES)])
 
 
 class Pairs(Texts):
-    """Pairs of texts; the score is Spearman's correlation."""
+    """Pairs of texts, scored by Spearman's correlation."""
 
     def __init__(self, frames: list[pd.DataFrame]) -> None:
         self.all = list(dict.fromkeys(text for frame in frames for name in _SIDES for text in frame[name]))
@@ -59,7 +59,7 @@ class Pairs(Texts):
         self._gold = [rankdata(frame["score"]) for frame in frames]
 
     def by_task(self, rows: Rows) -> list[Rows]:
-        """On a resample, the correlation of the ranks that pairs have among all."""
+        """Resamples correlate the ranks that pairs have among all pairs."""
         found = [rankdata((rows[one] * rows[two]).sum(1)) for one, two in self._pairs]
         return [_correlations(ranks, gold) for ranks, gold in zip(found, self._gold, strict=True)]
 
@@ -77,7 +77,7 @@ def _correlations(one: Rows, two: Rows) -> Rows:
 
 @dataclass(frozen=True)
 class _Task:
-    """Ids, rows of their texts, and which documents are relevant to a query."""
+    """Ids, the rows of their texts, and the relevant documents of each query."""
 
     queries: list[str]
     documents: list[str]
@@ -87,7 +87,7 @@ class _Task:
 
 
 class Search(Texts):
-    """Queries and documents; the score is nDCG@10."""
+    """Queries and documents, scored by nDCG@10."""
 
     def __init__(self, tasks: list[Any]) -> None:
         self._tasks: list[_Task] = []
@@ -103,7 +103,7 @@ class Search(Texts):
         self.all = list(seen)
 
     def by_task(self, rows: Rows) -> list[Rows]:
-        """Means over queries."""
+        """Return means over queries."""
         means = []
         for task in self._tasks:
             found = rows[task.query_rows] @ rows[task.document_rows].T
@@ -119,10 +119,10 @@ class Search(Texts):
 
 
 def sts(data: Path) -> Pairs:
-    """The seven STS sets."""
+    """Read the seven STS sets."""
     return Pairs([pd.read_parquet(data / "sts" / name / "test.parquet") for name in STS])
 
 
 def search(data: Path) -> Search:
-    """The search tasks."""
+    """Read the search tasks."""
     return Search(search_tasks(data))

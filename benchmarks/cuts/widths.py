@@ -1,4 +1,4 @@
-"""Ways to fewer dims: each is fitted on embeddings of a sample of texts, and maps embeddings to so many dims."""
+"""Ways to reduce dims: each is fitted on a sample of embeddings and maps embeddings to `dim` dims."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _POWERS = (0.25, 0.5, 0.75)
 
 
 def first(sample: Rows, dim: int) -> Narrow:
-    """The first coordinates."""
+    """Keep the first coordinates."""
     return lambda rows: rows[:, :dim]
 
 
 def drawn(seed: int) -> Callable[[Rows, int], Narrow]:
-    """Random coordinates (Takeshita et al., 2025)."""
+    """Keep random coordinates (Takeshita et al., 2025)."""
     return lambda sample, dim: _columns(np.random.default_rng(seed).permutation(sample.shape[1])[:dim])
 
 
 def window(sample: Rows, dim: int) -> Narrow:
-    """The last coordinates."""
+    """Keep the last coordinates."""
     return lambda rows: rows[:, -dim:]
 
 
 def variance(sample: Rows, dim: int) -> Narrow:
-    """The coordinates that vary most."""
+    """Keep the coordinates with the largest variance."""
     return _columns(np.argsort(-sample.var(0))[:dim])
 
 
 def components(power: float) -> Callable[[Rows, int], Narrow]:
-    """Principal components, each divided by its standard deviation to a power: 0 for none, 1 for whitening."""
+    """Project on principal components, divided by their standard deviation to a power (1: whitening)."""
 
     def fit(sample: Rows, dim: int) -> Narrow:
         mean = sample.mean(0)
@@ -47,7 +47,7 @@ def components(power: float) -> Callable[[Rows, int], Narrow]:
 
 
 def turned(sample: Rows, dim: int) -> Narrow:
-    """A random rotation, then the first coordinates."""
+    """Rotate at random and keep the first coordinates."""
     matrix, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((sample.shape[1],) * 2))
     return lambda rows: rows @ matrix[:, :dim]
 

@@ -1,1 +1,1 @@
-"""The papers' experiments: what is trained, how it is scored, and the scores that the papers report."""
+"""The papers' experiments: training, scoring, and the scores that the papers report."""

@@ -12,7 +12,7 @@ __all__ = ["budget", "nli", "unlabelled"]
 
 
 def budget(seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Keywords for transformers' training arguments that all trainings share."""
+    """Return the training arguments that all methods share."""
     return {
         "output_dir": str(options.out / "training"),
         "max_steps": options.steps,
@@ -27,12 +27,12 @@ def budget(seed: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def nli(options: argparse.Namespace) -> Dataset:
-    """The NLI triplets."""
+    """Read the NLI triplets."""
     triplets = Dataset.from_parquet(str(Path(options.data) / "nli" / "triplets_train.parquet"))
     return triplets.select_columns(["anchor", "positive", "negative"])
 
 
 def unlabelled(seed: int, options: argparse.Namespace) -> list[str]:
-    """10,000 texts of the triplets, without labels."""
+    """Return 10,000 texts of the triplets, without labels."""
     triplets = nli(options).shuffle(seed=seed)
     return [*triplets["anchor"][:5000], *triplets["positive"][:5000]]

@@ -1,4 +1,4 @@
-"""The papers' figures: maps of differences, scores by depth, and scores left after removing coordinates."""
+"""The papers' figures: maps of differences, scores by depth, and scores after removing coordinates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) 
     """Draw the difference between two methods at every size (Starbucks' Figures 3-5).
 
     Args:
-        scores: From tasks of one kind: method, seed, task, num_layers, dim, score.
+        scores: Of tasks of one type: method, seed, task, num_layers, dim, score.
         pairs: Pairs of methods; the second is subtracted from the first.
         folder: Where the figures go.
     """
@@ -41,12 +41,12 @@ def draw_grids(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
 
 
 def file_name(title: str) -> str:
-    """File name of the figure with that title."""
+    """Return the file name of a figure with this title."""
     return f"{title.replace(',', '').replace(' ', '_')}.png"
 
 
 def grids_of(scores: pd.DataFrame) -> dict[str, GridResult]:
-    """A grid for each method, with means over its seeds."""
+    """Build a grid for each method, with means over its seeds."""
     keys = ["method", "task", "num_layers", "dim"]
     means = scores.groupby(keys, observed=True)["score"].mean().reset_index()
     means = means.assign(score=means["score"] / 100, split="test", subset="default", metric="cosine_spearman", is_main=True)
@@ -57,7 +57,7 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
     """Draw the mean score by number of layers at the full width (2DMSE's Figure 4b).
 
     Args:
-        scores: From tasks of one kind: method, num_layers, dim, score.
+        scores: Of tasks of one type: method, num_layers, dim, score.
         folder: Where the figure goes.
     """
     full = scores[scores["dim"] == scores["dim"].max()]
@@ -65,7 +65,7 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
     means = full.groupby(["method", "num_layers"], observed=True)["score"].mean().unstack("num_layers")
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for number, (method, line) in enumerate(means.dropna(thresh=depths).iterrows()):
-        style = "-" if number < 10 else "--"  # there are ten colours
+        style = "-" if number < 10 else "--"  # matplotlib has ten colours
         axes.plot(line.index, line, style, marker="o", markersize=4, label=str(method))
     axes.set(xlabel="layers", ylabel="mean Spearman, percent", title="All dimensions, by depth")
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
@@ -74,7 +74,7 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
 
 
 def draw_truncations(scores: pd.DataFrame, methods: list[str], folder: Path) -> None:
-    """Draw how much of the full score a prefix and random subsets of the same width keep ("To MRL or not to MRL").
+    """Draw the share of the full score that a prefix and random subsets of the same width keep ("To MRL or not to MRL").
 
     Args:
         scores: method, truncation, dim, score.

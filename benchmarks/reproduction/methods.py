@@ -1,4 +1,4 @@
-"""The methods to compare: each is a loss around the same contrastive loss, on the same triplets."""
+"""The methods to compare. Each wraps the same contrastive loss and trains on the same triplets."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from st_matryoshka2d.sizes import full_size
 
 __all__ = ["ABLATIONS", "ALIGNED", "ALIGNED_FIRST", "BEST", "CUT", "METHODS", "PRETRAINED", "SEPARATE"]
 
-# No training; and one model for each size of the ladder, cut before training.
+# `cut`: no training. `separate`: one model per size of the ladder, cut before training.
 CUT, SEPARATE = "cut", "separate"
 
-# Starts from an encoder that was pre-trained with SMAE.
+# Starts from an encoder pre-trained with SMAE.
 PRETRAINED = "SMAE, Starbucks"
 
 # Starts from the aligned model.
 ALIGNED_FIRST = "aligned, distillation with labels"
 
-# Methods that are aligned after training: the new name, and the name before.
+# Methods with alignment after training: name -> name of the trained method.
 ALIGNED = {f"{name}, aligned": name for name in (CUT, "full size", "Starbucks", "distillation", ALIGNED_FIRST)}
 
-# The package's recommendation if there are labels.
+# The package's recommendation for labelled data.
 BEST = f"{ALIGNED_FIRST}, aligned"
 
 
 def contrastive(model: SentenceTransformer) -> nn.Module:
-    """In-batch negatives and the triplet's own, by cosine similarity, as in Starbucks' Table 5."""
+    """Contrastive loss with in-batch and triplet negatives by cosine similarity, as in Starbucks' Table 5."""
     return MultipleNegativesRankingLoss(model)
 
 
 def ladder_dims(model: SentenceTransformer) -> list[int]:
-    """Widths of the ladder."""
+    """Return the widths of the ladder."""
     return [size.dim for size in sizes_ladder(model)]
 
 
 def full_dims(model: SentenceTransformer) -> list[Size]:
-    """The ladder's depths, each with all dimensions."""
+    """Return the depths of the ladder, each at the full width."""
     full = full_size(model)
     return [Size(size.num_layers, full.dim) for size in sizes_ladder(model)]
 
 
 def with_labels(model: SentenceTransformer) -> nn.Module:
-    """A frozen copy of the starting model teaches every size, and the labels the full size."""
+    """Distil a frozen copy of the starting model into every size, and train the full size on the labels."""
     return RelationalDistillLoss(model, loss=contrastive(model))
 
 
 def both(model: SentenceTransformer) -> nn.Module:
-    """Starbucks with a frozen copy of the starting model as another teacher."""
+    """Starbucks with a frozen copy of the starting model as a second teacher."""
     terms = [KLAlignment(temperature=0.3), RelationalDistill()]
     return MultiSizeLoss(model, contrastive(model), sizes=sizes_ladder(model), terms=terms)
 
@@ -80,7 +80,7 @@ METHODS: dict[str, Loss | None] = {
     "MIPIC": lambda model: MIPICLoss(model, contrastive(model)),
     "distillation": RelationalDistillLoss,
     "distillation with labels": with_labels,
-    ALIGNED_FIRST: with_labels,  # through the readouts, with `across`
+    ALIGNED_FIRST: with_labels,  # uses the readouts, with `across`
     "Starbucks and distillation": both,
     **dict.fromkeys(ALIGNED),
 }

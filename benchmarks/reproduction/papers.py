@@ -24,9 +24,9 @@ STARBUCKS_BY_RUNG = {
     "SMAE, Starbucks": (73.62, 77.64, 79.31, 79.81, 79.94, 79.91),
 }
 
-# What leaving a part out changes, in points: 2DMSE's Table 2 (mean of the STS sets), Starbucks' Table 2 (STS-B), MIPIC's
-# Tables 3 and 4 (STS12, last layer, 16 to 256 dimensions and all). For the first two a size stands for that of the paper
-# with the same place on the ladder, or the same share of depth and width.
+# Effect of removing a component, in points: 2DMSE's Table 2 (mean of the STS sets), Starbucks' Table 2 (STS-B), MIPIC's
+# Tables 3 and 4 (STS12, last layer, 16 to 256 dimensions and all). For the first two, sizes correspond to the paper's sizes
+# by their place on the ladder, or by their share of depth and width.
 _LADDER = ("1L-16d", "2L-32d", "3L-64d", "4L-128d", "5L-256d", "6L-384d")
 _WIDTHS = ("6L-16d", "6L-32d", "6L-64d", "6L-128d", "6L-256d", "6L-384d")
 ABLATIONS_BY_SIZE = {

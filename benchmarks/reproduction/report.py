@@ -1,4 +1,4 @@
-"""The report: tables and figures of all runs, beside the papers' scores."""
+"""The report: tables and figures of all runs, next to the papers' scores."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
 def file_of(folder: Path, suite: str, method: str, seed: int) -> Path:
-    """The file with the scores of one run."""
+    """Return the file that holds the scores of one run."""
     return folder / f"{suite}.{method.replace(' ', '_')}.{seed}.csv"
 
 
 def read(folder: Path, order: list[str]) -> pd.DataFrame:
-    """All scores in a folder: suite, method, seed, task, num_layers, dim, score."""
+    """Read all scores in a folder: suite, method, seed, task, num_layers, dim, score."""
     frames = []
     for file in sorted(folder.glob("*.csv")):
         suite, method, seed = file.stem.split(".")
@@ -49,7 +49,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     """Write the report and return its text.
 
     Args:
-        folder: Holds `scores/`; the report goes beside it.
+        folder: Contains `scores/`; the report is written here.
         order: Methods, in the order of the rows.
         ladder: Sizes to compare methods at.
         about: A sentence about the run.
@@ -73,7 +73,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
 
 
 def by_depth(scores: pd.DataFrame) -> list[str]:
-    """The tables with a column for each depth, at the full width."""
+    """Build the tables with a column per depth, at the full width."""
     wide = scores[(scores["dim"] == scores["dim"].max()) & ~scores["method"].isin([SEPARATE, *ABLATIONS_BY_SIZE])]
     lines: list[str] = []
     for suite, title in DEPTHS.items():
@@ -85,7 +85,7 @@ def by_depth(scores: pd.DataFrame) -> list[str]:
 
 
 def compared(scores: pd.DataFrame, suite: str, ladder: list[str]) -> list[str]:
-    """The tables of one suite, over the ladder."""
+    """Build the tables of one suite over the ladder."""
     rungs = scores[scores["size"].isin(ladder) & ~scores["method"].isin(ABLATIONS_BY_SIZE)].copy()
     rungs = rungs.sort_values(["size", "task"], key=lambda of: of.map(ladder.index) if of.name == "size" else of)
     rungs["column"] = rungs["size"]

@@ -1,4 +1,4 @@
-"""What to score: every size on the STS sets, only the ladder on slower tasks, and truncations of the width."""
+"""The scoring suites: every size on the STS sets, only the ladder on slower tasks, and truncations of the width."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from st_matryoshka2d.sizes import full_size
 
 __all__ = ["STS", "SUITES", "WHOLE", "score"]
 
-# The "size" of a model that is trained for all sizes.
+# "Size" of a model that is trained for all sizes.
 WHOLE = "all sizes"
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
@@ -31,12 +31,12 @@ CLASSIFICATION = ["banking77", "emotion"]
 
 
 def score(model: SentenceTransformer, suite: str, size: str, data: Path) -> pd.DataFrame:
-    """Scores in percent: task, num_layers, dim, score, and further columns of the suite.
+    """Return scores in percent: task, num_layers, dim, score, and further columns of the suite.
 
     Args:
         model: The trained model.
         suite: A key of `SUITES`.
-        size: `WHOLE`, or the size to which the model was cut before training; such a model is scored as it is.
+        size: `WHOLE`, or the size to which the model was cut before training; a cut model is scored at that size only.
         data: The folder of data sets.
     """
     make_tasks, score_with = SUITES[suite]
@@ -53,7 +53,7 @@ def _sts(data: Path) -> list[Any]:
 
 
 def _choosing(data: Path) -> list[Any]:
-    """Development sets for choosing between recipes, so that the test sets stay unseen."""
+    """Build development tasks for choosing between recipes, so that the test sets stay unseen."""
     files = {"stsb-dev": "stsb/dev", "sickr-trial": "sickr/trial"}
     return [sts_task(pd.read_parquet(data / "sts" / f"{file}.parquet"), name=name) for name, file in files.items()]
 
@@ -79,7 +79,7 @@ def _everywhere(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.D
 
 
 def _across(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.DataFrame:
-    """One side of each pair, or the queries, at every depth; the other side, or the documents, at the full size."""
+    """Score first texts or queries at every depth against second texts or documents at the full size."""
     if size != WHOLE:
         return pd.DataFrame(columns=[*COLUMNS, "is_main"])  # separate models share no space
     full = full_size(model)
@@ -100,7 +100,7 @@ def _truncations(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.
     return frame if size == WHOLE else frame.head(0)  # separate models have one width each
 
 
-# By name, a function that makes the tasks and one that scores a model on them.
+# Name -> function that builds the tasks, function that scores a model on them.
 SUITES: dict[str, tuple[Callable[[Path], list[Any]], Callable[..., pd.DataFrame]]] = {
     "sts": (_sts, _everywhere),
     "choosing": (_choosing, _on_the_ladder),

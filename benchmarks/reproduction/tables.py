@@ -12,7 +12,7 @@ __all__ = ["ablations", "comparison", "differences", "kept", "markdown"]
 
 
 def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> list[str]:
-    """A row for each method, with mean and standard deviation over seeds, then the paper's rows.
+    """Build a row per method, with mean and standard deviation over seeds, then the paper's rows.
 
     Args:
         scores: method, seed, column (of the table, in order of appearance), score.
@@ -33,7 +33,7 @@ def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> li
 
 
 def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mapping[str, Sequence[float]]) -> list[str]:
-    """Differences between two methods at each size, in points; no line if no two of the methods were run.
+    """Return the differences between two methods at each size, in points; no lines if no pair was run.
 
     A star marks p < 0.05 in a paired t-test over the tasks, on means over the seeds that both methods have.
 
@@ -61,11 +61,11 @@ def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mappi
 
 
 def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: dict[str, list[str]]) -> list[str]:
-    """What leaving a part out changes, in points, here and in the paper; no line if no ablation was run.
+    """Return the effect of removing a component, in points, here and in the paper; no lines if no ablation was run.
 
     Args:
         scores: method, seed, task, size, score.
-        paper: The paper's changes by ablation, whose name starts with the method's, and by size.
+        paper: The paper's changes by ablation and size; an ablation's name starts with the method's name.
         tasks: By method, the tasks whose mean the paper reports.
     """
     rows = [["", "size", "here", "paper"]]
@@ -83,7 +83,7 @@ def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: d
 
 
 def kept(scores: pd.DataFrame, untrained: str) -> list[str]:
-    """What each size keeps, in percent of what all layers and dims score untrained; no line if that was not scored.
+    """Return each size's score in percent of the untrained full size; no lines if that was not scored.
 
     Args:
         scores: method, seed, task, num_layers, dim, size, column, score.
@@ -98,12 +98,12 @@ def kept(scores: pd.DataFrame, untrained: str) -> list[str]:
 
 
 def alike(scores: pd.DataFrame, *methods: str) -> pd.DataFrame:
-    """Scores of these methods, for the seeds that all of them have."""
+    """Return the scores of these methods for the seeds that all of them have."""
     seeds = set.intersection(*(set(scores.loc[scores["method"] == method, "seed"]) for method in methods))
     return scores[scores["method"].isin(methods) & scores["seed"].isin(seeds)]
 
 
 def markdown(rows: list[list[str]]) -> list[str]:
-    """Lines of a table from rows, header first; the first column holds words, the others numbers."""
+    """Format rows, header first, as Markdown lines; the first column is text, the others are numbers."""
     head, *body = rows
     return [f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *body]]

@@ -32,7 +32,7 @@ def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[s
 
 
 def started(method: str, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """The model that a method starts from, and the seconds to make it."""
+    """Return the model that a method starts from and the seconds it took."""
     if method == PRETRAINED:
         return pretrained(seed, options)
     model = SentenceTransformer(options.model, device=options.device)
@@ -42,19 +42,19 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
 
 
 def aligned(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """Align a model with 10,000 texts, without labels; return it and the seconds it took."""
+    """Align a model on 10,000 unlabelled texts; return it and the seconds it took."""
     begin = time.perf_counter()
     made = align(model, unlabelled(seed, options), batch_size=options.batch_size)
     return made, time.perf_counter() - begin
 
 
 def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
-    """The model cut to a size."""
+    """Cut the model to a size."""
     return truncate(model, size.num_layers, size.dim)
 
 
 def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace) -> float:
-    """Train in place; return the seconds it took."""
+    """Train the model in place; return the seconds it took."""
     set_seed(seed)
     make_loss = (METHODS | ABLATIONS)[method]
     if make_loss is None:

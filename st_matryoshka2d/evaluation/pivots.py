@@ -104,15 +104,8 @@ def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataF
     rows = frame
     for axis in AXES:
         rows = rows[rows[axis] == default_value(frame, axis)]
-    if task is not None:
-        if task not in set(rows["task"]):
-            raise ValueError(f"There is no task {task!r} in this grid, only {', '.join(rows['task'].unique())}.")
-        rows = rows[rows["task"] == task]
-    if metric is None:
-        return rows[rows["is_main"]]
-    if metric not in set(rows["metric"]):
-        raise ValueError(f"There is no metric {metric!r} in this grid, only {', '.join(rows['metric'].unique())}.")
-    return rows[rows["metric"] == metric]
+    rows = narrowed(rows, "task", task)
+    return rows[rows["is_main"]] if metric is None else narrowed(rows, "metric", metric)
 
 
 def _mean(scores: pd.Series[float]) -> float:

@@ -1,4 +1,4 @@
-"""Cuts made by the project's own environment, for tests in an environment that has neither it nor its dependencies."""
+"""Cuts saved by the project's environment, for tests in an environment without the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROJECT_PYTHON = os.environ.get("PROJECT_PYTHON", str(HERE.parents[1] / ".venv" 
 
 @pytest.fixture(scope="session")
 def cuts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the saved cuts, module names as sentence-transformers 5 knows them; exports are added to them."""
+    """Return a folder of saved cuts with the module names of sentence-transformers 5; exports are added to them."""
     folder = tmp_path_factory.mktemp("cuts")
     subprocess.run([PROJECT_PYTHON, str(HERE / "make_cuts.py"), str(folder)], check=True)
     for modules in folder.glob("*/modules.json"):

@@ -1,4 +1,4 @@
-"""Cuts to be exported, made as a user makes them; run by the project's own environment.
+"""Save cuts to export, with the public API; run in the project's environment.
 
 python tests/backends/make_cuts.py FOLDER
 """
@@ -25,7 +25,7 @@ TINY = {"bert": "2L-8d", "roberta": "3L-24d"}  # with a Dense that narrows 32 to
 
 def main(folder: Path) -> None:
     """Save every cut under its model's name and its size."""
-    # transformers 4 cannot read the tokenizer of words that `families` makes
+    # transformers 4 cannot read the word tokenizer of `families`
     tokenizer = AutoTokenizer.from_pretrained(get_model_path(), model_max_length=48)
     minilm = SentenceTransformer(str(get_model_path()), device="cpu")
     texts = [" ".join(words) for words in itertools.product(families.WORDS[:8], repeat=3)]

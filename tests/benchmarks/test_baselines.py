@@ -1,4 +1,4 @@
-"""Cuts that cost nothing, and their scores, against other libraries and loops."""
+"""Untrained cuts and their scores, compared with other libraries and loops."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def embedder(model: SentenceTransformer, tmp_path: Path) -> Embedder:
 
 
 @pytest.mark.parametrize(("name", "whiten"), [("components", False), ("components, white", True)])
-def test_components_are_those_of_sklearn(name: str, whiten: bool) -> None:
+def test_components_match_sklearn(name: str, whiten: bool) -> None:
     mine = WIDTHS[name](SAMPLE, 5)(SAMPLE)
     theirs = PCA(5, whiten=whiten).fit_transform(SAMPLE)
     assert np.abs(mine) == pytest.approx(np.abs(theirs), abs=1e-8)
 
 
-def test_tempering_lies_between_components_and_whitening() -> None:
+def test_tempering_interpolates_components_and_whitening() -> None:
     spread = WIDTHS["components, tempered by 0.5"](SAMPLE, 5)(SAMPLE).std(0, ddof=1)
     assert spread == pytest.approx(PCA(5).fit_transform(SAMPLE).std(0, ddof=1) ** 0.5, rel=1e-6)
 
@@ -84,7 +84,7 @@ def test_layers_are_left_out_between(model: SentenceTransformer, embedder: Embed
     assert np.concatenate(embedder(EVEN, 2)) == pytest.approx(expected.numpy(), abs=1e-5)
 
 
-def test_the_layers_kept_are_those_that_change_their_input_most(model: SentenceTransformer, embedder: Embedder) -> None:
+def test_keeps_layers_with_largest_influence(model: SentenceTransformer, embedder: Embedder) -> None:
     moved = torch.zeros(4)
     tokens = 0
     for text in embedder.fitted:

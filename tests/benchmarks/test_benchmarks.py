@@ -1,4 +1,4 @@
-"""Benchmarks run from end to end; what they measure is not judged here."""
+"""Benchmarks run end to end; the measured values are not checked."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_inference(tmp_path: Path) -> None:
 
 
 def test_reproduce(tmp_path: Path) -> None:
-    """Run again with one more method, only that one is trained."""
+    """A second run with more methods trains only the new ones."""
     for name in SETS:
         (tmp_path / "sts" / name).mkdir(parents=True)
         demo_data.scored_pairs(30).to_parquet(str(tmp_path / "sts" / name / "test.parquet"))

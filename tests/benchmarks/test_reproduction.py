@@ -1,4 +1,4 @@
-"""The tables of the reproduction, against what pandas and scipy say one cell at a time."""
+"""The tables of the reproduction, compared cell by cell with pandas and scipy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEEDS = (0, 1)
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, list[list[str]], Path]:
-    """Random scores of every method, the cells of the report made of them, and its folder."""
+    """Return random scores of every method, the cells of their report, and its folder."""
     folder = tmp_path_factory.mktemp("report")
     (folder / "scores").mkdir()
     random = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_a_share_is_of_the_untrained_full_size(report: tuple[pd.DataFrame, list[
 def test_a_difference_has_a_star_where_the_tasks_agree(
     report: tuple[pd.DataFrame, list[list[str]], Path], method: str, other: str
 ) -> None:
-    """Of seeds that both have: `cut` has one."""
+    """Differences use the seeds that both methods have: `cut` has one."""
     scores, table, _ = report
     seeds = SEEDS[: 1 if other == "cut" else 2]
     means = scores[scores["seed"].isin(seeds)].groupby(["method", "size", "task"])["score"].mean()
@@ -91,7 +91,7 @@ def test_a_difference_has_a_star_where_the_tasks_agree(
         assert cell == f"{np.mean(both[0]) - np.mean(both[1]):+.1f}{star}"
 
 
-def test_what_a_part_adds_is_on_the_papers_tasks(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
+def test_ablations_use_tasks_of_papers(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
     scores, table, _ = report
     rows = rows_of(table, "MIPIC without PIC")
     assert [size for size, _, _ in rows] == [f"6L-{dim}d" for dim in (16, 32, 64, 128, 256, 384)]
@@ -109,8 +109,8 @@ def test_figures_are_drawn(report: tuple[pd.DataFrame, list[list[str]], Path]) -
 
 
 @pytest.mark.parametrize("method", STARBUCKS_BY_SET)
-def test_the_papers_two_tables_have_one_mean(method: str) -> None:
-    """Whatever was copied wrongly from one of them would show."""
+def test_tables_of_papers_agree(method: str) -> None:
+    """Detects errors in copying either table."""
     by_set, by_rung = list(STARBUCKS_BY_SET[method].values()), STARBUCKS_BY_RUNG[method]
     assert np.mean(by_set) == pytest.approx(np.mean(by_rung), abs=0.02)
 
@@ -132,7 +132,7 @@ def numbers(lines: list[str], name: str) -> list[str]:
     return re.findall(r"(?<!± )\b\d+\.\d", line.removeprefix(f"| {name} |"))  # without the spread over seeds
 
 
-def test_the_docs_print_what_the_report_has() -> None:
+def test_docs_quote_report() -> None:
     found = PUBLISHED.read_text(encoding="utf-8").splitlines()
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     rows = [line for line in page.split("## A better recipe")[0].splitlines() if line.startswith("|")]
@@ -147,7 +147,7 @@ def test_the_docs_print_what_the_report_has() -> None:
         assert numbers(readme, name) == numbers(found, method)
 
 
-def test_the_alignment_page_prints_what_its_report_has() -> None:
+def test_alignment_page_quotes_report() -> None:
     found = (ROOT / "benchmarks" / "results" / "alignment" / "README.md").read_text(encoding="utf-8")
     page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
     parts = dict(part.split("\n", 1) for part in re.split(r"\n##? |alone, all dims:\n", found))
@@ -167,7 +167,7 @@ def test_the_alignment_page_prints_what_its_report_has() -> None:
         assert numbers(page, name) == means[:3]
 
 
-def test_the_alignment_page_prints_what_the_larger_model_found() -> None:
+def test_alignment_page_quotes_larger_model() -> None:
     scores = pd.read_csv(next((ROOT / "benchmarks/results/alignment/all-mpnet-base-v2/scores").glob("*.csv")))
     page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
     rows = {
@@ -180,7 +180,7 @@ def test_the_alignment_page_prints_what_the_larger_model_found() -> None:
         assert numbers(page, name) == [f"{means[layers]:.1f}" for layers in (1, 2, 4, 6, 8, 10, 12)]
 
 
-def test_the_report_is_what_its_scores_make(tmp_path: Path) -> None:
+def test_report_matches_scores(tmp_path: Path) -> None:
     shutil.copytree(PUBLISHED.parent / "scores", tmp_path / "scores")
     about = PUBLISHED.read_text(encoding="utf-8").splitlines()[2]
     assert write(tmp_path, [*METHODS, *ABLATIONS], LADDER, about) == PUBLISHED.read_text(encoding="utf-8")

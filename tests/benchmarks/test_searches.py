@@ -1,4 +1,4 @@
-"""Benchmarks of search: their reports against their scores, and stopping early against a loop over queries."""
+"""Search benchmarks: reports compared with scores, and early exit with a loop over queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests import ROOT
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def test_the_table_of_shortlists_is_what_its_scores_make() -> None:
+def test_shortlist_table_matches_scores() -> None:
     report = (RESULTS / "shortlists" / "README.md").read_text(encoding="utf-8")
     assert "\n".join(table(FunnelResult.load(RESULTS / "shortlists" / "shortlists.json"))) in report
 
@@ -31,7 +31,7 @@ def test_a_query_stops_where_its_lead_is_large_enough(depths: list[int], thresho
     assert stopped(leads, scores, depths, threshold) == pytest.approx((np.mean(layers), np.mean(ndcg)))
 
 
-def test_leads_that_say_which_queries_are_easy_save_layers() -> None:
+def test_informative_leads_save_layers() -> None:
     easy = np.arange(200) % 2 == 0
     scores = np.array([np.where(easy, 1.0, 0.2), np.ones(200)])
     leads = np.array([np.where(easy, 0.9, 0.1), np.ones(200)])

@@ -1,4 +1,4 @@
-"""Everything that a command can read."""
+"""Input files of the commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.grids import random_grid, random_times
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A folder with everything that a command can read."""
+    """Return a folder with all kinds of input files."""
     PAIRS.to_csv(tmp_path / "pairs.csv", index=False)
     PAIRS.to_parquet(tmp_path / "pairs.parquet")
     PAIRS.drop(columns="score").to_csv(tmp_path / "unscored.csv", index=False)

@@ -1,4 +1,4 @@
-"""`st-matryoshka2d align`: the library's alignment, of the texts in a file."""
+"""`st-matryoshka2d align` on the texts of a file."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SIZES = ["--sizes", "2L-8d", "--sizes", "3L-16d"]
     ],
     ids=lambda words: words[0],
 )
-def test_align_is_that_of_the_library(texts: list[str], tiny_folder: Path, files: Path) -> None:
-    """Empty texts and second ones are no texts, whatever the file is."""
+def test_align_matches_library(texts: list[str], tiny_folder: Path, files: Path) -> None:
+    """Empty and duplicate texts are ignored in every file format."""
     (files / "lines.txt").write_text("\n".join(["", *TEXTS, " ", TEXTS[0]]), encoding="utf-8")
     name, *columns = texts
     out = files / "aligned"
@@ -44,7 +44,7 @@ def test_align_is_that_of_the_library(texts: list[str], tiny_folder: Path, files
     assert "It was aligned for these sizes, without training:" in (out / "README.md").read_text(encoding="utf-8")
 
 
-def test_of_more_texts_some_are_drawn_the_same_each_time(tiny_folder: Path, files: Path) -> None:
+def test_samples_texts_reproducibly(tiny_folder: Path, files: Path) -> None:
     made = []
     for out in ("one", "two"):
         given = ["align", tiny_folder, "--texts", files / "pairs.csv", "--columns", "sentence1", "--max-texts", 4]
@@ -79,7 +79,7 @@ def test_the_other_commands_use_the_readouts(tiny_folder: Path, files: Path) -> 
 
 
 def scores(found: object) -> list[float]:
-    """Numbers of a grid, wherever they are."""
+    """Collect the numbers of a grid at any level of nesting."""
     if isinstance(found, dict):
         return [
             number for key, value in found.items() if key not in ("num_layers", "dim", "sizes") for number in scores(value)

@@ -1,4 +1,4 @@
-"""The command line: that what it answers is what the library says."""
+"""The command line: results equal those of the library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.grids import random_grid, random_times, with_scores
 
 
 @pytest.mark.parametrize("pairs", ["pairs.csv", "pairs.parquet"])
-def test_grid_is_that_of_evaluate(pairs: str, tiny_folder: Path, files: Path) -> None:
+def test_grid_matches_evaluate(pairs: str, tiny_folder: Path, files: Path) -> None:
     given = [
         "--num-layers",
         2,
@@ -65,7 +65,7 @@ def test_grid_scores_documents_of_another_size(tiny_folder: Path, files: Path) -
 
 
 def test_grid_takes_columns_by_name(tiny_folder: Path, files: Path) -> None:
-    """The same scores as under the names that are asked for otherwise, texts read as texts."""
+    """Equals the scores with default column names; texts are read as strings."""
     given = ["--sizes", "1L-8d", "--sizes", "4L-32d"]
     renamed = answer("grid", tiny_folder, "--pairs", files / "renamed.csv", "--columns", "text a, text_b, label", *given)
     usual = answer("grid", tiny_folder, "--pairs", files / "pairs.csv", *given)
@@ -110,7 +110,7 @@ def test_grid_prints_and_writes_every_task_and_precision(tiny_folder: Path, file
 
 
 def test_truncate_saves_the_cut(tiny_folder: Path, tmp_path: Path) -> None:
-    tmp_path.joinpath("cut").mkdir()  # empty, which is as good as new
+    tmp_path.joinpath("cut").mkdir()  # an empty folder is accepted
     found = answer("truncate", tiny_folder, "--size", "2l-8D", "--out", tmp_path / "cut", "--device", "cpu")
     cut = SentenceTransformer(str(tmp_path / "cut"), device="cpu")
     full = SentenceTransformer(str(tiny_folder), device="cpu")
@@ -121,13 +121,13 @@ def test_truncate_saves_the_cut(tiny_folder: Path, tmp_path: Path) -> None:
     assert "the first 2 of 4 layers and the first 8 of 32 dimensions" in card
 
 
-def test_truncate_to_the_full_size_is_no_cut(tiny_folder: Path, tmp_path: Path) -> None:
+def test_truncate_to_full_size_is_not_a_cut(tiny_folder: Path, tmp_path: Path) -> None:
     answer("truncate", tiny_folder, "--size", "4L-32d", "--out", tmp_path / "whole", "--device", "cpu")
     assert "was cut from" not in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["times.csv", "times.json"])
-def test_times_go_from_latency_to_recommend(name: str, tiny_folder: Path, tmp_path: Path) -> None:
+def test_recommend_reads_times_of_latency(name: str, tiny_folder: Path, tmp_path: Path) -> None:
     random_grid(0).save(tmp_path / "grid.parquet")
     given = ["--num-layers", 1, "--num-layers", 2, "--rounds", 1, "--batch-size", 2, "--plot", tmp_path / "speed.svg"]
     times = answer("latency", tiny_folder, *given, "--out", tmp_path / name)["times"]
@@ -140,7 +140,7 @@ def test_times_go_from_latency_to_recommend(name: str, tiny_folder: Path, tmp_pa
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine.parquet", "mine.txt"])
 def test_latency_times_the_texts_of_a_file(name: str, tiny_folder: Path, files: Path) -> None:
-    """All of them, however many a batch has; a second one is a text, an empty one is none."""
+    """All texts are timed for any batch size; duplicates count, empty texts do not."""
     texts = [*PAIRS["sentence1"], "", *PAIRS["sentence2"], "NA"]
     (files / "mine.txt").write_text("\n".join(texts), encoding="utf-8")
     pd.DataFrame({"text": texts}).to_csv(files / "mine.csv", index=False)
@@ -155,7 +155,7 @@ def test_latency_times_the_texts_of_a_file(name: str, tiny_folder: Path, files: 
     assert list(times["milliseconds"] / times["milliseconds_per_text"]) == pytest.approx([4, 4])
 
 
-def test_latency_is_that_of_these_texts(tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latency_encodes_given_texts(tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[list[str]] = []
     encode = SentenceTransformer.encode
 
@@ -169,13 +169,13 @@ def test_latency_is_that_of_these_texts(tiny_folder: Path, files: Path, monkeypa
     assert encoded[-1] == [*PAIRS["sentence2"], *PAIRS["sentence1"]]
 
 
-def test_latency_says_what_is_timed_without_texts(tiny_folder: Path) -> None:
+def test_latency_names_default_texts(tiny_folder: Path) -> None:
     result = run("latency", tiny_folder, "--num-layers", 4, "--rounds", 1, "--batch-size", 1, "--device", "cpu")
     assert result.stdout.splitlines()[0] == "Timed: one batch of 1 built-in English texts"
     assert "built-in English" in run("latency", "--help").stdout
 
 
-def test_recommend_is_that_of_the_grid(files: Path) -> None:
+def test_recommend_matches_grid(files: Path) -> None:
     grid = random_grid(0).with_latency(random_times(0))
     given = ["recommend", files / "first.parquet"]
     assert answer(*given)["size"] == str(grid.recommend().size)
@@ -188,8 +188,8 @@ def test_recommend_is_that_of_the_grid(files: Path) -> None:
     assert len([line for line in shown if " float32 " in line]) == len(choice.to_frame())
 
 
-def test_recommend_takes_a_share_of_the_model_before(tmp_path: Path) -> None:
-    """Training raised the full size by half, so that what was good enough of the model before is not of this one."""
+def test_recommend_takes_reference_model(tmp_path: Path) -> None:
+    """Training raised the full size by half, so sizes may meet the limit only relative to the earlier model."""
     before = random_grid(0)
     full = before.score("4L-64d")
     after = with_scores(before, lambda frame: frame["score"].where(frame["dim"] < 64, frame["score"] * 1.5))
@@ -204,24 +204,24 @@ def test_recommend_takes_a_share_of_the_model_before(tmp_path: Path) -> None:
             assert (row["refused"] == "") == (share >= 0.5)
     limits = ["recommend", tmp_path / "after.parquet", "--best", "--max-bytes", 80]
     best = run(*limits, "--reference", tmp_path / "before.json").stdout.splitlines()
-    assert best[0].startswith(run(*limits).stdout.split(":")[0])  # the best is the best, whatever it is a share of
+    assert best[0].startswith(run(*limits).stdout.split(":")[0])  # the best size does not depend on the reference
     assert "of reference" in best[1]
     assert "of 4L-64d" in run(*limits).stdout
 
 
-def test_compare_is_that_of_the_grids(files: Path) -> None:
+def test_compare_matches_library(files: Path) -> None:
     grids = [files / "first.parquet", files / "second.json"]
     comparison = GridResult.load(grids[0]).compare(GridResult.load(grids[1]), alpha=0.01)
     found = pd.DataFrame(answer("compare", *grids, "--alpha", 0.01, "--plot", files / "delta.png")["differences"])
     pd.testing.assert_series_equal(found["delta"], comparison.to_frame()["delta"])
     assert (files / "delta.png").is_file()
     lines = run("compare", *grids).stdout.splitlines()
-    shown = [[word.rstrip("*?") for word in line.split()] for line in lines]  # without the marks of what was tested
+    shown = [[word.rstrip("*?") for word in line.split()] for line in lines]  # without significance marks
     cells = comparison.pivot().map(lambda delta: f"{delta * 100:+.2f}")
     assert [row for row in cells.reset_index().astype(str).to_numpy().tolist() if row not in shown] == []
 
 
-def test_info_tells_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) -> None:
+def test_info_shows_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) -> None:
     full = SentenceTransformer(str(tiny_folder), device="cpu")
     found = answer("info", tiny_folder)
     assert (found["architecture"], found["num_layers"], found["dim"], found["can_be_cut"]) == ("bert", 4, 32, True)
@@ -232,7 +232,7 @@ def test_info_tells_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) ->
         config.num_hidden_layers = rung["num_layers"]
         assert rung["parameters"] == transformers.BertModel(config).num_parameters()
     assert found["trained_sizes"] == []
-    cut = tmp_path / "[red] :cat:"  # no markup
+    cut = tmp_path / "[red] :cat:"  # must not be parsed as markup
     full.config.matryoshka_sizes = ["1L-8d", "2L-8d", "4L-32d"]
     truncate(full, 2, 8).save_pretrained(str(cut))
     told = answer("info", cut)
@@ -243,7 +243,7 @@ def test_info_tells_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) ->
     assert lines[-1].split() == ["1,", "2", "8"]
 
 
-def test_info_tells_why_a_model_cannot_be_cut(tmp_path: Path) -> None:
+def test_info_explains_why_model_cannot_be_cut(tmp_path: Path) -> None:
     families.pipeline(families.REFUSED["albert with two groups"](), tmp_path / "weights").save_pretrained(
         str(tmp_path / "model")
     )

@@ -1,4 +1,4 @@
-"""The command line: what it refuses, and how it tells; what its commands do is in the files beside."""
+"""The command line: errors and messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ USAGE = [
 
 @pytest.mark.parametrize(("line", "words"), USAGE, ids=[line for line, _ in USAGE])
 def test_a_wrong_call_is_refused_before_any_work(line: str, words: str, files: Path) -> None:
-    """The model is an empty folder: looking into it would be another error."""
+    """The model is an empty folder: reading it would raise another error."""
     (files / "empty").mkdir()
     result = run(*line.format(empty=files / "empty", files=files).split())
     assert result.exit_code == 2
@@ -102,7 +102,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("line", "words"), ERRORS, ids=[line for line, _ in ERRORS])
-def test_an_error_of_the_library_is_one_line_of_words(line: str, words: str, tiny_folder: Path, files: Path) -> None:
+def test_library_error_is_one_line(line: str, words: str, tiny_folder: Path, files: Path) -> None:
     result = run(*line.format(model=tiny_folder, files=files).split())
     assert result.exit_code == 1
     assert not result.stdout
@@ -133,7 +133,7 @@ def test_an_error_is_json_for_programs_and_words_for_people(
 
 
 def heavy_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes seconds to import cannot be imported."""
+    """Make slow imports fail."""
     for name in [name for name in sys.modules if name.split(".")[0] in ("mteb", "sentence_transformers")]:
         monkeypatch.setitem(sys.modules, name, None)
 
@@ -150,7 +150,7 @@ def heavy_imports(monkeypatch: pytest.MonkeyPatch) -> None:
         ("truncate who/knows --size 1L-8d --out {files}/new", "There is no model who/knows on the Hub"),
     ],
 )
-def test_what_can_be_seen_at_once_is_told_before_anything_is_imported(
+def test_reports_argument_errors_before_imports(
     line: str, words: str, tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(name: str, **asked: object) -> None:
@@ -163,12 +163,12 @@ def test_what_can_be_seen_at_once_is_told_before_anything_is_imported(
     assert (result.exit_code, words in " ".join(result.stderr.split())) == (1, True), result.output
 
 
-def test_a_misspelt_task_is_told_before_the_model_is_loaded(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_misspelt_task_before_loading_model(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("st_matryoshka2d.cli.grid.open_model", lambda *_, **__: pytest.fail("loaded"))
     assert "mteb has no task named 'STSBenchmrk'" in run("grid", tiny_folder, "--tasks", "STSBenchmrk").stderr
 
 
-def test_texts_in_another_encoding_are_told_with_their_file(tiny_folder: Path, files: Path) -> None:
+def test_reports_file_with_other_encoding(tiny_folder: Path, files: Path) -> None:
     (files / "latin.txt").write_text("café", encoding="latin-1")
     result = run("latency", tiny_folder, "--texts", files / "latin.txt")
     assert f"{files / 'latin.txt'} is not text in UTF-8" in result.stderr

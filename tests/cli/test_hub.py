@@ -1,4 +1,4 @@
-"""Commands and a Hub, in this process: what is pushed, and what is said where the Hub refuses."""
+"""Commands with a Hub, in this process: pushes, and messages for Hub errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_model_of_the_hub_is_cut_and_the_cut_pushed(
         ),
     ],
 )
-def test_what_the_hub_has_not_or_not_for_all_is_said(line: str, words: str, tmp_path: Path) -> None:
+def test_reports_missing_and_private_repositories(line: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "org" / "tiny").mkdir(parents=True)
     with serving(tmp_path) as hub, another_hub(hub.url, tmp_path / "home"):
         refused = run(*line.split())
@@ -66,9 +66,7 @@ def test_what_the_hub_has_not_or_not_for_all_is_said(line: str, words: str, tmp_
         (409, "me/small already exists on the Hub; name a new repository"),
     ],
 )
-def test_an_upload_that_is_refused_is_said(
-    status: int, words: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_refused_upload(status: int, words: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         request = httpx.Request("POST", "https://hub")
         raise HfHubHTTPError("no", response=httpx.Response(status, request=request))

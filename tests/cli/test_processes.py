@@ -26,7 +26,7 @@ STSB = "datasets/mteb/stsbenchmark-sts/test.parquet"
 
 
 def output(command: list[Any], folder: Path = ROOT, **environment: str) -> str:
-    """What a program writes to standard output."""
+    """Run a program; return its standard output."""
     run = subprocess.run(
         [str(word) for word in command],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -58,7 +58,7 @@ def test_the_shell_completes_commands() -> None:
 
 @pytest.fixture(scope="module")
 def hub(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], Path]]:
-    """What a program needs to know of a Hub that takes uploads, and the Hub's folder."""
+    """Serve a Hub with uploads; return environment variables for it, and its folder."""
     root = tmp_path_factory.mktemp("hub")
     builder = module_at(shared / "hub" / "build.py").Builder(shared / "data", root)
     builder.sts()

@@ -1,6 +1,6 @@
-"""The README's and the pages' Python, run from top to bottom; only what comes from the Hub is swapped for what is here.
+"""Run the Python blocks of the README and the pages from top to bottom, with local data in place of the Hub's.
 
-Blocks marked `python backends` need another environment: tests/backends runs those.
+Blocks marked `python backends` need another environment: tests/backends runs them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOR_THIS_MACHINE = {
 }
 
 
-ROWS = {"random_truncation": 450}  # of a data set on the Hub, where components need more texts than the model has dims
+ROWS = {"random_truncation": 450}  # components need more texts than the model has dims
 
 
 def run_blocks(page: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def run_blocks(page: Path) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _without_the_hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README shows what is gained, for which there must be something to search; the pages train on all there is."""
+    """Replace data from the Hub: more rows for the README, whose search must show a gain, than for the pages."""
     monkeypatch.chdir(tmp_path)
     rows = ROWS.get(request.getfixturevalue("page").stem, 60) if "page" in request.fixturenames else 500
 

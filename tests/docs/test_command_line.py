@@ -1,4 +1,4 @@
-"""The commands of the page on the command line, one after the other; only what comes from the Hub is swapped."""
+"""Run the commands of the command-line page in order, with local data in place of the Hub's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests import ROOT
 
 PAGE = ROOT / "docs" / "command_line.md"
 
-# What this machine has, what is quick, and a limit that some size meets on the small task too.
+# Local files, fast settings, and a limit that some size meets on the small task too.
 SWAPPED = {
     "sentence-transformers/all-MiniLM-L6-v2": str(get_model_path()),
     "--rounds 10": "--rounds 1 --batch-size 2",
@@ -57,7 +57,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         local = line.split(" | jq")[0]
         for there, here in SWAPPED.items():
             local = local.replace(there, here)
-        if "--push" not in local:  # that needs a Hub, and has a test with one
+        if "--push" not in local:  # needs a Hub, tested elsewhere
             result = CliRunner().invoke(app, shlex.split(local)[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -19,13 +19,13 @@ REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "api"
 
 
 def pages_in(navigation: list[Any]) -> list[str]:
-    """Paths in order, from a list of titles with a path or a list of the same kind."""
+    """Return the paths of a nested navigation in order."""
     entries = [entry for item in navigation for entry in item.values()]
     return [page for entry in entries for page in (pages_in(entry) if isinstance(entry, list) else [entry])]
 
 
 def public_names(module: str) -> list[str]:
-    """What a package exports, read and not imported."""
+    """Return a package's exports without importing it."""
     tree = ast.parse((ROOT / module.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
     exports = [
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
@@ -34,7 +34,7 @@ def public_names(module: str) -> list[str]:
 
 
 def messages(package: Path) -> str:
-    """All texts of the package's code, with ... where a value is filled in."""
+    """Return all strings in the package's code, with ... for inserted values."""
     texts: list[str] = []
     for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -68,14 +68,14 @@ def test_every_command_is_in_the_reference() -> None:
     assert "* `--num-layers " in page
 
 
-def test_no_page_shows_an_import_path_that_users_do_not_need() -> None:
-    """Everything public is in st_matryoshka2d, st_matryoshka2d.losses or st_matryoshka2d.pretraining."""
+def test_pages_use_public_import_paths() -> None:
+    """Public names are in st_matryoshka2d, st_matryoshka2d.losses or st_matryoshka2d.pretraining."""
     pages = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "examples").glob("*.py")]
     shown = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     assert not re.findall(r"st_matryoshka2d\.(?!losses\b|pretraining\b)[a-z_]\w*\.\w+|st_matryoshka2d(?:\.\w+){3}", shown)
 
 
-def test_links_between_pages_and_to_the_repository_lead_somewhere() -> None:
+def test_links_resolve() -> None:
     for page in DOCS.rglob("*.md"):
         links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
         missing = [link for link in links if "://" not in link and not (page.parent / link).is_file()]
@@ -85,7 +85,7 @@ def test_links_between_pages_and_to_the_repository_lead_somewhere() -> None:
 def test_troubleshooting_quotes_messages_of_the_package() -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     said = messages(ROOT / "st_matryoshka2d")
-    own_words = {  # not the package's messages, but what users see or hear elsewhere
+    own_words = {  # symptoms and messages of other libraries
         "Loading asks for `trust_remote_code=True`",
         "Dot products of a cut are too small",
         "A server refuses `dimensions`",

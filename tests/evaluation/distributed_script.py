@@ -1,4 +1,4 @@
-"""Run in two processes by `test_run_distributed.py`: evaluations that they share, fail at, and go on with."""
+"""Script for `test_run_distributed.py`: evaluations that two processes share, fail at, and resume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Case = dict[str, Any]
 
 
 def collection(documents: int = DOCUMENTS) -> Any:
-    """Texts without repetition, so that it can be counted which of them are embedded."""
+    """Return distinct texts, so that the embedded ones can be counted."""
     writer = Writer(0)
     corpus = {f"d{i}": writer.text(i % 4) for i in range(documents)}
     queries = {f"q{i}": writer.near(corpus[f"d{7 * i % documents}"]) for i in range(QUERIES)}
@@ -71,7 +71,7 @@ def grid(model: SentenceTransformer, case: Case, **more: Any) -> GridResult:
 
 
 class Embedded:
-    """Counts the texts that a model embeds, but not those by which a depth is proved to be exact."""
+    """Counts the texts that a model embeds, without those that verify a cut."""
 
     def __init__(self, model: SentenceTransformer) -> None:
         self._seen = read_along(model)
@@ -93,7 +93,7 @@ class Embedded:
 
 
 def main(part: str, folder: Path) -> None:
-    """Write what each process has found."""
+    """Write the results of each process."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     search._BETWEEN_SAVES = 0.0
@@ -102,7 +102,7 @@ def main(part: str, folder: Path) -> None:
 
 
 def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
-    """Nobody has told the processes of each other before, and the second comes late."""
+    """Evaluate without an existing process group; the second process starts late."""
     begun = folder / "begun"
     if RANK == 0:
         processes._PATIENCE = 0.5
@@ -127,7 +127,7 @@ def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[
 
 
 def _changed(model: SentenceTransformer) -> SentenceTransformer:
-    """The second process has another weight, as after a training that they did not share."""
+    """Change a weight in the second process, as after separate training."""
     model = copy.deepcopy(model)
     with torch.no_grad():
         next(model.parameters())[0] += RANK
@@ -147,7 +147,7 @@ def _error(call: Callable[[], object]) -> str:
 
 
 def _in_a_trainer(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
-    """There, the first process evaluates, and sentence-transformers keeps the other one waiting for it."""
+    """Evaluate in a Trainer, where the first process evaluates and sentence-transformers makes the other wait."""
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder / "run"),
         max_steps=2,
@@ -176,7 +176,7 @@ def _in_a_trainer(model: SentenceTransformer, embedded: Embedded, folder: Path) 
 
 
 def stop(model: SentenceTransformer, embedded: Embedded, folder: Path) -> None:
-    """The second process kills all, the launcher too, when it begins to embed its fourth chunk of documents."""
+    """Kill both processes and the launcher when the second process starts its fourth chunk of documents."""
     Accelerator(cpu=True)
     everyone: list[Any] = [None, None]
     distributed.all_gather_object(everyone, [os.getppid(), os.getpid()])
@@ -191,7 +191,7 @@ def stop(model: SentenceTransformer, embedded: Embedded, folder: Path) -> None:
 
 
 def resume(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[str, Any]:
-    """A script may have made a process group of its own."""
+    """Resume within an existing process group."""
     distributed.init_process_group("gloo")
     found: dict[str, Any] = {"grids": {}, "counts": {}}
     apart = folder / ("alone" if RANK else "apart")

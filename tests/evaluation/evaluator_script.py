@@ -1,4 +1,4 @@
-"""A short training with an evaluator. Run in two processes by `test_evaluator.py`: what both log and train."""
+"""A short training with an evaluator, run in two processes by `test_evaluator.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = ["2L-8d", "4L-32d"]
 def trained(
     model: SentenceTransformer, folder: Path, evaluator: BaseEvaluator | None, **arguments: Any
 ) -> SentenceTransformerTrainer:
-    """Eight steps, two epochs; every second step is evaluated."""
+    """Train eight steps in two epochs; evaluate every second step."""
     model.model_card_data.local_files_only = True
     evaluated = {"eval_strategy": "steps", "eval_steps": 2} if evaluator else {}
     args = SentenceTransformerTrainingArguments(
@@ -44,14 +44,14 @@ def trained(
 
 
 class Nothing(BaseEvaluator):
-    """The Trainer itself draws a random number for each evaluation, whatever is evaluated."""
+    """An evaluator without effect: the Trainer itself draws a random number for each evaluation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> float:
         return 0.0
 
 
 def noisy(folder: Path) -> SentenceTransformer:
-    """With dropout, so that training shows whether random numbers were drawn in between."""
+    """Build a model with dropout, so that training depends on the random state."""
     config = families.CONFIGS["bert"]()
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.1
     return families.pipeline(config, folder, pooling="mean", dense=None, normalize=False)
@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
     """Write `rank0.pt` and `rank1.pt`."""
     torch.set_num_threads(1)
     rank = os.environ["RANK"]
-    # Before the processes know of each other, because then only the first one saves and the other finds nothing to load.
+    # Before the process group exists: later only the first process saves, and the other finds nothing to load.
     model, same = noisy(folder / f"one-{rank}"), noisy(folder / f"two-{rank}")
     distributed.init_process_group("gloo")
     evaluator = GridEvaluator(LocalSTS(), SIZES, write_csv=False)

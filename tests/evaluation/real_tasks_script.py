@@ -1,7 +1,7 @@
-"""Scores real tasks at the full size and at one more: `python -m tests.evaluation.real_tasks_script {"model": ..., ...}`.
+"""Score real tasks at the full size and at another: `python -m tests.evaluation.real_tasks_script {"model": ..., ...}`.
 
-mteb reads the address of the Hub when it is imported, so this runs in a process of its own. The last line of the output is
-JSON: for each task the main score of the full size, and the other size's metrics as the grid and as mteb give them.
+mteb reads the address of the Hub on import, so this runs in a separate process. The last line of the output is JSON: for
+each task the main score of the full size, and the other size's metrics from the grid and from mteb.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.task_types import found, oracle, task_metadata
 
 
 class FromParquet(AbsTaskRetrieval):
-    """A collection in a folder: its judged documents first, up to a number of them, and what is judged of these."""
+    """A collection from a folder, limited to a number of documents, judged documents first."""
 
     folder: str
     documents: int

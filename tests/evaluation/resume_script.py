@@ -1,7 +1,7 @@
-"""Run by `test_run_resume.py`: evaluations that run through, and others that are killed again and again.
+"""Script for `test_run_resume.py`: uninterrupted evaluations, and evaluations that are killed repeatedly.
 
-Importing takes longer than evaluating, so one process imports everything and forks the others. What the model reads comes
-through a pipe as it is read, so that it is known of a process that was killed too.
+Importing takes longer than evaluating, so one process imports everything and forks the others. Each process reports embedded
+texts through a pipe at once, so that the reports of killed processes survive.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ KINDS: dict[str, Callable[[], Any]] = {
     "aggregate": aggregate,
 }
 SIZES = [Size(1, 8), Size(2, 16), Size(4, 32)]
-PRECISIONS = {"retrieval": ["float32", "int8"]}  # of the others, float32 alone
+PRECISIONS = {"retrieval": ["float32", "int8"]}  # other kinds: only float32
 CHUNK, CORPUS_CHUNK = 16, 7
 KILLS = 4
 
-# By its first two words a text tells which task has embedded it, and as what.
+# The first two words of a text identify its task and role.
 PROMPTS = {
     "STS": "red red ",
     "Classification": "blue blue ",
@@ -59,7 +59,7 @@ Counts = Counter[str]
 
 
 def main(root: Path) -> None:
-    """Write `<kind>.json`, and for each kind the grid of a run without a cache, of a whole one and of a killed one."""
+    """Write `<kind>.json` and, for each kind, the grids of an uncached, an uninterrupted and a killed run."""
     torch.set_num_threads(1)
     freeze_garbage_collector()
     embeddings._CHUNK = CHUNK  # so that a small task is embedded in several chunks
@@ -76,14 +76,14 @@ def main(root: Path) -> None:
         half = "batch", 1 + whole["batches"] // 2
         moments = [half, *(_moment(number, whole, generator) for number in range(1, KILLS)), None]
         runs = _killed_at(run, root / kind, "killed", moments, whole["read"])
-        # When the last cell is there and the embeddings are being deleted.
+        # Killed when the last cell is written and the embeddings are being deleted.
         runs += _killed_at(run, root / kind, "killed late", [("clear", whole["clears"]), None], whole["read"])
         said = {"seed": seed, "texts": whole["read"].total(), "runs": runs}
         (root / f"{kind}.json").write_text(json.dumps(said, indent=1))
 
 
 def _moment(number: int, whole: dict[str, Any], generator: random.Random) -> Moment:
-    """Somewhere in the first part of what may be left, so that there is something to kill next time."""
+    """Choose a moment early in the remaining work, so that later runs can be killed too."""
     kind = ("batch", "bytes", "event")[number % 3]
     most = {"batch": whole["batches"] // 4, "bytes": 6000, "event": whole["events"] // 3}[kind]
     return kind, generator.randint(1, most)
@@ -92,7 +92,7 @@ def _moment(number: int, whole: dict[str, Any], generator: random.Random) -> Mom
 def _killed_at(
     run: Callable[..., dict[str, Any]], folder: Path, name: str, moments: list[Moment | None], whole: Counts
 ) -> list[dict[str, Any]]:
-    """Run after run with one cache: what was read though it was there, and what is there then."""
+    """Run repeatedly with one cache; return the texts that were embedded again, and the state of the cache."""
     runs: list[dict[str, Any]] = []
     held: Counts = Counter()
     for moment in moments:
@@ -107,7 +107,7 @@ def _killed_at(
 
 
 def _run(model: SentenceTransformer, folder: Path, kind: str, name: str, moment: Moment | None) -> dict[str, Any]:
-    """What a process of its own has read, and which signal ended it."""
+    """Run in a child process; return the texts it embedded and the signal that ended it."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -151,10 +151,10 @@ def _evaluate(model: SentenceTransformer, folder: Path, kind: str, name: str, mo
 
 
 def _watched(model: SentenceTransformer, cache: Path, moment: Moment, writer: int) -> Counts:
-    """Tell what the model reads, count what is done in the cache, and kill this process at the moment."""
+    """Report embedded texts, count cache operations, and kill this process at the given moment."""
     happened: Counts = Counter()
     tokenizer = model.tokenizer
-    if moment[0] == "bytes":  # the system kills who writes more into a file: in the middle of it
+    if moment[0] == "bytes":  # the system kills a process that writes more, in the middle of a file
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (moment[1], moment[1]))
@@ -166,7 +166,7 @@ def _watched(model: SentenceTransformer, cache: Path, moment: Moment, writer: in
 
     def read(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         texts = tokenizer.batch_decode(args[0], skip_special_tokens=True)
-        if texts[0].startswith(tuple(PROMPTS.values())):  # and not the few tokens that prove that the model can be cut
+        if texts[0].startswith(tuple(PROMPTS.values())):  # not the texts that verify a cut
             os.write(writer, (json.dumps(texts) + "\n").encode())
             count("batch")
 
@@ -182,7 +182,7 @@ def _watched(model: SentenceTransformer, cache: Path, moment: Moment, writer: in
 
 
 def _state(folder: Path) -> dict[str, list[str]]:
-    """Files that cannot be read, and those that nobody should read."""
+    """List unreadable and unfinished files."""
     names: dict[str, list[str]] = {"broken": [], "unfinished": [], "waiting": []}
     for path in files(folder):
         name = str(path.relative_to(folder))
@@ -199,7 +199,7 @@ def _state(folder: Path) -> dict[str, list[str]]:
 
 
 def _held(folder: Path, kind: str, whole: Counts) -> Counts:
-    """How often each text need not be embedded any more, going by the files alone."""
+    """Count the texts whose embeddings or results are on disk."""
     task = KINDS[kind]()
     held: Counts = Counter()
     for part in getattr(task, "tasks", [task]):
@@ -226,7 +226,7 @@ def _missing(own: Path, texts: dict[str, int]) -> set[str]:
 
 
 def _documents(own: Path, task: FewResults) -> Counts:
-    """Those of the chunks that a search has behind it."""
+    """Count the documents of the chunks that a search has finished."""
     read: Counts = Counter()
     task.load_data()
     for split, data in task.dataset["default"].items():

@@ -1,4 +1,4 @@
-"""Which size to ship: against loops over all of them."""
+"""Recommendations, compared with loops over all sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEPTHS = (1, 2, 4)
 def cheapest(
     grid: GridResult, min_score: float | None, max_ms: float | None, max_bytes: float | None
 ) -> dict[Any, Any] | None:
-    """The best of all sizes that meet the limits, one by one."""
+    """Return the best size that meets the limits, by a loop."""
     best, best_key = None, None
     table = costs(grid.frame, grid.latency)
     largest = table[(table["num_layers"] == 4) & (table["dim"] == 64) & (table["precision"] == "float32")]
@@ -184,7 +184,7 @@ def test_refuses_invalid_limits(change: Any, limits: dict[str, Any], error: type
         grid.recommend(**limits)
 
 
-def test_error_names_missing_latency() -> None:
+def test_errors_name_missing_data() -> None:
     untimed = GridResult(curve().to_frame())
     how = re.escape("grid.with_latency(benchmark_latency(model))")
     for ask in (
@@ -205,7 +205,7 @@ def test_error_names_missing_latency() -> None:
 
 
 def across(seed: int) -> GridResult:
-    """A grid with documents of their own sizes, one of them narrower than some queries."""
+    """Return a grid with several document sizes, one of them narrower than some queries."""
     parts = [
         random_grid(seed + number, decimals=1).to_frame().assign(documents=documents)
         for number, documents in enumerate(("same size", "4L-64d", "2L-20d"))

@@ -1,4 +1,4 @@
-"""Two grids compared: differences, the tests each cell gets, and the marks that a table and a figure show."""
+"""Comparison of two grids: differences, the test of each cell, and marks in tables and figures."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def gold_of(task: str) -> Values:
 
 
 def similarities(task: str, size: Size, noise: float, seed: int) -> Values:
-    """What a model says of 300 pairs; models err together, so that their similarities are alike."""
+    """Return a model's similarities of 300 pairs; models share errors, so that their similarities correlate."""
     own, shared = np.random.default_rng([seed, size.dim, size.num_layers]), np.random.default_rng(ord(task) + 1000)
     values: Values = gold_of(task) + 0.5 * shared.normal(size=300) + noise * own.normal(size=300)
     return values
 
 
 def sts(model: str, noises: dict[str, float], seed: int, sizes: list[Size] = SIZES) -> GridResult:
-    """A grid of some tasks, the noisier the worse."""
+    """Return a grid of tasks whose scores fall with noise."""
     scores, items = [], []
     for task, noise in noises.items():
         for size in sizes:
@@ -345,7 +345,7 @@ def test_nothing_in_a_figure_overlaps(sizes: list[Size]) -> None:
     theirs = sts("lab/all-MiniLM-L6-v2-matryoshka", {"A": 0.4, "B": 0.1}, seed=1, sizes=sizes)
     figure = ours.compare(theirs).plot()
     figure.draw_without_rendering()
-    ticks = figure.axes[1].get_yticklabels()  # those beyond the ends of the bar are not drawn
+    ticks = figure.axes[1].get_yticklabels()  # ticks beyond the bar are not drawn
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and text not in ticks]
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
     assert len(boxes) >= 10

@@ -1,4 +1,4 @@
-"""Own data that cannot be scored, or that deserves a remark: found when the task is made, and named."""
+"""Invalid or questionable own data is reported when the task is built."""
 
 from __future__ import annotations
 

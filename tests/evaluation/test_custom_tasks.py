@@ -1,4 +1,4 @@
-"""Tasks of own data: their scores against tasks written by hand and against computations of our own."""
+"""Tasks from own data: scores compared with hand-written mteb tasks and independent computations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from st_matryoshka2d import Size, classification_task, evaluate, retrieval_task,
 from tests.support import families
 
 pytestmark = [
-    # mteb's own remarks on old names and prompts, and scikit-learn's on small data.
+    # mteb warns about old names and prompts, scikit-learn about small data.
     pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts most often:UserWarning"),
@@ -65,7 +65,7 @@ def collection() -> tuple[dict[str, Any], dict[str, str], dict[str, dict[str, in
 
 
 def labelled(seed: int, count: int) -> dict[str, list[Any]]:
-    """Each label prefers some words."""
+    """Generate texts in which each label prefers some words."""
     generator = random.Random(seed)
     labels = [index % 3 for index in range(count)]
     pools = [families.WORDS + 4 * families.WORDS[6 * label : 6 * label + 10] for label in range(3)]
@@ -84,7 +84,7 @@ def main_score(model: SentenceTransformer, task: Any) -> float:
 
 
 def by_hand(base: type[Any], kind: str, main_score: str, data: Any) -> Any:
-    """A task as mteb's documentation has it."""
+    """Build a task as in mteb's documentation."""
 
     class ByHand(base):  # type: ignore[misc]
         metadata = TaskMetadata(
@@ -153,7 +153,7 @@ def test_scores_are_those_of_a_task_written_by_hand(tiny: SentenceTransformer, m
         cut = truncate(tiny, size.num_layers, size.dim)
         expected = scores_of_mteb(cut, hand)
         assert len(expected) >= 5
-        assert scores_of_mteb(cut, own) == expected  # the one object that the grid and the last size used as well
+        assert scores_of_mteb(cut, own) == expected  # the same object that the grid and the last size used
         assert grid.score(size) == pytest.approx(expected["main_score"], abs=1e-6)
     assert grid.score(SIZES[0]) != grid.score(SIZES[1])
 
@@ -168,7 +168,7 @@ def test_spearman_by_scipy(tiny: SentenceTransformer) -> None:
 
 
 def ndcg_at_10(queries: Any, documents: Any, names: list[str], judged: list[dict[str, int]]) -> float:
-    """Mean of DCG / ideal DCG with the relevance as gain, by a loop."""
+    """Compute the mean of DCG / ideal DCG with the relevance as gain, by a loop."""
     found = []
     for query, relevance in zip(queries, judged, strict=True):
         cosines = documents @ query / np.linalg.norm(documents, axis=1) / np.linalg.norm(query)
@@ -195,7 +195,7 @@ def test_ndcg_by_a_loop_and_prompts_by_type_and_side(tiny: SentenceTransformer) 
 
 def test_accuracy_by_scikit_learn(tiny: SentenceTransformer) -> None:
     train, test = labelled(5, 60), labelled(6, 45)
-    words = ["chess", "tea", "rain"]  # other numbers, and all texts are learnt from
+    words = ["chess", "tea", "rain"]  # other label numbers; all texts are used for training
     named = [{"words": rows["text"], "topic": [words[label] for label in rows["label"]]} for rows in (train, test)]
     task = classification_task(*named, text="words", label="topic", samples_per_label=20, n_experiments=1)
     classifier = LogisticRegression(max_iter=100).fit(tiny.encode(train["text"]), train["label"])
@@ -229,7 +229,7 @@ def test_task_can_be_pickled_and_unloaded(tiny: SentenceTransformer, make: Make)
     assert scores_of_mteb(tiny, again) == expected
 
 
-def test_name_restores_filtered_data() -> None:
+def test_reloading_restores_filtered_data_and_name() -> None:
     rows = pairs()
     task = sts_task({column: [*cells, cells[0]] for column, cells in rows.items()})
     task = remove_duplicates(task)

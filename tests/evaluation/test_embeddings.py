@@ -1,4 +1,4 @@
-"""Each text goes through the model once, and an evaluation leaves nothing behind."""
+"""An evaluation embeds each text once and leaves no state behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> Non
     quiet(tiny, task)
     assert counts(seen, task.texts()) == {2}
     cells_of_mteb(tiny, task)
-    assert max(seen[text] for text in task.texts()) > 4  # a text that is encoded again does count again
+    assert max(seen[text] for text in task.texts()) > 4  # the counter counts repeated texts
 
 
 def test_texts_are_batched_by_tokens(minilm: SentenceTransformer) -> None:
@@ -109,7 +109,7 @@ def test_data_is_loaded_once_and_restored(tiny: SentenceTransformer) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_left_as_it_is(tiny: SentenceTransformer, training: bool) -> None:
+def test_leaves_model_unchanged(tiny: SentenceTransformer, training: bool) -> None:
     tiny.train(training)
     tiny[0].eval()
     tiny.prompts = {"query": "the old ", "document": "a "}
@@ -125,7 +125,7 @@ def test_the_model_is_left_as_it_is(tiny: SentenceTransformer, training: bool) -
     quiet(tiny, LocalSTS(), num_layers=[2, 4])
     assert state() == before
     assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
-    # transformers adds one hook a block where hidden states are asked for the first time; more must not come
+    # transformers adds one hook per block when hidden states are first requested; there must be no more
     once = hooks()
     quiet(tiny, LocalSTS(), num_layers=[2, 4])
     assert hooks() == once

@@ -1,4 +1,4 @@
-"""Texts and their embeddings, in memory and on disk, against a dictionary."""
+"""Embeddings cached in memory and on disk, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_ignores_unfinished_files(tmp_path: Path) -> None:
 
 
 def test_two_runs_at_once_may_write_the_same_text(tmp_path: Path) -> None:
-    """Each has read the folder before the other wrote; the files that are left hold a text twice."""
+    """Each reads the folder before the other writes, so that the files contain a text twice."""
     Memo(tmp_path).add(["a"], embeddings(["a"]))
     one, other = Memo(tmp_path), Memo(tmp_path)
     one.add(["b", "c"], embeddings(["b", "c"]))

@@ -1,4 +1,4 @@
-"""Each text goes through the model once per prompt, however many sizes are scored, for tasks of many types."""
+"""Each text is embedded once per prompt for any number of sizes, for tasks of many types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPTS = {"query": "the old ", "document": "a river "}
 
 
 def seen_while(model: SentenceTransformer, work: Callable[[], object]) -> Counter[str]:
-    """How often each text was embedded; what a cut is verified with, a few texts whatever the task, is left out."""
+    """Count how often each text is embedded, without the texts that verify a cut."""
     seen = read_along(model)
     truncate(model, 1, 4)
     verified_with = set(seen)
@@ -136,7 +136,7 @@ def test_precisions_need_no_further_embedding(tiny: SentenceTransformer) -> None
 
 @pytest.mark.slow
 def test_two_processes_embed_no_text_again(tiny: SentenceTransformer) -> None:
-    """The model runs in this process, where it is watched: others get embeddings."""
+    """The model runs in this process, which counts its texts; workers receive embeddings."""
     seen = seen_by_the_grid(tiny, labels.BinaryClassification(), n_jobs=2)
     assert set(seen.values()) == {1}
     assert set(seen) == seen_by_mteb(tiny, labels.BinaryClassification())

@@ -1,4 +1,4 @@
-"""A cell of the grid is what mteb gives for the model cut to that size."""
+"""Cells of the grid equal mteb's scores of the cut model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_default_sizes_match_mteb_on_cuts(tiny: SentenceTransformer) -> None:
     assert cells(grid, Size(4, 32), "STS13") == pytest.approx(cells_of_mteb(tiny, task), abs=1e-6)
     main = grid.to_frame().query("is_main")
     assert set(main["metric"]) == {"cosine_spearman"}
-    assert len(set(main["score"])) == len(main)  # no cell has another one's score
+    assert len(set(main["score"])) == len(main)  # all cells have distinct scores
 
 
 @pytest.mark.parametrize("task", quick([LocalSTS, AsymmetricSTS], AsymmetricSTS))
@@ -65,7 +65,7 @@ def test_prompts_are_those_that_mteb_would_use(
     assert (plain.score("2L-8d") != grid.score("2L-8d")) == used
 
 
-@pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning")  # mteb would have others
+@pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning")  # mteb expects other prompts
 def test_pooling_that_leaves_the_prompt_out(tiny: SentenceTransformer) -> None:
     tiny.prompts = {"STS": "the old red "}
     with_prompt = quiet(tiny, LocalSTS(), sizes=[Size(2, 8)])

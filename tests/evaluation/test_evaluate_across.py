@@ -1,4 +1,4 @@
-"""Queries at one size, documents at another: a cell is what mteb gives for two models cut to these sizes."""
+"""Queries and documents of different sizes: cells equal mteb's scores of two cut models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 class TwoModels:
-    """A model for queries and one for documents, as mteb sees them; pairs are told apart by who asks first."""
+    """An mteb model of a query model and a document model; for pairs, the order of calls decides."""
 
     def __init__(self, queries: SentenceTransformer, documents: SentenceTransformer) -> None:
         self.sides = [SentenceTransformerEncoderWrapper(queries), SentenceTransformerEncoderWrapper(documents)]
@@ -77,7 +77,7 @@ def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> Non
     task.load_data()
     seen = read_along(tiny)
     quiet(tiny, task, documents=["4L-32d", "2L-16d"])
-    encoded = {text: times for text, times in seen.items() if text in task.texts()}  # the others prove that depths are exact
+    encoded = {text: times for text, times in seen.items() if text in task.texts()}  # the others verify cuts
     assert set(encoded) == task.texts()
     assert set(encoded.values()) == {1}
 
@@ -104,7 +104,7 @@ def test_killed_run_resumes_from_cache(tiny: SentenceTransformer, tmp_path: Path
     task.load_data()
     first = quiet(tiny, task, sizes=["1L-16d"], documents="4L-32d", cache=tmp_path)
     plain = quiet(tiny, LocalRetrieval(), sizes=["1L-16d"], cache=tmp_path)
-    assert first.score("1L-16d") != plain.score("1L-16d")  # neither takes the other's result
+    assert first.score("1L-16d") != plain.score("1L-16d")  # the results do not mix
     texts = {text for name in ("corpus", "queries") for text in task.dataset["default"]["test"][name]["text"]}
     seen = read_along(tiny)
     again = quiet(tiny, LocalRetrieval(), sizes=["1L-16d"], documents="4L-32d", cache=tmp_path)

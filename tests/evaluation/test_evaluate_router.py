@@ -1,4 +1,4 @@
-"""A Router in front is scored by its routes: every query and document takes its own."""
+"""Models with a Router: queries and documents use their own routes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = task_types.marks
 
 @pytest.mark.parametrize("make", [LocalRetrieval, LocalSTS])
 def test_every_route_is_scored_as_mteb_scores_it(tiny: SentenceTransformer, make: Callable[[], Any]) -> None:
-    """Queries and documents take their own routes; a text that is neither takes the default one."""
+    """Queries and documents use their own routes; other texts use the default route."""
     model, sizes = routed(tiny, shared=False), [Size(1, 8), Size(4, 32)]
     grid = quiet(model, make(), sizes=sizes)
     assert_grid_is_mteb(grid, model, make, sizes)

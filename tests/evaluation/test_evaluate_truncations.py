@@ -1,4 +1,4 @@
-"""A cell of each truncation is what mteb gives for a model that narrows its embeddings in a module of its own."""
+"""Cells of truncations equal mteb's scores of a model that truncates in a separate module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def one_small_set() -> LocalSTS:
 
 
 class Narrowed(torch.nn.Module):
-    """The last module of a pipeline that keeps what a matrix makes of its coordinates."""
+    """A last module that multiplies embeddings with a matrix."""
 
     def __init__(self, matrix: np.ndarray[Any, Any], mean: np.ndarray[Any, Any] | float = 0.0) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def test_cell_matches_model_with_narrowing_module(tiny: SentenceTransformer) -> 
 
 
 def test_verdict_detects_ordered_coordinates(tiny: SentenceTransformer) -> None:
-    """Pairs graded by the model itself, and the same model rotated so that its first coordinates carry most of a cosine."""
+    """Pairs are graded by the model; the rotated model has most of each cosine in its first coordinates."""
     task = one_small_set()
     task.load_data()
     data = task.dataset["one"]["test"]  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""What the Trainer is told of every size is what `evaluate` finds, and the training does not notice."""
+"""GridEvaluator reports the scores of `evaluate` to the Trainer and does not affect training."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = [
 
 
 class LikeAtTheStart(LocalSTS):
-    """How similar pairs are to the model as it is now: whatever is trained afterwards, the score gets worse."""
+    """Pairs graded by the current model, so that any training lowers the score."""
 
     metadata = metadata("STS12")
 
@@ -137,7 +137,7 @@ def test_trainer_loads_best_checkpoint(tiny: SentenceTransformer, tmp_path: Path
     scores = {step: entry["eval_STS12_02L_0008d"] for step, entry in logged.items()}
     assert list(scores) == [2, 4, 6, 8]
     best = max(scores, key=lambda step: scores[step])
-    assert scores[best] > scores[8]  # or the last checkpoint would do
+    assert scores[best] > scores[8]  # the best is not the last checkpoint
     assert trainer.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{best}")
     assert trainer.state.best_metric == scores[best]
     for model in (tiny, SentenceTransformer(str(tmp_path / f"checkpoint-{best}"), device="cpu")):
@@ -200,7 +200,7 @@ def test_other_types_of_tasks(tiny: SentenceTransformer) -> None:
 
 @pytest.mark.parametrize("dropout", quick([True, False], True))
 def test_does_not_affect_training(tmp_path: Path, dropout: bool) -> None:
-    """The Trainer itself draws a number for each evaluation, which dropout shows: then another evaluator is compared."""
+    """The Trainer draws a random number per evaluation, which changes dropout, so compare with another evaluator."""
     start = noisy(tmp_path)
     for module in start.modules():
         if isinstance(module, torch.nn.Dropout) and not dropout:
@@ -223,7 +223,7 @@ def test_leaves_model_and_random_states_unchanged(tmp_path: Path) -> None:
 
     random.seed(7), np.random.seed(7), torch.manual_seed(7)  # noqa: NPY002 - not what mteb seeds with
     before = states()
-    GridEvaluator("STS12")  # which makes the task, and mteb seeds
+    GridEvaluator("STS12")  # builds the task, for which mteb sets seeds
     GridEvaluator(task, SIZES)(model)
     assert states() == before
 
@@ -236,7 +236,7 @@ def test_a_compiled_model_is_scored_as_itself(tiny: SentenceTransformer) -> None
 
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
-    """The first one evaluates alone, both learn of it, and both train as they would have without it."""
+    """The first process evaluates, both receive the scores, and training is unaffected."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
     done = subprocess.run(
         [*launch, "-m", "tests.evaluation.evaluator_script", str(tmp_path)],
@@ -296,7 +296,7 @@ def test_the_model_card_has_sizes_by_tasks(tiny: SentenceTransformer, tmp_path: 
     assert rows[2] == ["02L_0008d", *(str(round(score, 4)) for score in expected)]
     assert [row[0] for row in rows[2:]] == ["02L_0008d", "04L_0032d", "mean"]
     assert "| Epoch | Step | Training Loss | STS13_mean | STS14_mean | all_mean |" in re.sub(" +", " ", card)
-    # The card keeps what it was told as long as the model lives; that must not be the data.
+    # The card keeps its entries as long as the model lives; they must not hold the data.
     assert len(pickle.dumps(tiny.model_card_data.eval_results_dict)) < 10_000
 
 

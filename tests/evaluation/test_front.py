@@ -1,4 +1,4 @@
-"""The Pareto front: against loops over all sizes."""
+"""The Pareto front, compared with loops over all sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A funnel is what two physically cut models make: one searches, the other puts the shortlist in order."""
+"""A funnel equals two physically cut models: one searches, the other re-ranks the shortlist."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CODES: dict[str, Callable[[NDArray[np.floating]], NDArray[np.floating]]] = {
 
 
 class Oracle:
-    """Queries and documents of one split, ranked by models that are really cut."""
+    """Queries and documents of one split, ranked by physically cut models."""
 
     def __init__(
         self, model: SentenceTransformer, task: Any, subset: str, split: str, document_layers: int | None = None
@@ -111,7 +111,7 @@ class Oracle:
         }
 
     def ndcg(self, ranking: Ranking, k: int) -> float:
-        """By the equation."""
+        """Compute nDCG by its equation."""
         total = 0.0
         for query, found in ranking.items():
             grades, dcg, ideal = self.relevance[query], 0.0, 0.0
@@ -124,7 +124,7 @@ class Oracle:
 
 
 class Neighbours(FewResults):
-    """Queries that are a document word by word, which is left out, ask for all others of its topic."""
+    """Queries equal a document, which is excluded; all others of its topic are relevant."""
 
     def make(self, collection: Collection) -> RetrievalSplitData:
         for name in EQUAL_TO_A_QUERY:
@@ -201,7 +201,7 @@ def test_integers_make_shortlists_for_floats(tiny: SentenceTransformer) -> None:
 
 
 def test_documents_that_are_equally_near_in_the_first_stage(tiny: SentenceTransformer) -> None:
-    """How many of those at the edge of a shortlist are in it is known; which of them is not."""
+    """The number of tied documents at the end of a shortlist is determined, but not which ones."""
     result = funnel(tiny, LocalRetrieval(), ["4L-32d"], shortlists=[10, 30], precisions=["float32", "binary"])
     task = LocalRetrieval()
     task.load_data()
@@ -224,7 +224,7 @@ def test_documents_that_are_equally_near_in_the_first_stage(tiny: SentenceTransf
 
 
 def test_second_stage_does_not_break_ties_of_the_first() -> None:
-    """The first view cannot tell any two documents apart: a shortlist of 10 of 1000 finds one relevant document in 100."""
+    """All documents tie in the first stage: a shortlist of 10 of 1000 finds one relevant document in 100."""
     generator = torch.Generator().manual_seed(0)
     queries, documents = 200, 1000
     relevant = torch.randint(documents, (queries,), generator=generator)
@@ -319,7 +319,7 @@ def test_aggregate_tasks_and_benchmarks(tiny: SentenceTransformer) -> None:
 
 
 def prompted_texts(model: SentenceTransformer) -> tuple[set[str], list[str]]:
-    """What the model is given for queries and for documents, once their prompts differ."""
+    """Return the model's inputs for queries and documents, with different prompts."""
     model.prompts = {"query": "the old ", "document": "a river "}
     task = LocalRetrieval()
     task.load_data()
@@ -352,7 +352,7 @@ def test_texts_go_through_the_model_once_and_not_again_with_a_cache(tiny: Senten
 def test_killed_run_resumes_after_last_chunk(
     tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between_saves: float
 ) -> None:
-    """If that was written; what was not is read again, and makes no difference."""
+    """An unwritten chunk is embedded again, without a difference."""
     monkeypatch.setattr(search, "_BETWEEN_SAVES", between_saves)
     queries, documents = prompted_texts(tiny)
     done, last = queries.union(documents[:60]), set(documents[60:]) - set(documents[:60])

@@ -1,4 +1,4 @@
-"""Means, tables, files and the figure of a result, against loops over its rows."""
+"""Means, tables, files and the figure of a FunnelResult, compared with loops over its rows."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ def test_files(tmp_path: Path) -> None:
         ({"task": "C"}, "no task 'C' in this result, only A, B"),
     ],
 )
-def test_refuses_missing_task(wanted: dict[str, Any], message: str) -> None:
+def test_pivot_refuses_missing_rows(wanted: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         random_result().pivot(**wanted)
 
 
-def test_refuses_unknown_metric_of_table() -> None:
+def test_tables_refuse_missing_size_and_value() -> None:
     with pytest.raises(ValueError, match="no second size '6L-16d' in this result, only 6L-64d, 6L-384d"):
         random_result().by_shortlist("6L-16d")
     with pytest.raises(ValueError, match="no value 'first_bytes' in this result, only ndcg_kept"):

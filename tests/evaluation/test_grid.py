@@ -1,4 +1,4 @@
-"""A grid result: means as mteb takes them, tables and a figure that show what was scored and nothing else."""
+"""GridResult: means as in mteb, and tables and figures of exactly the scored cells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LADDER = [Size(2, 32), Size(4, 64), Size(6, 128)]
 
 
 def rows(task: str, sizes: list[Size], seed: int, main: str = "cosine_spearman") -> list[dict[str, Any]]:
-    """Random scores at two splits of two subsets."""
+    """Generate random scores for two splits of two subsets."""
     generator = np.random.default_rng(seed)
     return [
         {
@@ -46,7 +46,7 @@ def grid(table: list[dict[str, Any]]) -> GridResult:
 
 
 def mean(table: list[dict[str, Any]], size: Size, task: str, metric: str | None) -> float:
-    """The mean over splits and subsets, by hand."""
+    """Compute the mean over splits and subsets by a loop."""
     scores: list[float] = [
         row["score"]
         for row in table
@@ -123,7 +123,7 @@ def test_tasks_by_sizes(grid: GridResult, table: list[dict[str, Any]]) -> None:
     assert ladder.by_task().index.tolist() == ["B", "A"]
 
 
-def test_table_names_omitted_rows() -> None:
+def test_table_names_omitted_precisions() -> None:
     grid = random_grid(0, precisions=("int8", "float32", "binary"))
     table, note = grid.to_markdown().split("\n\n")
     assert note == "Also int8, binary: grid.at(precision=...)."
@@ -224,7 +224,7 @@ def test_a_figure_shows_each_cell_and_only_those(tmp_path: Path) -> None:
     assert axes.get_title() == "A"
     assert bar.get_ylabel() == "cosine_spearman (%)"
     image: Any = axes.images[0].get_array()
-    assert np.ma.getmaskarray(image).sum() == 7  # coloured: two of nine
+    assert np.ma.getmaskarray(image).sum() == 7  # two of nine are coloured
     assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")
     assert grid.plot(title="mine").axes[0].get_title() == "mine"
 
@@ -240,7 +240,7 @@ def test_figure_text_has_contrast() -> None:
         channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colours[y, x, :3]]
         luminance = float(np.dot(channels, [0.2126, 0.7152, 0.0722]))
         contrast = 1.05 / (luminance + 0.05) if text.get_color() == "white" else (luminance + 0.05) / 0.05
-        assert contrast > 4.3  # WCAG AA asks for 4.5 at this size of letters; the best of two inks gives at least 4.58
+        assert contrast > 4.3  # WCAG AA needs 4.5 at this font size; the better of two inks gives at least 4.58
         inks.add(str(text.get_color()))
     assert inks == {"black", "white"}
 

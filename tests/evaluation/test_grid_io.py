@@ -1,4 +1,4 @@
-"""A grid on disk and in other forms: what is read is what was saved, to the last bit, or an error in words."""
+"""Grids in files and other formats: bit-exact round trips, or a clear error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD = [float("nan"), float("inf"), -0.0, 1 / 3, 5e-324, 1.0, 0.1 + 0.2]
 
 
 def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task: str = 'Pärs, "q" \n& 文') -> GridResult:
-    """Odd numbers and names; items with gold scores, without, and for some cells none."""
+    """Return a grid with unusual numbers and names; cells with items, with gold scores, or without items."""
     generator = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ def any_grid(request: pytest.FixtureRequest) -> GridResult:
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_what_is_loaded_is_what_was_saved(any_grid: GridResult, tmp_path: Path, ending: str) -> None:
-    path = tmp_path / "lr=1e-5" / f"grid.{ending}"  # which some readers of Parquet take for a column
+    path = tmp_path / "lr=1e-5" / f"grid.{ending}"  # some Parquet readers parse this as a column
     any_grid.save(path)
     loaded = GridResult.load(str(path))
     assert_identical(any_grid, loaded)
@@ -106,7 +106,7 @@ def foreign_json(folder: Path, content: str) -> Path:
 
 
 def saved_json(folder: Path, **changed: Any) -> Path:
-    """What `save` wrote, but for some entries."""
+    """Save a grid and change some entries of the file."""
     grid().save(folder / "saved.json")
     content = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
     return foreign_json(folder, json.dumps({**content, **changed}))

@@ -1,4 +1,4 @@
-"""A cell of the grid is what mteb gives for the cut model, whatever the type of the task."""
+"""Cells of the grid equal mteb's scores of the cut model for tasks of every type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a size costs, and how a grid carries it."""
+"""Costs of sizes, and latency in a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a search has come: what is written is what is read, and a file of another search is not gone on with."""
+"""Saved state of a search: exact round trips, and files of other searches are ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKS, VIEWS, TOP, SHORTLIST, DOCUMENTS = [3, 2], 4, 5, 2, 40
 
 
 def found(scores: list[Tensor], documents: range, kind: type[Best] = Rankings) -> SearchState:
-    """What a search has found after some documents, (views, queries, all documents) of each block."""
+    """Return a search's state after some documents, given scores (views, queries, all documents) of each block."""
     state = SearchState.begin(None, "", BLOCKS, VIEWS, kind)
     for number, of_block in enumerate(scores):
         rows = torch.arange(documents.start, documents.stop, dtype=torch.int32).expand(BLOCKS[number], -1)
@@ -66,7 +66,7 @@ def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_loaded_state_can_be_updated(tmp_path: Path) -> None:
-    """The tensors are no window into the file, which is replaced while they are in use."""
+    """The tensors are not memory-mapped, because the file is replaced while they are in use."""
     scores, file = random_scores(), tmp_path / "search.safetensors"
     found(scores, range(11)).save(file, "this search")
     state = SearchState.begin(file, "this search", BLOCKS, VIEWS)

@@ -1,4 +1,4 @@
-"""Neither chunks nor batches, the order of sizes, or what else is scored changes a score, for tasks of many types."""
+"""Chunks, batches, the order of sizes and other tasks change no score, for tasks of many types."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_any_batch_size(tiny: SentenceTransformer, batch_size: int) -> None:
 
 @pytest.mark.slow
 def test_the_order_of_sizes_does_not_matter(tiny: SentenceTransformer) -> None:
-    """A task's random generator moves on: a size that is scored second must not notice."""
+    """The state of a task's random generator must not affect later sizes."""
     sizes = [Size(1, 8), Size(4, 32), Size(2, 20)]
     for make_task in (labels.LocalClustering, labels.LocalMultilabel):
         one, other = quiet(tiny, make_task(), sizes=sizes), quiet(tiny, make_task(), sizes=sizes[::-1])

@@ -1,4 +1,4 @@
-"""An evaluation that two processes share gives both of them what one alone would get, for half of the work each."""
+"""Two processes share an evaluation: both get the result of a single process, with half of the work each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.task_types import marks
 pytestmark = [*marks, pytest.mark.slow]
 
 Results = list[dict[str, Any]]
-# Texts are batched with others, which moves embeddings by rounding errors, and now and then an integer by one.
+# Other batches cause other rounding errors of embeddings, and sometimes move an integer by one.
 ROUNDING, ONE_INTEGER = 1e-6, 1e-3
 
 
@@ -55,7 +55,7 @@ def launched(part: str, folder: Path) -> Results:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the processes work; `model` is there."""
+    """Return the working folder of the processes, which contains `model`."""
     folder = tmp_path_factory.mktemp("evaluate")
     families.pipeline(families.CONFIGS["bert"](), folder / "built", pooling="mean", dense=None, normalize=False).save(
         str(folder / "model")
@@ -80,7 +80,7 @@ def shared(folder: Path) -> Results:
 
 @pytest.fixture(scope="module")
 def stopped(folder: Path) -> Path:
-    """What a launch leaves behind that was killed while it read a corpus."""
+    """Return the folder of a launch that was killed while it read a corpus."""
     done = launch("stop", folder)
     assert done.returncode == -signal.SIGKILL, done.stdout[-3000:] + done.stderr[-6000:]
     for name in ("whole", "torn", "apart", "single"):
@@ -117,7 +117,7 @@ def test_two_processes_match_one_with_half_the_work(
     embedded.forget()
     assert_close(first["grids"][name], grid(model, CASES[name]))
     counts = [rank["counts"][name] for rank in shared]
-    copies = 3 if name == "aggregate" else 0  # of a document may be in both halves
+    copies = 3 if name == "aggregate" else 0  # a document's copies may be in both halves
     assert embedded.texts <= sum(counts) <= embedded.texts + copies
     assert abs(counts[0] - counts[1]) <= 4 + copies  # the odd one of each subset and split
 
@@ -146,7 +146,7 @@ def test_long_wait_is_logged(shared: Results, folder: Path) -> None:
 def test_in_a_trainer_the_first_process_evaluates_by_itself(
     shared: Results, model: SentenceTransformer, embedded: Embedded
 ) -> None:
-    """sentence-transformers lets no other process evaluate; both get what it has found."""
+    """sentence-transformers evaluates in the first process only; both receive its results."""
     embedded.forget()
     grid(model, CASES["one chunk"])
     first, second = (rank["in a trainer"] for rank in shared)
@@ -156,7 +156,7 @@ def test_in_a_trainer_the_first_process_evaluates_by_itself(
 
 
 def rows_read(cache: Path, rank: int) -> int:
-    """How many documents a process had read when it was killed."""
+    """Return the number of documents that a process had read when it was killed."""
     path = next(cache.rglob(f"search-*-{rank}.safetensors"), None)
     if path is None:
         return 0
@@ -187,13 +187,13 @@ def test_a_killed_launch_leaves_whole_files(stopped: Path) -> None:
 
 @pytest.fixture(scope="module")
 def alone(model: SentenceTransformer) -> GridResult:
-    """What a launch would have found that nobody kills."""
+    """Return the result of an uninterrupted launch."""
     return grid(model, STOPPED)
 
 
 @pytest.fixture(scope="module")
 def labelled(model: SentenceTransformer, embedded: Embedded) -> int:
-    """Texts of the task that a killed launch had not begun."""
+    """Count the embedded texts of the task that the killed launch had not started."""
     embedded.forget()
     grid(model, CASES["classification"])
     return embedded.texts
@@ -203,7 +203,7 @@ def labelled(model: SentenceTransformer, embedded: Embedded) -> int:
 def test_same_number_of_processes_resumes(
     resumed: Results, stopped: Path, alone: GridResult, labelled: int, cache: str
 ) -> None:
-    """What is on disk is not embedded again: the pairs, the queries, and the documents that a process had read."""
+    """Pairs, queries and documents on disk are not embedded again."""
     first, second = resumed
     assert_identical(first["grids"][cache], second["grids"][cache])
     assert_close(first["grids"][cache], alone)

@@ -1,4 +1,4 @@
-"""Several processes, or the same work done twice, give the same grid to the last digit."""
+"""Several processes and repeated runs give bit-identical grids."""
 
 from __future__ import annotations
 

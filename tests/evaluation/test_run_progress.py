@@ -1,4 +1,4 @@
-"""Bars: texts and cells have one each, and the cells' tells nothing of the time that the texts took."""
+"""Progress bars: one for texts and one for cells; the time of cells excludes the time of texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = [Size(layers, dim) for layers in (1, 2, 4) for dim in (8, 32)]
 
 
 class Bar(tqdm):  # type: ignore[type-arg]
-    """A bar that remembers what it showed."""
+    """A bar that records its output."""
 
     made: list[Bar]
 
@@ -46,7 +46,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[Bar]:
 
 
 def slow(model: SentenceTransformer, seconds: float) -> None:
-    """Let every batch take at least so long."""
+    """Make every batch take at least `seconds`."""
     network = cast("Any", model[0]).model
     network.get_input_embeddings().register_forward_pre_hook(lambda *_: time.sleep(seconds))
 

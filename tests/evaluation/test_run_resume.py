@@ -1,4 +1,4 @@
-"""An evaluation that is killed, again and again, ends as one that was not, and embeds nothing that is on disk again."""
+"""A repeatedly killed evaluation ends like an uninterrupted one and never embeds cached texts again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.evaluation.resume_script import CHUNK, KILLS, KINDS, PRECISIONS, SIZE
 from tests.support.launch import finished
 from tests.support.results import assert_identical, scores_of_mteb
 
-pytestmark = pytest.mark.slow  # processes; what goes on in this one is in test_store.py
+pytestmark = pytest.mark.slow  # starts processes; test_store.py has in-process tests
 
-KILLED = {signal.SIGKILL, signal.SIGXFSZ}  # the second one in the middle of a file
+KILLED = {signal.SIGKILL, signal.SIGXFSZ}  # SIGXFSZ kills in the middle of a file
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all evaluations."""
+    """Run all evaluations; return their folder."""
     folder = tmp_path_factory.mktemp("evaluations")
     finished(sys.executable, "-m", "tests.evaluation.resume_script", folder, timeout=600)
     return folder
@@ -38,14 +38,14 @@ def grid(root: Path, kind: str, name: str) -> GridResult:
 
 
 def said(root: Path, kind: str) -> tuple[list[dict[str, Any]], str]:
-    """What each run did, and the seed of the moments, for messages."""
+    """Return the record of each run, and the seed for messages."""
     told = json.loads((root / f"{kind}.json").read_text())
     return told["runs"], f"seed {told['seed']}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_enough_runs_are_killed(root: Path, kind: str) -> None:
-    """Or the tests below would say nothing."""
+    """Otherwise the tests below would prove nothing."""
     runs, seed = said(root, kind)
     texts = json.loads((root / f"{kind}.json").read_text())["texts"]
     first, *_, last, late, after = runs
@@ -55,7 +55,7 @@ def test_enough_runs_are_killed(root: Path, kind: str) -> None:
     assert 0 < first["held"] < texts
     assert late["signal"] == signal.SIGKILL
     assert late["held"] == texts, "all cells are there"
-    assert sum(run["signal"] in KILLED for run in runs) >= 3, seed  # some moments lie behind the end
+    assert sum(run["signal"] in KILLED for run in runs) >= 3, seed  # some moments come after the end
     assert any(run["unfinished"] for run in runs), seed
 
 
@@ -71,7 +71,7 @@ def test_killed_evaluation_matches_uninterrupted_one(root: Path, kind: str, name
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cache_changes_no_number(root: Path, kind: str) -> None:
-    """But for the sixth decimal of a mean over tasks, which mteb's files have rounded."""
+    """Except the sixth decimal of means over tasks, which mteb's files round."""
     with_cache, without = grid(root, kind, "whole"), grid(root, kind, "plain")
     columns = [column for column in without.frame if column != "score"]
     pd.testing.assert_frame_equal(with_cache.frame[columns], without.frame[columns])

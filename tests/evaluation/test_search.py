@@ -1,4 +1,4 @@
-"""Queries and documents become the texts that mteb makes of them."""
+"""Texts of queries and documents match mteb's."""
 
 from __future__ import annotations
 

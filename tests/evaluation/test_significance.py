@@ -1,4 +1,4 @@
-"""Tests of significance: against published numbers, the formulas by hand, and how often they err on simulated models."""
+"""Significance tests, compared with published numbers and formulas; error rates on simulated models."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def equation(r1: float, r2: float, r12: float, n: int, *, ranks: bool) -> float:
 
 
 def williams(r1: float, r2: float, r12: float, n: int) -> float:
-    """Williams' T2 (Steiger's equation 7), a test that has no Fisher's z in it."""
+    """Williams' T2 (Steiger's equation 7), a test without Fisher's z."""
     determinant = 1 - r1**2 - r2**2 - r12**2 + 2 * r1 * r2 * r12
     below = 2 * (n - 1) / (n - 3) * determinant + ((r1 + r2) / 2) ** 2 * (1 - r12) ** 3
     return float(2 * stats.t.sf(abs(r1 - r2) * math.sqrt((n - 1) * (1 + r12) / below), n - 3))
@@ -106,7 +106,7 @@ def correlations(draw: NDArray[np.float64], *, ranks: bool) -> tuple[float, floa
 
 
 def test_false_positive_rate(rng: np.random.Generator) -> None:
-    """Two models with one true correlation of 0.8, as alike as two sizes of a model: 5 % is right at p < 0.05."""
+    """Two models with a true correlation of 0.8, as similar as two sizes of a model: expect 5 % with p < 0.05."""
     half = np.linalg.cholesky(np.array([[1, 0.8, 0.8], [0.8, 1, 0.92], [0.8, 0.92, 1]]))
     draws = half @ rng.normal(size=(2500, 3, 120))
     plain = [correlations(draw, ranks=False) for draw in draws]
@@ -114,13 +114,13 @@ def test_false_positive_rate(rng: np.random.Generator) -> None:
     assert np.mean([steiger_test(*r, 120) < 0.05 for r in plain]) == pytest.approx(0.05, abs=0.013)  # 3 standard errors
     assert np.mean([fisher_z_test(r1, r2, 120, 120) < 0.05 for r1, r2, _ in plain]) < 0.002
     assert 0.02 < np.mean([steiger_test(*r, 120, ranks=True) < 0.05 for r in ranks]) < 0.05
-    assert np.mean([steiger_test(*r, 120) < 0.05 for r in ranks]) > 0.055  # why ranks have a factor
+    assert np.mean([steiger_test(*r, 120) < 0.05 for r in ranks]) > 0.055  # the reason for the factor for ranks
 
 
 @pytest.mark.parametrize("ranks", [False, True])
 @pytest.mark.parametrize("gain", [0.0, 0.04, 0.08])
 def test_steiger_agrees_with_a_permutation_test(rng: np.random.Generator, gain: float, *, ranks: bool) -> None:
-    """Where there is no difference, the two similarities of any pair may change places."""
+    """Under the null hypothesis, the two similarities of a pair are exchangeable."""
     gold, shared = rng.normal(size=(2, 400))
     values = gold * np.array([[1 + gain], [1]]) + shared * 0.5 + rng.normal(size=(2, 400)) * 0.3
     r1, r2, r12 = correlations(np.stack([gold, *values]), ranks=ranks)
@@ -139,7 +139,7 @@ def test_steiger_agrees_with_a_permutation_test(rng: np.random.Generator, gain: 
     ("call", "p"),
     [
         (lambda: steiger_test(0.7, 0.7, 0.9, 50), 1.0),
-        (lambda: steiger_test(0.7, 0.7 + 1e-15, 1.0, 50), 1.0),  # the same similarities, rounded
+        (lambda: steiger_test(0.7, 0.7 + 1e-15, 1.0, 50), 1.0),  # equal similarities up to rounding
         (lambda: steiger_test(1.0, 1.0 - 1e-15, 1.0 - 1e-15, 50), 1.0),
         (lambda: steiger_test(-1.0, -1.0, 1.0, 50), 1.0),
         (lambda: steiger_test(1.0, 0.9, 0.9, 50), 0.0),

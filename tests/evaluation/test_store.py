@@ -1,4 +1,4 @@
-"""A cache answers what was asked before and nothing else, and mteb reads it."""
+"""The result cache returns only matching cells, and mteb can read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIZES = [Size(1, 8), Size(3, 16)]
 
 
 class Parts(LocalSTS):
-    """The data of a split and a subset are the same whether others are asked for or not."""
+    """The data of a split and subset does not depend on the other splits and subsets."""
 
     def load_data(self, *args: Any, **kwargs: Any) -> None:
         self.loads += 1
@@ -42,7 +42,7 @@ class Parts(LocalSTS):
 
 
 class Revised(Parts):
-    __qualname__ = "Parts"  # the same class, of a later day
+    __qualname__ = "Parts"  # the same class in a later run
     seed_of_data = 5
     metadata = LocalSTS.metadata.model_copy(update={"dataset": {"path": "none", "revision": "later"}})
     load_data = LocalSTS.load_data
@@ -65,7 +65,7 @@ def mean_of(splits: list[str]) -> AbsTaskAggregate:
 
 
 def cells(folder: Path) -> dict[Path, int]:
-    """When each cell was written."""
+    """Return the modification time of each cell."""
     return {path: path.stat().st_mtime_ns for path in folder.rglob("cells/*.parquet")}
 
 
@@ -114,7 +114,7 @@ CHECKPOINTS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.slow
 def test_checkpoints_with_same_name_have_separate_scores(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """Each is trained or set in place, so that the name stays."""
+    """The model is changed in place, so that its name stays."""
     found: dict[str, GridResult] = {}
     for what, change in CHECKPOINTS.items():
         model = copy.deepcopy(tiny)
@@ -213,7 +213,7 @@ def test_random_states_and_the_model_are_left_as_they_were(tiny: SentenceTransfo
         quiet(tiny, tasks, sizes=SIZES[:1], cache=cache)
         assert states() == before
     with pytest.raises(TypeError):
-        quiet(tiny, ["STS12", 3])  # mteb makes the task of a name, and seeds every generator
+        quiet(tiny, ["STS12", 3])  # mteb builds the named task and seeds every generator
     assert states() == before
     assert {name: (one.training, len(one._forward_hooks)) for name, one in tiny.named_modules()} == modules
     assert transformer.config.to_dict() == config

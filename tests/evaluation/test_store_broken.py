@@ -1,4 +1,4 @@
-"""What is broken in a cache is named; it never becomes a score."""
+"""Broken cache files are named and never become scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES = [Size(1, 8)]
 
 
 def interrupted(model: SentenceTransformer, task: Any, folder: Path, batches: int) -> None:
-    """An evaluation that writes what it finds at once, and ends with an exception after some batches."""
+    """Run an evaluation that writes results at once and fails after some batches."""
     left = iter(range(batches))
 
     def stop(module: torch.nn.Module, args: Any) -> None:
@@ -78,11 +78,11 @@ def test_broken_file_is_named_and_can_be_deleted(
     assert not [path for path in files(tmp_path) if path.suffix == ".safetensors"]
 
 
-def test_flipped_bit_is_detected(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_flipped_bit_never_changes_a_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
     grid = quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
     (cell,) = tmp_path.rglob("*.parquet")
     whole, seed = cell.read_bytes(), random.randrange(10**6)
-    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # then come the names of the columns
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # before the footer with column names
     generator, errors = random.Random(seed), []
     for _ in range(25):
         broken = bytearray(whole)

@@ -1,4 +1,4 @@
-"""Data as they are found among mteb's own tasks: old forms, gaps, parts of a task, heads and scores of a task's own."""
+"""Unusual data of mteb tasks: old formats, gaps, partial tasks, and task-specific classifiers and scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = marks
 
 
 class OldForm(search.LocalRetrieval):
-    """Dictionaries as mteb 1 had them, which its second version still takes: with titles, and texts alone."""
+    """Dictionaries in the format of mteb 1, which mteb 2 still accepts: with titles, and texts only."""
 
     metadata = task_metadata("FiQA2018", "Retrieval", "ndcg_at_10")
 
@@ -37,7 +37,7 @@ class OldForm(search.LocalRetrieval):
 
 
 class Gaps(search.LocalRetrieval):
-    """No titles, an empty document, one longer than the model reads, queries that occur twice."""
+    """No titles, an empty document, a document longer than the model's maximum, duplicate queries."""
 
     metadata = task_metadata("QuoraRetrieval", "Retrieval", "ndcg_at_10")
     first_seed = 21
@@ -54,7 +54,7 @@ class Gaps(search.LocalRetrieval):
 
 
 class CandidatesWithGaps(search.LocalReranking):
-    """A query without candidates, and one that is not in the table of candidates."""
+    """A query without candidates, and a query missing from the candidates table."""
 
     metadata = task_metadata("SciDocsRR", "Reranking", "map_at_1000")
     first_seed = 22
@@ -91,7 +91,7 @@ class BeforeAndAfter(search.LocalReranking):
 
 
 class BitextInDictionaries(labels.LocalBitext):
-    """Sentences to find among more of them, as in BUCC."""
+    """Sentences to find among more candidates, as in BUCC."""
 
     metadata = task_metadata("BUCC", "BitextMining", "f1", eval_langs={"de-en": ["eng-Latn"], "fr-en": ["fra-Latn"]})
 
@@ -111,7 +111,7 @@ class OldSummaries(labels.LocalSummaries):
 
 
 class NearestNeighbour(labels.LocalClassification):
-    """Another head, and columns of other names."""
+    """Another classifier, and other column names."""
 
     metadata = task_metadata("TweetSentimentExtractionClassification", "Classification", "accuracy", eval_splits=["test"])
     evaluator_model = KNeighborsClassifier(n_neighbors=3)
@@ -123,7 +123,7 @@ class NearestNeighbour(labels.LocalClassification):
 
 
 class LevelsMissing(labels.LocalClustering):
-    """Every third text has no label on the second level; a fixed number of texts is drawn."""
+    """Every third text has no label on the second level; a fixed number of texts is sampled."""
 
     metadata = task_metadata("BiorxivClusteringP2P.v2", "Clustering", "v_measure")
     splits: ClassVar[dict[str, int]] = {"test": 100}

@@ -1,4 +1,4 @@
-"""Means, spreads, verdicts and files of hand-made scores."""
+"""Means, spreads, verdicts and files of TruncationResult, from hand-made scores."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_verdict_compares_prefix_with_random_subsets(result: TruncationResult) -
     worse = made_of(SCORES | {("first", 4): (0.76, 0.5)})
     assert 0.81 - half > 0.76
     assert row(worse.verdict("A"), dim=4)["order"] == "hurts"
-    between = made_of(SCORES | {("first", 4): (0.84, 0.5)})  # beyond every seed, but within the interval
+    between = made_of(SCORES | {("first", 4): (0.84, 0.5)})  # above every seed, but within the interval
     assert row(between.verdict("A"), dim=4)["order"] == "no difference"
 
 

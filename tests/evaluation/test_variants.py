@@ -20,7 +20,7 @@ pytestmark = marks
 
 SIMILARITIES = ["cosine", "dot", "euclidean", "manhattan"]
 RANKING = [search.FewResults, search.LocalReranking, labels.LocalBitext, labels.LocalSummaries]
-# mteb knows no other similarity of text i to text i
+# mteb supports no other pairwise similarity
 PAIRWISE = [LocalSTS, labels.LocalPairs]
 BY_SIMILARITY = [(kind, similarity) for kind in RANKING for similarity in SIMILARITIES]
 BY_SIMILARITY += [(kind, similarity) for kind in PAIRWISE for similarity in ("cosine", "dot")]
@@ -28,7 +28,7 @@ BY_SIMILARITY += [(kind, similarity) for kind in PAIRWISE for similarity in ("co
 
 @pytest.fixture
 def skewed(tmp_path: Path) -> SentenceTransformer:
-    """Embeddings of different lengths that share a direction: similarity functions rank them differently."""
+    """Embeddings with different lengths and a shared direction, which similarity functions rank differently."""
     return families.pipeline(families.CONFIGS["bert"](), tmp_path, pooling="mean", dense=24, normalize=False)
 
 
@@ -138,7 +138,7 @@ def test_embeddings_in_fewer_bits(tiny: SentenceTransformer, make_task: MakeTask
 
 
 def test_integer_embeddings_have_exact_ties(skewed: SentenceTransformer) -> None:
-    """Products of whole numbers are exact, and no document is left out: not a single score hangs on a rounding error."""
+    """Products of integers are exact and no document is excluded, so no score depends on rounding errors."""
     skewed.similarity_fn_name = "dot"  # type: ignore[assignment]
     sizes = [Size(1, 9), Size(4, 24)]
     grid = quiet(skewed, search.LocalRetrieval(), sizes=sizes, precisions=PRECISIONS)
@@ -162,7 +162,7 @@ def test_a_corpus_in_many_chunks_in_fewer_bits(tiny: SentenceTransformer) -> Non
 
 
 def test_which_of_equal_documents_are_kept_does_not_depend_on_chunks(skewed: SentenceTransformer) -> None:
-    """In one bit many documents are equally near, and only some are kept; which ones mteb keeps is left to a sort."""
+    """With one bit many documents tie, and only some are kept; which ones mteb keeps depends on its sort."""
     skewed.similarity_fn_name = "dot"  # type: ignore[assignment]
     wanted: dict[str, Any] = {"sizes": [Size(2, 12), Size(4, 24)], "precisions": ["binary"]}
     grids = [quiet(skewed, search.FewResults(), corpus_chunk_size=chunk, **wanted) for chunk in (1000, 13)]
@@ -170,7 +170,7 @@ def test_which_of_equal_documents_are_kept_does_not_depend_on_chunks(skewed: Sen
 
 
 def test_int8_ranges_are_those_of_the_first_chunk(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """mteb takes them from all documents at once; here, as the docstring says, from the documents that are read first."""
+    """mteb computes them from all documents; `evaluate`, as documented, from the first chunk of documents."""
     chunk, size = 40, Size(4, 32)
     quantize = CompressionWrapper._quantize_embeddings
 

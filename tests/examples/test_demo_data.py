@@ -13,7 +13,7 @@ from st_matryoshka2d import Size, evaluate
 
 
 def read_back(sentence: str) -> tuple[str, dict[str, tuple[int, int]]]:
-    """The pattern of a sentence, and for each part its meaning and its wording, found by trying all of them."""
+    """Parse a sentence into its pattern and each part's meaning and wording, by exhaustive search."""
     patterns = (*demo_data.TRAIN_PATTERNS, *demo_data.TEST_PATTERNS)
     wordings = {
         part: "|".join(sorted((re.escape(word) for word in itertools.chain(*meanings)), key=len, reverse=True))
@@ -53,7 +53,7 @@ def test_every_wording_has_one_meaning() -> None:
 
 
 @pytest.mark.parametrize("make", [demo_data.triplets, demo_data.scored_pairs, demo_data.hard_negatives])
-def test_the_seed_decides(make: object) -> None:
+def test_same_seed_gives_same_data(make: object) -> None:
     assert callable(make)
     first, again, other = make(50, seed=3), make(50, seed=3), make(50, seed=4)
     assert first.to_list() == again.to_list()
@@ -67,7 +67,7 @@ def test_triplets_are_distinct_and_mean_what_they_should() -> None:
         anchor, positive, negative = row["anchor"], row["positive"], row["negative"]
         assert same_meanings(anchor, positive) == 6
         assert 3 <= same_meanings(anchor, negative) < 6
-        # the paraphrase shares no wording with the anchor, the negative all that it does not change
+        # the paraphrase shares no wording with the anchor, the negative all unchanged parts
         said = parts_said(anchor)
         assert not any(said[part] == words for part, words in parts_said(positive).items())
         assert sum(said[part] == words for part, words in parts_said(negative).items()) == same_meanings(anchor, negative)
@@ -108,14 +108,14 @@ def test_scores_follow_the_shared_meanings() -> None:
     assert [len(names) for names in pairs["shared"]] == shared
 
 
-def test_training_does_not_see_the_test() -> None:
+def test_training_excludes_test_data() -> None:
     triplets, pairs = demo_data.triplets(2000), demo_data.scored_pairs(300)
     trained = set(itertools.chain(triplets["anchor"], triplets["positive"], triplets["negative"]))
     tested = list(itertools.chain(pairs["sentence1"], pairs["sentence2"]))
     assert not trained & set(tested)
     assert {read_back(sentence)[0] for sentence in list(trained)[:1000]} == set(demo_data.TRAIN_PATTERNS)
     assert {read_back(sentence)[0] for sentence in tested} == set(demo_data.TEST_PATTERNS)
-    # some meanings come up in the test alone
+    # some meanings occur only in the test data
     seen = {(part, meaning) for sentence in list(trained)[:1000] for part, (meaning, _) in parts_said(sentence).items()}
     unseen = [any((part, meaning) not in seen for part, (meaning, _) in parts_said(sentence).items()) for sentence in tested]
     assert np.mean(unseen) > 0.5

@@ -1,5 +1,5 @@
-"""The examples for engines: workers embed and find what one process does, few dims then all find what all dims do, servers
-return what a cut returns.
+"""The examples for engines: workers match one process, two-stage search matches search with all dims, and servers match
+the cut.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run(example: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("engine", "ways"), [("ray", 1), ("pyspark", 2), ("daft", 1)])
-def test_workers_embed_what_one_process_embeds(engine: str, ways: int, tmp_path: Path) -> None:
+def test_workers_match_one_process(engine: str, ways: int, tmp_path: Path) -> None:
     pytest.importorskip(engine, reason=f"{engine} is not installed: pip install 'st_matryoshka2d[engines]'")
     if engine == "pyspark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java 17, and there is no java")
@@ -45,19 +45,19 @@ def test_workers_embed_what_one_process_embeds(engine: str, ways: int, tmp_path:
         assert [node for node, _ in nodes] == ["1", "2"], "both nodes took part"
 
 
-def test_ray_workers_find_what_one_process_finds(tmp_path: Path) -> None:
+def test_ray_workers_match_one_process(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'st_matryoshka2d[engines]'")
     printed = run("ray_grid.py", tmp_path)
     scores = re.findall(r"^\dL-\d+d  (0\.\d{4})$", printed, re.MULTILINE)
     assert len(scores) == 9
-    assert len(set(scores)) > 5  # the sizes differ, so each of them was really compared
+    assert len(set(scores)) > 5  # scores differ, so sizes were not mixed up
     found = re.search(r"Largest difference from evaluate: (\S+)", printed)
     assert found is not None
     assert float(found[1]) < 1e-5  # mteb rounds to five digits
 
 
 @pytest.mark.parametrize("engine", ["faiss", "lancedb", "milvus", "sqlite_vec"])
-def test_few_dims_then_all_find_what_all_dims_find(engine: str, tmp_path: Path) -> None:
+def test_two_stages_match_search_with_all_dims(engine: str, tmp_path: Path) -> None:
     library = {"milvus": "pymilvus"}.get(engine, engine)
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'st_matryoshka2d[engines]'")
     printed = run(f"{engine}_search.py", tmp_path)
@@ -73,7 +73,7 @@ def test_few_dims_then_all_find_what_all_dims_find(engine: str, tmp_path: Path) 
     assert sizes[1] < sizes[0] / 3
 
 
-def test_a_graph_returns_what_the_cut_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_graph_matches_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install 'st_matryoshka2d[engines]'")
     printed = run("onnx_export.py", tmp_path)
     rows = re.findall(r"^\| (\dL-\d+d) \| (\d+) \|.* (\S+) \|$", printed, re.MULTILINE)
@@ -89,7 +89,7 @@ def test_a_graph_returns_what_the_cut_returns(tmp_path: Path, monkeypatch: pytes
     np.testing.assert_allclose((names["embeddings"] ** 2).sum(1), 1, atol=1e-5)
 
 
-def test_infinity_returns_what_the_cut_returns(tmp_path: Path) -> None:
+def test_infinity_matches_cut(tmp_path: Path) -> None:
     if not (ROOT / ".venv-infinity" / ".ready").exists():
         pytest.skip("infinity is not installed: make example-serve_infinity")
     printed = run("serve_infinity.py", tmp_path)

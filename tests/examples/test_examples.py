@@ -1,4 +1,4 @@
-"""Every example runs from end to end with --smoke, without a network, and leaves what its docstring says."""
+"""Every example runs end to end with --smoke, offline, and writes the results that its docstring states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def loaded(folder: str, layers: int = 6, dim: int = 384) -> SentenceTransformer:
-    """A checkpoint of this size whose modules are all sentence-transformers' own."""
+    """Load a checkpoint; check its size and that all its modules are from sentence-transformers."""
     modules = json.loads(Path(folder, "modules.json").read_text(encoding="utf-8"))
     assert {module["type"].split(".")[0] for module in modules} == {"sentence_transformers"}
     model = SentenceTransformer(folder, device="cpu")
@@ -34,14 +34,14 @@ def loaded(folder: str, layers: int = 6, dim: int = 384) -> SentenceTransformer:
 
 
 def trained(folder: str, start: SentenceTransformer) -> SentenceTransformer:
-    """The same, of all-MiniLM-L6-v2's size, and trained."""
+    """Load a checkpoint of all-MiniLM-L6-v2's size; check that it was trained."""
     model = loaded(folder)
     changed(model, start)
     return model
 
 
 def changed(model: SentenceTransformer, start: SentenceTransformer) -> None:
-    """The first and the last block are not what they were."""
+    """Check that the first and last block have changed."""
     for block in (0, 5):
         now, then = (one[0].auto_model.encoder.layer[block].output.dense.weight for one in (model, start))
         assert not now.cpu().equal(then.cpu()), block
@@ -53,12 +53,12 @@ def drawn(*paths: str) -> None:
 
 
 def rows_of(printed: str) -> list[int]:
-    """Layers of the tables that were printed."""
+    """Return the layers in the printed tables."""
     return [int(row) for row in re.findall(r"^\| +(\d+) \|", printed, re.MULTILINE)]
 
 
 def check_nli(parts: str, printed: str, start: SentenceTransformer) -> None:
-    """`parts` is what this loss alone adds to the logs."""
+    """Check an NLI training; `parts` are the loss's entries in the logs."""
     for part in parts.split():
         assert f"'{part}': " in printed
     assert rows_of(printed) == [1, 2, 3, 4, 5, 6] * 2
@@ -118,7 +118,7 @@ def check_grid(_: str, printed: str, start: SentenceTransformer) -> None:
     grid = GridResult.load("runs/grid/grid.parquet")
     assert grid.tasks == ["DemoSTS", "DemoSearch"]
     assert [str(size) for size in grid.sizes] == ["3L-32d", "3L-384d", "6L-32d", "6L-384d"]
-    best = grid.recommend(min_score=0.97, max_bytes=None)  # from the times in the file
+    best = grid.recommend(min_score=0.97, max_bytes=None)  # uses the times in the file
     assert f"Ship {best}" in printed
     loaded("runs/grid/model", best.size.num_layers, best.size.dim)
     drawn(*(f"runs/grid/{name}.png" for name in ("grid", "DemoSTS", "DemoSearch", "difference", "front")))
@@ -185,7 +185,7 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
 
 @pytest.fixture
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody answers. Saving a model asks the Hub for the base model, and goes on without."""
+    """Block network access. Saving a model requests the base model from the Hub, and continues without it."""
 
     def refuse(*address: Any, **kwargs: Any) -> None:
         raise OSError("the test has no network")
@@ -213,7 +213,7 @@ def test_example(
     script, *arguments = command.split()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [script, *arguments, "--smoke"])
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # and taken back, where the example sets it
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # restored if the example sets it
     with warnings.catch_warnings():
         runpy.run_path(str(EXAMPLES / script), run_name="__main__")
     check(expected, capsys.readouterr().out, minilm)
@@ -223,7 +223,7 @@ def test_example(
 def test_two_processes_train_one_model(tmp_path: Path, minilm: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     printed = finished(*torchrun, EXAMPLES / "train_nli.py", "--smoke", cwd=tmp_path, timeout=500, HF_HUB_OFFLINE="1")
-    assert rows_of(printed) == [1, 2, 3, 4, 5, 6] * 2  # one process prints
+    assert rows_of(printed) == [1, 2, 3, 4, 5, 6] * 2  # only one process prints
     monkeypatch.chdir(tmp_path)
     trained("runs/nli-starbucks", minilm)
 

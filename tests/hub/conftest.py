@@ -1,4 +1,4 @@
-"""A Hub, and who loads from it."""
+"""A local Hub and its clients."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def loader(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Loader:
 
 @pytest.fixture(scope="module")
 def offline(hub: Hub, loader: Loader) -> Loader:
-    """With the same cache, and no network."""
+    """A loader with the same cache and no network."""
     return Loader(hub.url, loader.home, offline=True)

@@ -1,4 +1,4 @@
-"""Headers and indices that somebody else wrote: sound ones are read as the library reads them, broken ones refused."""
+"""Untrusted headers and indices: valid ones are read like the library does, broken ones are refused."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def read(content: bytes) -> Header:
     return read_header(lambda start, stop: content[start:stop], len(content), "model.safetensors")
 
 
-# Where we are stricter than the library, as its own description of the format is.
+# Stricter than the library, in line with its format specification.
 STRICTER = {"a name twice", "a tensor twice", "half a character", "space before"}
 
 
-def test_two_thousand_broken_headers_are_refused_in_words() -> None:
+def test_refuses_two_thousand_broken_headers() -> None:
     begin = time.monotonic()
     for kind, file in broken_files(2_000, seed=20260):
         with pytest.raises(ValueError, match=r"model\.safetensors") as refused:
@@ -29,7 +29,7 @@ def test_two_thousand_broken_headers_are_refused_in_words() -> None:
         assert type(refused.value) is ValueError, kind
         assert len(str(refused.value)) < 800, kind
         if kind not in STRICTER:
-            with pytest.raises(SafetensorError):  # the table's entries are what they are called
+            with pytest.raises(SafetensorError):  # the table's entries are really broken
                 deserialize(file)
     assert time.monotonic() - begin < 60
 
@@ -43,7 +43,7 @@ def test_a_header_longer_than_the_library_reads_is_refused_before_it_is_read() -
         read_header(read_no_more, 10**12, "big")
 
 
-def test_chance_changes_are_refused_wherever_the_library_refuses_them() -> None:
+def test_refuses_random_changes_that_library_refuses() -> None:
     rng = random.Random(7)
     accepted = 0
     for _ in range(2_000):
@@ -61,8 +61,8 @@ def test_chance_changes_are_refused_wherever_the_library_refuses_them() -> None:
     assert 200 < accepted < 1_800
 
 
-def test_what_is_written_is_read_by_the_library() -> None:
-    """A file of some of the tensors, put together from header and bytes."""
+def test_library_reads_written_files() -> None:
+    """A file of some of the tensors, assembled from header and bytes."""
     rng = random.Random(3)
     for _ in range(100):
         file = sound(rng)
@@ -76,7 +76,7 @@ def test_what_is_written_is_read_by_the_library() -> None:
         assert read(written).metadata == {"a": "b"}
 
 
-def test_numbers_smaller_than_a_byte_are_known() -> None:
+def test_supports_dtypes_smaller_than_a_byte() -> None:
     tensor = Stored("w", "F4", (3, 2), 0, 3)
     assert read(written_header([tensor], None) + b"abc").tensors[0].shape == (3, 2)
     with pytest.raises(ValueError, match="F4 of shape \\[3, 3\\], which does not take 3 bytes"):
@@ -111,6 +111,6 @@ def test_numbers_smaller_than_a_byte_are_known() -> None:
         ),
     ],
 )
-def test_broken_indices_are_refused_in_words(text: bytes, words: str) -> None:
+def test_refuses_broken_indices(text: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_index(text, "model.safetensors.index.json")

@@ -1,4 +1,4 @@
-"""From the Hub comes what a cut needs and nothing else, it is what a cut of the whole model is, and it comes once."""
+"""Partial downloads fetch only what a cut needs, only once, and equal a cut of the whole model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SENTENCES = ["the cat sat on the mat", "a dog"]
 
 
 def deep(folder: Path) -> None:
-    """The shape of BERT-base, narrower, in half precision."""
+    """Save a BERT as deep as BERT-base, but narrower, in half precision."""
     config = hf.BertConfig(
         vocab_size=len(families.VOCABULARY), hidden_size=256, intermediate_size=1024, num_attention_heads=4, pad_token_id=0
     )
@@ -50,7 +50,7 @@ def sharded(folder: Path) -> None:
 
 
 def with_language_model_head(folder: Path) -> None:
-    """Every path has `bert.` before it, and there are tensors that no embedding needs."""
+    """Save a model whose names start with `bert.`, with tensors that embeddings do not need."""
     torch.manual_seed(0)
     hf.BertForMaskedLM(families.CONFIGS["bert"]()).save_pretrained(folder)
     families.tokenizer().save_pretrained(folder)
@@ -62,7 +62,7 @@ def folder_of_its_own(folder: Path) -> None:
 
 
 def mixed(folder: Path) -> None:
-    """Numbers of several widths, and tensors in an order in which no library writes them."""
+    """Save tensors with several dtypes, in an order that no library writes."""
     family("bert")(folder)
     tensors = load_file(folder / "model.safetensors")
     for name in tensors:
@@ -83,7 +83,7 @@ REPOSITORIES: dict[str, Callable[[Path], None]] = {
 
 
 def needed_bytes(folder: Path, upper: Callable[[int], bool]) -> tuple[int, int]:
-    """Bytes of the tensors of a checkpoint without its upper blocks, and of all its headers."""
+    """Return the bytes of a checkpoint's tensors without upper blocks, and of all its headers."""
     tensors = headers = 0
     for path in folder.glob("model*.safetensors"):
         headers += 8 + int.from_bytes(path.read_bytes()[:8], "little")
@@ -97,9 +97,7 @@ def needed_bytes(folder: Path, upper: Callable[[int], bool]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", quick(REPOSITORIES, "sharded", "head", "old", "mixed"))
-def test_no_more_than_the_needed_bytes_come_and_they_come_once(
-    name: str, hub: Hub, loader: Loader, offline: Loader, tmp_path: Path
-) -> None:
+def test_downloads_only_needed_bytes_once(name: str, hub: Hub, loader: Loader, offline: Loader, tmp_path: Path) -> None:
     folder = hub.root / "org" / name
     REPOSITORIES[name](folder)
     transformer = folder / "0_Transformer" if name == "old" else folder
@@ -109,7 +107,7 @@ def test_no_more_than_the_needed_bytes_come_and_they_come_once(
     tensors, headers = needed_bytes(transformer, lambda block: block >= 2)
     weights = {path.name for path in transformer.glob("model*.safetensors")}
     sent = sum(amount for file, amount in hub.sent.items() if file in weights)
-    sent -= sum(path.stat().st_size for path in folder.glob("2_Dense/model.safetensors"))  # these come whole
+    sent -= sum(path.stat().st_size for path in folder.glob("2_Dense/model.safetensors"))  # downloaded whole
     assert tensors <= sent <= 1.02 * tensors + headers
     expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2, dim=8).encode(SENTENCES)
     assert np.array_equal(np.asarray(loaded["embedding"], dtype=np.float32), expected.astype(np.float32))
@@ -133,7 +131,7 @@ def test_no_more_than_the_needed_bytes_come_and_they_come_once(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_config_of_a_piece_is_that_of_the_repository_but_for_the_depth(hub: Hub, loader: Loader) -> None:
+def test_piece_config_differs_only_in_depth(hub: Hub, loader: Loader) -> None:
     folder = hub.root / "org" / "noted"
     family("distilbert")(folder)
     config = json.loads((folder / "config.json").read_text()) | {"transformers_version": "4.30.0", "note": 1}
@@ -160,9 +158,7 @@ def test_another_commit_is_another_piece(hub: Hub, loader: Loader) -> None:
     assert loader.load("org/moving", num_layers=1, revision="a" * 40)["embedding"] == before["embedding"]
 
 
-def test_a_size_that_is_not_in_the_cache_is_said_to_need_the_network(
-    hub: Hub, loader: Loader, offline: Loader, tmp_path: Path
-) -> None:
+def test_offline_error_for_uncached_size(hub: Hub, loader: Loader, offline: Loader, tmp_path: Path) -> None:
     family("bert")(hub.root / "org" / "away")
     hub.reset(commit="c" * 40)
     for num_layers in (3, 1):
@@ -179,7 +175,7 @@ def test_a_size_that_is_not_in_the_cache_is_said_to_need_the_network(
     assert hub.asked == []
 
 
-def test_a_checkpoint_that_is_partly_in_the_cache_is_not_in_it(hub: Hub, loader: Loader, offline: Loader) -> None:
+def test_partially_cached_checkpoint_is_not_cached(hub: Hub, loader: Loader, offline: Loader) -> None:
     sharded(hub.root / "org" / "parts")
     hub.reset(commit="e" * 40)
     assert loader.load("org/parts", dim=8)["layers"] == 12
@@ -189,7 +185,7 @@ def test_a_checkpoint_that_is_partly_in_the_cache_is_not_in_it(hub: Hub, loader:
     assert "The cache has none of them" in offline.load("org/parts", num_layers=2)["words"]
 
 
-def test_the_cache_goes_where_it_is_told_and_stays_clean(hub: Hub, loader: Loader, tmp_path: Path) -> None:
+def test_uses_cache_folder_and_keeps_it_clean(hub: Hub, loader: Loader, tmp_path: Path) -> None:
     from huggingface_hub import scan_cache_dir
 
     family("bert")(hub.root / "org" / "elsewhere")
@@ -203,7 +199,7 @@ def test_the_cache_goes_where_it_is_told_and_stays_clean(hub: Hub, loader: Loade
 @pytest.mark.parametrize(
     ("name", "size"), [("albert", {"num_layers": 2}), ("bert", {"dim": 8}), ("bert", {"num_layers": 4})]
 )
-def test_models_that_are_needed_whole_come_whole_without_a_word(
+def test_downloads_whole_model_silently_if_needed(
     name: str, size: dict[str, int], hub: Hub, loader: Loader, tmp_path: Path
 ) -> None:
     folder = hub.root / "org" / f"whole-{name}"
@@ -230,10 +226,8 @@ def test_a_cut_with_a_call_time_depth_is_loaded_whole_and_then_cut(hub: Hub, loa
 
 
 @pytest.mark.parametrize("renamed", [True, False])
-def test_names_that_do_not_show_the_blocks_mean_the_whole_file(
-    renamed: bool, hub: Hub, loader: Loader, tmp_path: Path
-) -> None:
-    """A block under a word; two models in one file."""
+def test_downloads_whole_file_if_block_names_are_unknown(renamed: bool, hub: Hub, loader: Loader, tmp_path: Path) -> None:
+    """A block with a word instead of a number; two models in one file."""
     folder = hub.root / "org" / f"renamed-{renamed}"
     family("bert")(folder)
     tensors = load_file(folder / "model.safetensors")
@@ -252,8 +246,8 @@ def test_names_that_do_not_show_the_blocks_mean_the_whole_file(
     assert pieces_in(tmp_path) == []
 
 
-def test_an_unfinished_piece_never_looks_whole(tmp_path: Path) -> None:
-    """What a killed or failed process had written is gone when the next one starts; what is whole is made once."""
+def test_unfinished_piece_is_never_used(tmp_path: Path) -> None:
+    """The next process removes unfinished pieces; finished pieces are written once."""
     piece = tmp_path / "piece"
 
     def fail() -> None:
@@ -268,7 +262,7 @@ def test_an_unfinished_piece_never_looks_whole(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^$"):
         fail()
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
-    folders[0].mkdir()  # as a killed process leaves it
+    folders[0].mkdir()  # left by a killed process
     (folders[0] / "half").touch()
     with made_once(piece) as folder:
         assert folder is not None
@@ -290,4 +284,4 @@ def test_a_full_disk_is_told_with_its_path_and_leaves_nothing(tmp_path: Path) ->
         make()
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
     with pytest.raises(TimeoutError), made_once(tmp_path / "2-layers"):
-        raise TimeoutError  # of the network: it passes as it is
+        raise TimeoutError  # network errors pass through

@@ -1,4 +1,4 @@
-"""Readouts on the Hub: of those of an aligned model, a cut fetches its own."""
+"""Readouts on the Hub: a cut downloads only its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_only_the_readout_of_the_depth_is_fetched(
     assert not any("readout" in name for name in pieces_in(loader.home))
 
 
-def test_the_whole_brings_all(hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer) -> None:
+def test_whole_model_has_all_readouts(hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer) -> None:
     aligned = align(tiny, TEXTS, steps=2)
     aligned.save_pretrained(str(hub.root / "org" / "whole"))
     hub.reset()
@@ -70,7 +70,7 @@ def test_a_readout_that_is_not_there_is_refused(hub: Hub, loader: Loader, tiny: 
 
 
 @pytest.mark.slow
-def test_what_is_pushed_is_what_is_loaded(shared: Path, tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_push_and_load_round_trip(shared: Path, tiny: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()
     with shipping(shared, tmp_path / "hub") as served:
         process = Worker(served.url, tmp_path / "home", "tests.support.uploads")

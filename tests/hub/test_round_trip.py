@@ -1,4 +1,4 @@
-"""Ship it from the Hub: train, push, load a cut elsewhere, push the cut, load that without this package."""
+"""Round trip through the Hub: train, push, load a cut, push the cut, load it without this package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.loader import Worker
 from tests.support.uploads import OWNER, READER, UNKNOWN, shipping
 
-pytestmark = pytest.mark.slow  # processes: the client of the Hub is given tokens, goes offline, and tries again
+pytestmark = pytest.mark.slow  # starts processes: Hub clients with tokens, offline, and with retries
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def plain(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker
 
 @pytest.fixture(scope="module")
 def pushed(hub: Any, loader: Worker, plain: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Embeddings of the model `me/model` and of cuts of it; one of them is `me/model-cut`."""
+    """Push `me/model` and `me/model-cut`; return embeddings of the model and of cuts."""
     made: dict[str, Any] = loader.do("train", str(tmp_path_factory.mktemp("trained")), "me/model", OWNER)
     assert "error" not in made, made
     loader.do("train", str(tmp_path_factory.mktemp("private")), "me/private", OWNER)
@@ -44,7 +44,7 @@ def pushed(hub: Any, loader: Worker, plain: Worker, tmp_path_factory: pytest.Tem
 
 
 def test_a_cut_goes_from_hub_to_hub(pushed: dict[str, Any], hub: Any, loader: Worker, plain: Worker, tmp_path: Path) -> None:
-    """Equal embeddings all the way, and of the model only the bytes of the cut are sent."""
+    """Embeddings stay equal, and only the bytes of the cut are sent."""
     hub.sent.clear()
     there = loader.load("me/model", num_layers=2, dim=8, cache_folder=str(tmp_path))
     assert there["embedding"] == pushed["2L-8d"]
@@ -60,7 +60,7 @@ def test_a_cut_goes_from_hub_to_hub(pushed: dict[str, Any], hub: Any, loader: Wo
     assert plain.load("me/model")["embedding"] == pushed["full"]
 
 
-def test_the_shell_ships_a_cut_that_says_what_it_is(pushed: dict[str, Any], hub: Any, loader: Worker, plain: Worker) -> None:
+def test_command_line_pushes_cut_with_card(pushed: dict[str, Any], hub: Any, loader: Worker, plain: Worker) -> None:
     done = loader.do("shell", "truncate", "me/model", "--size", "2L-8d", "--push", "me/shell", "--token", OWNER)
     assert done["code"] == 0, done
     assert plain.load("me/shell")["embedding"] == pushed["2L-8d"]
@@ -70,7 +70,7 @@ def test_the_shell_ships_a_cut_that_says_what_it_is(pushed: dict[str, Any], hub:
     assert "**Output Dimensionality:** 8 dimensions" in card
 
 
-def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Worker) -> None:
+def test_private_repositories_need_token(pushed: dict[str, Any], loader: Worker) -> None:
     size = {"num_layers": 2, "dim": 8}
     for token in (False, READER):
         refused = loader.load("me/private", **size, token=token)
@@ -91,14 +91,14 @@ def test_private_repositories_want_a_token(pushed: dict[str, Any], loader: Worke
         ("latency me/model --revision none", "me/model has no revision none; --revision takes a branch, a tag or a commit."),
     ],
 )
-def test_the_shell_says_in_words_what_the_hub_refuses(line: str, words: str, pushed: dict[str, Any], loader: Worker) -> None:
+def test_command_line_reports_hub_errors(line: str, words: str, pushed: dict[str, Any], loader: Worker) -> None:
     said = loader.do("shell", *line.split(), "--device", "cpu")
     assert (said["code"], said["bug"]) == (1, "SystemExit(1)")
     assert words in said["told"][0]
 
 
 @pytest.mark.parametrize("token", [[], ["--token", ""]], ids=["none", "empty"])
-def test_the_shell_wants_a_token_before_anything_is_fetched(
+def test_command_line_checks_token_before_download(
     token: list[str], pushed: dict[str, Any], hub: Any, loader: Worker
 ) -> None:
     asked = len(hub.requests)
@@ -108,10 +108,8 @@ def test_the_shell_wants_a_token_before_anything_is_fetched(
     assert hub.requests[asked:] == []
 
 
-def test_without_a_hub_what_is_cached_loads_and_the_rest_is_refused_at_once(
-    pushed: dict[str, Any], hub: Any, loader: Worker, tmp_path: Path
-) -> None:
-    """Left to itself, the Hub's client tries for 23 seconds, with naps in between."""
+def test_unreachable_hub_loads_cache_or_fails_fast(pushed: dict[str, Any], hub: Any, loader: Worker, tmp_path: Path) -> None:
+    """By default the Hub's client retries for 23 seconds, with sleeps in between."""
     loader.load("me/model", num_layers=2, dim=8)
     full = loader.load("me/model-cut", dim=8)
     hub.stop()

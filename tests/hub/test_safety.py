@@ -1,4 +1,4 @@
-"""Servers that misbehave, checkpoints that lie, weights that would have to be unpickled: words, and nothing in the cache."""
+"""Bad servers, invalid checkpoints and pickled weights: clear errors, and nothing is cached."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ commits = (f"{number:040x}" for number in count(1))
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
-    """A pipeline with a Dense module, and what its first two layers make of two sentences."""
+    """Return a saved pipeline with a Dense module, and embeddings of its first two layers."""
     folder = tmp_path_factory.mktemp("pristine")
     families.pipeline(families.CONFIGS["bert"](), folder / "weights").save_pretrained(str(folder / "model"))
     model = truncate(SentenceTransformer(str(folder / "model"), device="cpu"), num_layers=2)
@@ -41,7 +41,7 @@ def expected(pristine: tuple[Path, list[list[float]]]) -> list[list[float]]:
 
 @pytest.fixture
 def folder(hub: Hub, pristine: tuple[Path, list[list[float]]]) -> Path:
-    """The repository `org/bert`, at a commit that was never seen before."""
+    """Return the folder of the repository `org/bert`, at a new commit."""
     folder = hub.root / "org" / "bert"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(pristine[0], folder)
@@ -50,7 +50,7 @@ def folder(hub: Hub, pristine: tuple[Path, list[list[float]]]) -> Path:
 
 
 def refused(hub: Hub, loader: Loader, error: str = "ValueError", **kwargs: Any) -> str:
-    """The words of the error; that nothing of the commit is kept as a piece is looked at here."""
+    """Return the error message of loading; check that no piece of the commit is cached."""
     begin = time.monotonic()
     answer = loader.load("org/bert", num_layers=2, **kwargs)
     assert error in answer.get("error", ()), answer
@@ -60,7 +60,7 @@ def refused(hub: Hub, loader: Loader, error: str = "ValueError", **kwargs: Any) 
 
 
 @pytest.mark.parametrize("status", [200, 405, 416, 501])
-def test_where_ranges_are_refused_the_whole_file_comes_and_it_is_said(
+def test_without_ranges_downloads_whole_file_and_warns(
     status: int, folder: Path, expected: list[list[float]], hub: Hub, loader: Loader
 ) -> None:
     hub.manners = lambda handler, content, start, stop: handler.answer(status, content if status == 200 else b"")
@@ -76,13 +76,13 @@ def test_where_ranges_are_refused_the_whole_file_comes_and_it_is_said(
     assert "model.safetensors" not in hub.sent
 
 
-def test_whole_files_are_looked_at_too(folder: Path, hub: Hub, loader: Loader) -> None:
+def test_checks_whole_files_too(folder: Path, hub: Hub, loader: Loader) -> None:
     hub.manners = lambda handler, content, start, stop: handler.answer(200, content)
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-5])
     assert "ends at byte" in refused(hub, loader)
 
 
-# Silence is waited for several times.
+# Silent servers are retried several times.
 @pytest.mark.parametrize(
     ("name", "late"),
     [
@@ -102,9 +102,7 @@ def test_servers_that_misbehave(name: str, late: bool, folder: Path, hub: Hub, l
     assert words in refused(hub, loader, error)
 
 
-def test_a_connection_that_breaks_once_is_taken_up_where_it_broke(
-    folder: Path, expected: list[list[float]], hub: Hub, loader: Loader
-) -> None:
+def test_resumes_broken_connection(folder: Path, expected: list[list[float]], hub: Hub, loader: Loader) -> None:
     broken: list[int] = []
 
     def once(handler: Handler, content: bytes, start: int, stop: int) -> None:
@@ -123,7 +121,7 @@ def test_a_broken_file_of_a_module_after_the_transformer(folder: Path, hub: Hub,
     assert "2_Dense/model.safetensors" in refused(hub, loader)
 
 
-# What is read over HTTP is looked at as files are, and these are tested with every kind in large numbers.
+# Data read over HTTP passes the same checks as files, which have more tests.
 every = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 
 
@@ -167,9 +165,9 @@ def test_a_list_of_files_that_leads_out_of_the_repository(folder: Path, hub: Hub
     assert "'1_Pooling/../../evil.json', which is not inside the repository" in refused(hub, loader)
 
 
-# Each is found before, or of what stands outside the blocks after, the weights have come.
+# Found before the download, or, for weights outside the blocks, after it.
 @pytest.mark.parametrize("name", ["encoder.layer.0.attention.self.query.weight", "embeddings.LayerNorm.weight"])
-def test_a_missing_weight_is_refused_by_name_in_a_kept_piece_too(name: str, folder: Path, hub: Hub, loader: Loader) -> None:
+def test_refuses_missing_weight_in_cached_piece(name: str, folder: Path, hub: Hub, loader: Loader) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file({"other": tensors.pop(name), **tensors}, folder / "model.safetensors", {"format": "pt"})
     for size in ({"num_layers": 2}, {"num_layers": 2, "dim": 8}, {"dim": 8}):
@@ -187,9 +185,7 @@ def test_weights_that_a_cut_does_not_need_may_be_missing(folder: Path, expected:
 
 
 @pytest.mark.parametrize("size", [{"num_layers": 2}, {"dim": 8}])
-def test_a_depth_that_the_weights_deny_is_refused_at_once(
-    size: dict[str, int], folder: Path, hub: Hub, loader: Loader
-) -> None:
+def test_refuses_depth_that_contradicts_weights(size: dict[str, int], folder: Path, hub: Hub, loader: Loader) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
     begin = time.monotonic()
@@ -198,7 +194,7 @@ def test_a_depth_that_the_weights_deny_is_refused_at_once(
     assert "says that the model has 1000000000 layers" in answer["words"]
 
 
-def test_a_piece_that_was_damaged_in_the_cache_is_named(folder: Path, hub: Hub, loader: Loader) -> None:
+def test_names_damaged_piece_in_cache(folder: Path, hub: Hub, loader: Loader) -> None:
     assert loader.load("org/bert", num_layers=2)["layers"] == 2
     [piece] = loader.home.glob(f"**/{hub.commit}/2-layers/model.safetensors")
     piece.write_bytes(piece.read_bytes()[:-1])
@@ -208,7 +204,7 @@ def test_a_piece_that_was_damaged_in_the_cache_is_named(folder: Path, hub: Hub, 
 
 
 class Evil:
-    """Unpickling it leaves a trace."""
+    """Leaves a trace when unpickled."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace
@@ -218,7 +214,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("where", ["", "2_Dense/"])
-def test_pickles_are_read_only_where_that_is_asked_for(
+def test_reads_pickles_only_on_request(
     where: str, folder: Path, expected: list[list[float]], hub: Hub, loader: Loader, tmp_path: Path
 ) -> None:
     torch.save(load_file(folder / f"{where}model.safetensors"), folder / f"{where}pytorch_model.bin")
@@ -228,7 +224,7 @@ def test_pickles_are_read_only_where_that_is_asked_for(
     assert "allow_bin=True" in words
     assert "pytorch_model.bin" not in hub.sent
     assert np.allclose(loader.load("org/bert", num_layers=2, allow_bin=True)["embedding"], expected, atol=1e-6)
-    assert "allow_bin=True" in str(loader.load("org/bert", num_layers=2)["words"])  # also when it is in the cache
+    assert "allow_bin=True" in str(loader.load("org/bert", num_layers=2)["words"])  # also if cached
 
     torch.save({"weight": Evil(tmp_path / "trace")}, folder / f"{where}pytorch_model.bin")
     hub.reset(commit=next(commits))
@@ -236,13 +232,13 @@ def test_pickles_are_read_only_where_that_is_asked_for(
     assert not (tmp_path / "trace").exists()
 
 
-def test_nothing_to_load_is_said(folder: Path, hub: Hub, loader: Loader) -> None:
+def test_reports_repository_without_weights(folder: Path, hub: Hub, loader: Loader) -> None:
     (folder / "model.safetensors").rename(folder / "tf_model.h5")
     assert "found ['tf_model.h5']" in refused(hub, loader)
 
 
 @pytest.mark.parametrize("place", ["modules.json", "config.json"])
-def test_code_of_the_repository_is_not_run(place: str, folder: Path, hub: Hub, loader: Loader, tmp_path: Path) -> None:
+def test_does_not_run_repository_code(place: str, folder: Path, hub: Hub, loader: Loader, tmp_path: Path) -> None:
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
     content = json.loads((folder / place).read_text())
     if place == "modules.json":
@@ -266,7 +262,7 @@ def test_code_of_the_repository_is_not_run(place: str, folder: Path, hub: Hub, l
         ("not a name/at all", {}, "HFValidationError"),
     ],
 )
-def test_the_hubs_own_errors_pass(
+def test_passes_hub_errors_through(
     name: str, kwargs: dict[str, Any], error: str, folder: Path, hub: Hub, loader: Loader
 ) -> None:
     assert error in loader.load(name, num_layers=2, **kwargs)["error"]

@@ -1,4 +1,4 @@
-"""Weights that contradict config.json: refused in words before they are fetched, whatever transformers calls them."""
+"""Weights that contradict config.json are refused before download, under all names of transformers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def of_a_family(name: str) -> Callable[[Path], None]:
 
 
 def with_language_model_head(folder: Path) -> None:
-    """Every name begins with `bert.`, and there are tensors that the model has not."""
+    """Save a model whose names start with `bert.`, with tensors that the base model does not have."""
     hf.BertForMaskedLM(families.CONFIGS["bert"]()).save_pretrained(folder)
 
 
-# What saves a checkpoint, an entry of its config, and a tensor that contradicts the entry when it is 8.
+# Function that saves a checkpoint, a config entry, and a tensor that contradicts the entry's value 8.
 CHECKPOINTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "bert": (of_a_family("bert"), "hidden_size", "embeddings.LayerNorm.bias' is [32], but the config says [8] ("),
     "head": (with_language_model_head, "vocab_size", "embeddings.word_embeddings.weight' is [27, 32], but the config says"),
@@ -44,9 +44,7 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_sound_weights_pass_in_silence_and_others_are_named(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_accepts_valid_shapes_and_names_others(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save, entry, words = CHECKPOINTS[name]
     save(tmp_path)
     shapes = shapes_in(tmp_path / "model.safetensors")
@@ -60,20 +58,20 @@ def test_sound_weights_pass_in_silence_and_others_are_named(
     assert caplog.messages == []
 
 
-def test_a_shape_that_no_tensor_can_have_is_refused_too() -> None:
-    """No number is in it, so that the header is sound."""
+def test_refuses_impossible_shape() -> None:
+    """The tensor is empty, so that the header is valid."""
     with pytest.raises(ValueError, match=r"contradict its config\.json"):
         check_shapes({"embeddings.word_embeddings.weight": (0, 10**30)}, families.CONFIGS["bert"](), "org/name")
 
 
-def test_packed_numbers_may_have_other_shapes() -> None:
+def test_accepts_packed_shapes() -> None:
     config = families.CONFIGS["bert"]()
     config.quantization_config = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     check_shapes({"encoder.layer.0.output.dense.weight": (768, 1)}, config, "org/name")
 
 
 @pytest.mark.parametrize("where", ["config", "tensor"])
-def test_nothing_of_them_is_fetched_or_kept(where: str, hub: Hub, loader: Loader) -> None:
+def test_downloads_and_caches_nothing_of_bad_shapes(where: str, hub: Hub, loader: Loader) -> None:
     folder = hub.root / "org" / f"contradiction-{where}"
     families.pipeline(families.CONFIGS["bert"](), hub.root / "weights").save_pretrained(str(folder))
     weights, config = folder / "model.safetensors", folder / "config.json"

@@ -1,4 +1,4 @@
-"""Checkpoints of several files that lie: about what is in which, and in each of them as one file can."""
+"""Sharded checkpoints with invalid indices or invalid shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.broken_shards import DEPTH, INDEX, KEPT, Files, broken_checkp
 
 
 def plan(files: Files) -> Plan:
-    """What `fetch_piece` does with a repository of these files."""
+    """Plan the download of a repository with these files, like `fetch_piece`."""
 
     def opened(name: str) -> tuple[RemoteFile, Any]:
         content = files[name]
@@ -27,8 +27,8 @@ def plan(files: Files) -> Plan:
     return plan_of(shards, lambda names: names_above(names, ["encoder.layer"], DEPTH, KEPT), opened)
 
 
-def test_sound_shards_are_planned_as_the_library_reads_them() -> None:
-    """Lies about sizes in the notes of the index change nothing: nobody reads them."""
+def test_plans_valid_shards_like_library() -> None:
+    """Wrong sizes in the index metadata are ignored."""
     rng = random.Random(1)
     for notes in ({}, {"metadata": None}, {"metadata": {"total_size": -(10**30)}}, {"metadata": [1]}, {"more": "x"}):
         files, homes = sound(rng)
@@ -42,7 +42,7 @@ def test_sound_shards_are_planned_as_the_library_reads_them() -> None:
             assert files[file.path][tensor.start : tensor.stop] == bytes(theirs[tensor.name]["data"])
 
 
-def test_a_thousand_broken_checkpoints_of_shards_are_refused_in_words() -> None:
+def test_refuses_a_thousand_broken_checkpoints() -> None:
     begin = time.monotonic()
     for kind, files in broken_checkpoints(1_200, seed=20261):
         with pytest.raises(ValueError, match="safetensors") as refused:
@@ -52,8 +52,8 @@ def test_a_thousand_broken_checkpoints_of_shards_are_refused_in_words() -> None:
     assert time.monotonic() - begin < 60
 
 
-def test_chance_changes_of_index_and_shards_are_refused_or_lead_nowhere_else() -> None:
-    """Whatever is planned lies within the files, and is what the library reads there."""
+def test_random_changes_are_refused_or_harmless() -> None:
+    """All planned ranges lie within the files and equal what the library reads."""
     rng = random.Random(11)
     accepted = 0
     for _ in range(1_000):
@@ -64,7 +64,7 @@ def test_chance_changes_of_index_and_shards_are_refused_or_lead_nowhere_else() -
         files[name] = bytes(content)
         try:
             found = plan(files)
-        except (ValueError, NamesUnknownError):  # the second where a block has lost its name, and nothing can be left out
+        except (ValueError, NamesUnknownError):  # NamesUnknownError if a block's name is lost
             continue
         accepted += 1
         for file in {file.path for file, _ in found.kept}:

@@ -1,4 +1,4 @@
-"""Run in two processes by `test_distributed.py`: what the two compute together, and what one alone would."""
+"""Script for `test_distributed.py`: compare losses on two processes with one process."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ Recipe = Callable[[SentenceTransformer, nn.Module, int | None], nn.Module]
 
 
 class ByDepth(nn.Module):
-    """A module after the Transformer with a map for the full depth, one for all others, and one for none."""
+    """A module with separate maps for the full depth and for other depths, and an unused map."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.full, self.shallow, self.neither = (nn.Linear(width, width) for _ in range(3))
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        used = self.full if "all_layer_embeddings" in features else self.shallow  # which the full depth alone is given
+        used = self.full if "all_layer_embeddings" in features else self.shallow  # only at full depth
         return {**features, "sentence_embedding": used(features["sentence_embedding"])}
 
 
 def by_depth(*sizes: Size) -> Recipe:
-    """Some sizes of a model with such a module."""
+    """Return a recipe for these sizes of a model with `ByDepth`."""
 
     def recipe(model: SentenceTransformer, task: nn.Module, mini_batch_size: int | None) -> nn.Module:
         model.append(ByDepth(32))
@@ -68,11 +68,11 @@ RECIPES: dict[str, Recipe] = {
     "MIPIC": lambda model, task, size: MIPICLoss(model, task, mini_batch_size=size),
     "RelationalDistill": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size),
     "RelationalDistill, across": lambda model, task, size: RelationalDistillLoss(model, mini_batch_size=size, across=0.5),
-    # Nothing of the last layers reaches the loss.
+    # The last layers do not affect the loss.
     "a shallow size": lambda model, task, size: MultiSizeLoss(model, task, [Size(2, 16)], mini_batch_size=size),
     "maps by depth": by_depth(Size(2, 16), Size(4, 32)),
     "maps by depth, a shallow size": by_depth(Size(2, 16)),
-    # Not ours: if this fails, it is the set-up of the test.
+    # Not a loss of the package: a failure means that the test's set-up is wrong.
     "MultipleNegativesRanking": lambda model, task, size: (
         CachedMultipleNegativesRankingLoss(model, mini_batch_size=size) if size else task
     ),
@@ -100,7 +100,7 @@ def main(folder: Path) -> None:
     """Write `rank0.pt` and `rank1.pt`."""
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    # Before the processes know of each other, because then only the first one saves and the other finds nothing to load.
+    # Before the process group exists: later only the first process saves, and the other finds nothing to load.
     model, noisy = _model(folder / f"exact-{rank}", dropout=0.0).double(), _model(folder / f"noisy-{rank}", dropout=0.1)
     halves = [[_features(model, texts(3 * half + column)[:4]) for column in range(3)] for half in range(2)]
     whole = [_features(model, texts(column)[:4] + texts(3 + column)[:4]) for column in range(3)]
@@ -114,12 +114,12 @@ def main(folder: Path) -> None:
     distributed.init_process_group("gloo")
     for (recipe, size), loss in losses.items():
         _spread(loss, rank)
-        for gathered, passes in (True, 1), (False, 2):  # what is wrong in one pass may show as an error in the next
-            # A loss is not built anew for this, because it takes long to see how deep a model can be cut.
+        for gathered, passes in (True, 1), (False, 2):  # errors of one pass may show in the next
+            # Reuse the loss, because verifying a cut is slow.
             getattr(loss, "loss", loss).gather_across_devices = gathered
             found = _together(loss, halves[rank], rank, passes)
             result["found"][str(Case(recipe, size, gathered))] = found
-        # From datasets with and without a column of negatives, so that one process has more mini-batches than the other.
+        # Datasets with and without negatives, so that one process has more mini-batches than the other.
         result["found"][recipe, size] = _together(loss, halves[rank][: 2 + rank], rank)
     loss = _loss(Case("maps by depth", None, False), model)
     loss.model[0].model.pooler.requires_grad_(False)  # which no loss uses
@@ -145,15 +145,15 @@ def _model(folder: Path, dropout: float) -> SentenceTransformer:
 
 
 def _features(model: SentenceTransformer, column: list[str]) -> dict[str, Any]:
-    # A dict, as the Trainer collates: in anything else DistributedDataParallel finds no tensors, and takes all
-    # parameters for unused.
+    # A dict, as the Trainer collates: in other types DistributedDataParallel finds no tensors, and treats all
+    # parameters as unused.
     return dict(model.preprocess(column))
 
 
 def _loss(case: Case, model: SentenceTransformer) -> Any:
-    """Built on a copy of the model."""
+    """Build the loss on a copy of the model."""
     copied = copy.deepcopy(model)
-    torch.manual_seed(0)  # of MIPIC's projectors
+    torch.manual_seed(0)  # for MIPIC's projectors
     return RECIPES[case.recipe](copied, MultipleNegativesRankingLoss(copied), case.mini_batch_size).double()
 
 
@@ -164,7 +164,7 @@ def _backward(loss: nn.Module, columns: Columns, share: float = 1.0) -> None:
 
 
 def _gradients(loss: Any) -> dict[str, Named]:
-    """Of the model and of what the loss trains besides; both are left without."""
+    """Return and clear the gradients of the model and of the loss's own parameters."""
     named = {"model": dict(loss.model.named_parameters()), "own": own_parameters(loss)}
     found = {
         whose: {name.removeprefix("module."): p.grad for name, p in parameters.items() if p.grad is not None}
@@ -176,15 +176,15 @@ def _gradients(loss: Any) -> dict[str, Named]:
 
 
 def _alone(loss: Any, batches: list[Columns]) -> dict[str, Named]:
-    """In one process, without caching or gathering: of the whole batch, or the mean of what each half gives."""
+    """Return gradients of one process, without caching or gathering: of the whole batch, or the mean of its halves."""
     for batch in batches:
-        torch.manual_seed(3)  # of the sizes that 2DMSE draws
+        torch.manual_seed(3)  # for the sizes that 2DMSE draws
         _backward(loss, batch, 1 / len(batches))
     return _gradients(loss)
 
 
 def _spread(loss: Any, rank: int, find_unused_parameters: bool = True) -> None:
-    """As the Trainer does it, by whose default BERT's pooler may be unused. The second process has other projectors."""
+    """Wrap the loss as the Trainer does, which allows unused parameters. The second process has other projectors."""
     for parameter in own_parameters(loss).values() if rank else ():
         parameter.data.normal_()
     wrapped = DistributedDataParallel(loss.model, find_unused_parameters=find_unused_parameters, broadcast_buffers=False)
@@ -194,7 +194,7 @@ def _spread(loss: Any, rank: int, find_unused_parameters: bool = True) -> None:
 
 
 def _together(loss: Any, half: Columns, rank: int, passes: int = 1) -> dict[str, Named]:
-    """In two processes, the second of which would draw other sizes; gradients are accumulated over the passes."""
+    """Return gradients of two processes with different random states, accumulated over the passes."""
     for _ in range(passes):
         torch.manual_seed(3 + rank)
         _backward(loss, half, 1 / passes)
@@ -202,7 +202,7 @@ def _together(loss: Any, half: Columns, rank: int, passes: int = 1) -> dict[str,
 
 
 def _drawn(loss: Any, rank: int) -> tuple[list[list[str]], list[int]]:
-    """Sizes that the processes draw from generators in different states, and what these would give else."""
+    """Return the sizes drawn with generators in different states, and what these generators give without sharing."""
     torch.manual_seed(100 + rank)
     drawn = [[str(size) for size in loss.sampler.draw()] for _ in range(20)]
     torch.manual_seed(100 + rank)
@@ -212,7 +212,7 @@ def _drawn(loss: Any, rank: int) -> tuple[list[list[str]], list[int]]:
 def _trained(
     start: SentenceTransformer, folder: Path, accumulation: int, seed: int, checkpoint: Path | None = None
 ) -> dict[str, Named]:
-    """What four steps of the Trainer end with; no seed is set between the processes but by the Trainer."""
+    """Return the result of four steps of the Trainer, which alone sets seeds."""
     model = copy.deepcopy(start)
     torch.manual_seed(seed)
     loss = MIPICLoss(model, MultipleNegativesRankingLoss(model))

@@ -1,4 +1,4 @@
-"""Run by `test_resume.py`: trainings that run through, are killed, and are resumed, each in a process of its own.
+"""Script for `test_resume.py`: uninterrupted, killed and resumed trainings, each in a separate process.
 
 Importing takes longer than training, so one process imports everything and forks the others.
 """
@@ -56,7 +56,7 @@ MORE_RESUMED = ["Starbucks", "Espresso", "MIPIC, cached"]
 
 @dataclass(frozen=True)
 class Run:
-    """One training. Its files: what it ends with, and what it says."""
+    """One training, and the files of its result and its messages."""
 
     name: str
     loss: str
@@ -70,7 +70,7 @@ class Run:
 
 
 class Kill(TrainerCallback):
-    """Gradients are there and random numbers drawn, but the weights are those of the step before."""
+    """Kill the process after the backward pass, before the optimizer step."""
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == KILLED_IN - 1:
@@ -81,7 +81,7 @@ def main(root: Path, part: str) -> None:
     """Write `<run>.safetensors` and `<run>.json` of each run that was not killed, and `signals.json`."""
     freeze_garbage_collector()
     cache_card_templates()
-    _model(root).save_pretrained(str(root / "compiled"))  # here, so that the forks need not
+    _model(root).save_pretrained(str(root / "compiled"))  # once, before forking
     signals: dict[str, int] = {}
 
     def run(*args: Any, **kwargs: Any) -> None:
@@ -91,7 +91,7 @@ def main(root: Path, part: str) -> None:
     for loss in RESUMED if part == "some" else MORE_RESUMED:
         run(f"{loss}, whole", loss, f"{loss}/whole")
         run(f"{loss}, killed", loss, f"{loss}/killed", killed=True)
-        # The seed is of the loss's projections, which must come from the checkpoint.
+        # The seed sets the loss's projections, which must come from the checkpoint.
         run(f"{loss}, resumed", loss, f"{loss}/killed", seed=1, resume=True)
     if part == "some":
         _spoilt(run, root)
@@ -99,7 +99,7 @@ def main(root: Path, part: str) -> None:
 
 
 def _spoilt(run: Callable[..., None], root: Path) -> None:
-    """Without the callback, from a checkpoint of another run, without its file, and with that of another loss."""
+    """Resume without the callback, from another run's checkpoint, without its file, and with another loss's file."""
     run("unsaved, killed", "MIPIC", "unsaved", killed=True, callback=False)
     run("unsaved, resumed", "MIPIC", "unsaved", resume=True, callback=False)
 
@@ -117,7 +117,7 @@ def _spoilt(run: Callable[..., None], root: Path) -> None:
 
 
 def _forked(training: Run, root: Path) -> int:
-    """The signal that ended the process, or 0."""
+    """Run in a child process; return the signal that ended it, or 0."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -145,7 +145,7 @@ def _train(training: Run, root: Path) -> None:
     model = _model(root)
     torch.manual_seed(training.seed)
     loss = LOSSES[training.loss](model)
-    if training.resume:  # the weights must come from the checkpoint; but not those of a teacher, which is the start
+    if training.resume:  # weights must come from the checkpoint, except those of a teacher
         for parameter in model.parameters():
             parameter.data.zero_()
     checkpoint = training.resume if training.resume_by_arguments else None
@@ -188,7 +188,7 @@ def _train(training: Run, root: Path) -> None:
 
 
 def _model(root: Path) -> SentenceTransformer:
-    """With BERT's dropout."""
+    """Build a model with BERT's dropout."""
     return families.pipeline(families.CONFIGS["bert"](), root / "start", pooling="mean", dense=None, normalize=False)
 
 

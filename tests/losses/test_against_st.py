@@ -1,4 +1,4 @@
-"""Losses against sentence-transformers' own classes, where the settings coincide."""
+"""Losses compared with sentence-transformers' own, for settings that coincide."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_prefixes_of_the_last_layer_are_matryoshka_loss(tiny: SentenceTransforme
 
 
 def test_all_layers_are_adaptive_layer_loss(tiny: SentenceTransformer) -> None:
-    """Its layer 0, the embedding output, has weight zero here: no cut has it."""
+    """Layer 0 of AdaptiveLayerLoss, the embedding output, gets weight zero: no cut has it."""
     model = exact(tiny)
     theirs = st.AdaptiveLayerLoss(
         model,
@@ -108,7 +108,7 @@ def test_all_layers_are_adaptive_layer_loss(tiny: SentenceTransformer) -> None:
         layer_weighting=lambda index: float(index > 0),
     )
     expected = theirs(batch(model, 3), None)
-    share = 0.7 / 4  # it averages over the four states below the last one
+    share = 0.7 / 4  # AdaptiveLayerLoss averages over the four states below the last
     weights = [4 * share, 4 * share, 4 * share, 4.0]
     sizes = [Size(num_layers, 32) for num_layers in range(1, 5)]
     parts = MultiSizeLoss(model, st.MultipleNegativesRankingLoss(model), sizes, size_weights=weights)(batch(model, 3))
@@ -117,7 +117,7 @@ def test_all_layers_are_adaptive_layer_loss(tiny: SentenceTransformer) -> None:
 
 
 def drawn_by_random(layers: int) -> tuple[int, int]:
-    """A seed of Python's `random` with which AdaptiveLayerLoss draws a real layer, and that layer."""
+    """Return a seed with which AdaptiveLayerLoss draws a layer above 0, and that layer."""
     for seed in range(100):
         random.seed(seed)
         (index,) = random.sample(range(layers), 1)
@@ -128,7 +128,7 @@ def drawn_by_random(layers: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("dims", [[32], [32, 16, 8]])
 def test_one_layer_with_alignment_over_coordinates_is_matryoshka_2d_loss(tiny: SentenceTransformer, dims: list[int]) -> None:
-    """It aligns the full width only, so alignment is compared there, and all dims without it."""
+    """Matryoshka2dLoss aligns only the full width, so compare alignment there, and all dims without alignment."""
     model = exact(tiny)
     seed, layer = drawn_by_random(4)
     temperature = 0.3 if dims == [32] else 0
@@ -170,7 +170,7 @@ def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, recipe: Any
 
 
 def test_a_cached_step_keeps_its_sizes_when_another_is_drawn(tiny: SentenceTransformer) -> None:
-    """The backward pass embeds again, after the next forward pass has drawn other layers."""
+    """The backward pass embeds again after the next forward pass has drawn other layers."""
     model = exact(tiny)
     loss = TwoDMSELoss(model, st.MultipleNegativesRankingLoss(model), mini_batch_size=2)
     torch.manual_seed(1)

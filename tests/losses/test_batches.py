@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
 
 
 class Gradients(TrainerCallback):
-    """What the optimizer is given."""
+    """Records the gradients that the optimizer receives."""
 
     def __init__(self, loss: MultiSizeLoss) -> None:
         self.loss = loss
@@ -40,14 +40,14 @@ class Gradients(TrainerCallback):
 def test_an_accumulated_gradient_is_the_mean(
     tiny: SentenceTransformer, recipe: str, mini_batch_size: int | None, tmp_path: Path
 ) -> None:
-    """Of the model's parameters and of the loss's own, whose gradients do not come from the second embedding pass."""
+    """For parameters of the model, and of the loss, whose gradients do not come from the second embedding pass."""
     loss = RECIPES[recipe](exact(tiny), mini_batch_size=mini_batch_size).double()
     batches: list[tuple[Tensor, list[dict[str, Any]]]] = []
     keep = loss.register_forward_pre_hook(
         lambda module, args: batches.append((torch.get_rng_state(), [dict(column) for column in args[0]]))
     )
     callback = Gradients(loss)
-    # Without a learning rate the weights stay, and the batches can be gone through again.
+    # Without a learning rate the weights stay, so that the batches can be repeated.
     settings = {"max_steps": 1, "gradient_accumulation_steps": 2, "learning_rate": 0.0, "max_grad_norm": 0.0}
     train(tiny, loss, tmp_path, callbacks=[callback], **settings)
     keep.remove()
@@ -87,7 +87,7 @@ def test_each_data_set_has_its_loss(tiny: SentenceTransformer, recipe: str, samp
 
 @pytest.mark.parametrize("recipe", quick(RECIPES, "Espresso", "RelationalDistill"))
 def test_evaluation_is_the_loss_and_changes_nothing(tiny: SentenceTransformer, recipe: str, tmp_path: Path) -> None:
-    """With gradient caching too, which has no gradients to cache then."""
+    """Includes gradient caching, which caches no gradients in evaluation."""
     metrics = []
     for mini_batch_size in (None, 2):
         loss = RECIPES[recipe](tiny, mini_batch_size=mini_batch_size)
@@ -102,7 +102,7 @@ def test_evaluation_is_the_loss_and_changes_nothing(tiny: SentenceTransformer, r
 
 @pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks"))
 def test_float16_autocast(tiny: SentenceTransformer, recipe: str) -> None:
-    """By hand: with fp16=True on a CPU the Trainer computes in single precision and does not say so."""
+    """Uses autocast directly: with fp16=True on a CPU the Trainer silently computes in single precision."""
     watch = Watch(tiny, recipe)
     loss = RECIPES[recipe](tiny)
     optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)

@@ -1,4 +1,4 @@
-"""Gradient caching gives what the whole batch gives: every recipe, every term, and what they train besides the model."""
+"""Gradient caching matches the whole batch for every recipe and term, including the loss's own parameters."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LOSSES: dict[str, Make] = {
 
 
 def build(make: Make, case: Case, folder: Path) -> MultiSizeLoss:
-    """A loss whose own parameters no initialisation makes, and a teacher that the model is no longer."""
+    """Build a loss with random own parameters, and a teacher that differs from the model."""
     model = case.model(folder).double()
     loss = make(model, case.wrapped(model)[0], 1).double()
     generator = torch.Generator().manual_seed(3)
@@ -115,7 +115,7 @@ def test_caching_changes_no_part_and_no_gradient(name: str, columns: int, tmp_pa
 
 
 def rows_embedded(loss: MultiSizeLoss, batch: list[dict[str, Any]], **settings: Any) -> list[tuple[int, int]]:
-    """Texts and tokens, padding not counted, of each forward pass of the first pass over the batch."""
+    """Return texts and unpadded tokens of each forward pass in the first pass over the batch."""
     seen: list[tuple[int, int]] = []
     with torch.no_grad(), loss.model[0].register_forward_pre_hook(lambda _, args: seen.append(shape(args[0]))):
         parts_of(loss, batch, **settings)
@@ -130,7 +130,7 @@ def shape(column: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", LOSSES)
 def test_mini_batches_of_tokens_change_no_part_and_no_gradient(name: str, num_tokens: int, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(), tmp_path)
-    assert_alike(loss, features(loss.model, 2), [64], num_tokens=num_tokens)  # tokens are counted where both are given
+    assert_alike(loss, features(loss.model, 2), [64], num_tokens=num_tokens)  # num_tokens takes precedence
 
 
 def test_tokens_are_counted_as_sentence_transformers_counts_them(tmp_path: Path) -> None:
@@ -192,14 +192,14 @@ def test_with_gradient_checkpointing_and_a_prompt_that_is_not_pooled(name: str, 
     loss = build(LOSSES[name], Case(), tmp_path)
     loss.model.gradient_checkpointing_enable()
     loss.model.set_pooling_include_prompt(False)
-    lengths = [2, torch.full((5,), 2)]  # as a Dataset and as a stream give it
+    lengths = [2, torch.full((5,), 2)]  # types from a Dataset and from a stream
     batch = [{**column, "prompt_length": n} for column, n in zip(features(loss.model, 2), lengths, strict=True)]
     assert_alike(loss, batch, [2])
 
 
 @pytest.mark.parametrize("name", ["MIPIC", "all terms"])
 def test_what_scales_the_loss_scales_every_gradient(name: str, tmp_path: Path) -> None:
-    """Accumulation divides the loss and a gradient scaler multiplies it, after the loss has been computed."""
+    """Accumulation divides and a gradient scaler multiplies the loss after it is computed."""
     loss = build(LOSSES[name], Case(), tmp_path)
     batch = features(loss.model, 2)
     expected = {key: 0.25 * gradient for key, gradient in results(loss, batch)[1].items()}
@@ -230,7 +230,7 @@ def test_evaluation_has_the_same_parts_and_no_graph(name: str, tmp_path: Path) -
 @pytest.mark.parametrize("mini_batch_size", quick([None, 2], None))
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_last_batch_of_one_text_has_finite_gradients(name: str, mini_batch_size: int | None, tmp_path: Path) -> None:
-    """There is no other text to compare it with, so a softmax may be empty; what it gives must not reach the weights."""
+    """Without other texts a softmax may be empty; its value must not reach the weights."""
     loss = build(LOSSES[name], Case(), tmp_path)
     parts = parts_of(loss, [loss.model.preprocess([text]) for text in ("the cat sat", "a dog")], mini_batch_size)
     total(parts).backward()

@@ -1,4 +1,4 @@
-"""What losses refuse: at construction, or at the first batch that shows it."""
+"""Errors of losses at construction or at the first invalid batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.losses import batch
 
 
 class OneColumn(nn.Module):
-    """A loss that returns what cannot be trained."""
+    """A loss with an invalid return value."""
 
     def forward(self) -> None: ...
 
@@ -46,19 +46,19 @@ class TestRefusedAtConstruction:
             (lambda m: None, "got None"),
         ],
     )
-    def test_wrapped_losses(self, tiny: SentenceTransformer, recipe: Any, make: Any, words: str) -> None:
+    def test_refuses_invalid_wrapped_losses(self, tiny: SentenceTransformer, recipe: Any, make: Any, words: str) -> None:
         with pytest.raises(TypeError, match=words):
             recipe(tiny, make(tiny))
 
-    def test_a_loss_built_on_another_model(self, tiny: SentenceTransformer) -> None:
+    def test_refuses_loss_of_another_model(self, tiny: SentenceTransformer) -> None:
         with pytest.raises(ValueError, match="CoSENTLoss was built on a different model"):
             StarbucksLoss(tiny, st.CoSENTLoss(copy.deepcopy(tiny)))
 
-    def test_a_projection_for_one_width(self, tiny: SentenceTransformer) -> None:
+    def test_refuses_projection_of_one_width(self, tiny: SentenceTransformer) -> None:
         with pytest.raises(ValueError, match="projection"):
             StarbucksLoss(tiny, st.EmbedDistillLoss(tiny, projection_dim=8))
 
-    def test_models_without_layers(self, tiny: SentenceTransformer) -> None:
+    def test_refuses_models_without_layers(self, tiny: SentenceTransformer) -> None:
         static = SentenceTransformer(modules=[StaticEmbedding(families.tokenizer(), embedding_dim=32)], device="cpu")
         for recipe in (StarbucksLoss, TwoDMSELoss):
             with pytest.raises(ValueError, match="starts with StaticEmbedding"):
@@ -66,7 +66,7 @@ class TestRefusedAtConstruction:
             with pytest.raises(TypeError, match="got BertModel"):
                 recipe(tiny[0].model, st.CoSENTLoss(tiny))
 
-    def test_a_family_that_cannot_be_cut(self, tmp_path: Path) -> None:
+    def test_refuses_family_that_cannot_be_cut(self, tmp_path: Path) -> None:
         model = families.pipeline(families.REFUSED["albert with two groups"](), tmp_path)
         with pytest.raises(ValueError, match="AlbertModel cannot be cut"):
             StarbucksLoss(model, st.CoSENTLoss(model))
@@ -159,12 +159,12 @@ class TestRefusedAtTheFirstBatch:
             StarbucksLoss(tiny, make(tiny))(batch(tiny, columns), torch.rand(5))
 
     @pytest.mark.parametrize(("make", "columns"), [(st.CoSENTLoss, 2), (st.MarginMSELoss, 3), (st.MSELoss, 1)])
-    def test_labels_that_are_missing(self, tiny: SentenceTransformer, make: Any, columns: int) -> None:
+    def test_refuses_missing_labels(self, tiny: SentenceTransformer, make: Any, columns: int) -> None:
         with pytest.raises(ValueError, match="needs labels"):
             StarbucksLoss(tiny, make(tiny))(batch(tiny, columns))
 
     @pytest.mark.parametrize("mini_batch_size", [None, 2])
-    def test_embeddings_that_are_not_finite(self, tiny: SentenceTransformer, mini_batch_size: int | None) -> None:
+    def test_refuses_non_finite_embeddings(self, tiny: SentenceTransformer, mini_batch_size: int | None) -> None:
         with torch.no_grad():
             tiny[0].model.encoder.layer[1].output.dense.weight[0, 0] = float("nan")
         loss = StarbucksLoss(tiny, st.MultipleNegativesRankingLoss(tiny), mini_batch_size=mini_batch_size)
@@ -172,7 +172,7 @@ class TestRefusedAtTheFirstBatch:
             loss(batch(tiny, 2))
         assert all(parameter.grad is None for parameter in tiny.parameters())
 
-    def test_teacher_embeddings_of_another_width(self, tiny: SentenceTransformer) -> None:
+    def test_refuses_teacher_embeddings_of_other_width(self, tiny: SentenceTransformer) -> None:
         loss = StarbucksLoss(tiny, st.EmbedDistillLoss(tiny))
         with pytest.raises(ValueError, match="as wide as the model"):
             loss(batch(tiny, 2), torch.rand(5, 16))
@@ -180,7 +180,7 @@ class TestRefusedAtTheFirstBatch:
             loss(batch(tiny, 2), torch.rand(5, 3, 32))
 
 
-def test_a_model_without_a_transformer_is_told_from_one_with_a_pooling_in_front(tiny: SentenceTransformer) -> None:
+def test_errors_distinguish_missing_and_late_transformer(tiny: SentenceTransformer) -> None:
     broken = SentenceTransformer(modules=[Pooling(32)], device="cpu")
     with pytest.raises(ValueError, match="starts with Pooling"):
         StarbucksLoss(broken, st.CoSENTLoss(tiny))

@@ -1,4 +1,4 @@
-"""What the recipes with terms refuse, and what the terms do: what was found and what was expected is in the message."""
+"""Errors of recipes with terms, and of terms: messages state the value found and the expected value."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_mipic(tiny: SentenceTransformer, settings: dict[str, Any], error: type[
 
 
 @pytest.mark.parametrize("name", ["bert", "", None, 3])
-def test_presets_that_do_not_exist(name: Any) -> None:
+def test_refuses_unknown_presets(name: Any) -> None:
     with pytest.raises(ValueError, match=f"presets for tinybert-6l, bert-base, bge-m3, qwen3-0.6b, not for {name!r}"):
         MIPICLoss.preset(name)
 
@@ -189,7 +189,7 @@ def test_models_and_losses(tiny: SentenceTransformer, recipe: Any) -> None:
 
 
 class Custom(Term):
-    """A term as a user may write one, with a mistake in it."""
+    """A user-written term with a mistake."""
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         return {"observed": step.observed[self][0].mean()}
@@ -238,8 +238,8 @@ def test_terms(tiny: SentenceTransformer, term: Any, error: type[Exception], wor
 
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
-def test_a_term_that_observes_more_than_it_says(tiny: SentenceTransformer, mini_batch_size: int | None) -> None:
-    """Numbers too many would move the borders between the layers."""
+def test_refuses_term_that_observes_more_than_it_declares(tiny: SentenceTransformer, mini_batch_size: int | None) -> None:
+    """Extra values would shift the boundaries between layers."""
     loss = MultiSizeLoss(tiny, mnrl(tiny), [Size(2, 8)], [TooMany()], mini_batch_size=mini_batch_size)
     texts = mini_batch_size or 5
     with pytest.raises(

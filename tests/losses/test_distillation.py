@@ -1,4 +1,4 @@
-"""Relational distillation against a loop over its equation, and its teacher in every form."""
+"""Relational distillation, compared with a loop over its equation, with every form of teacher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = [(1, 4), (3, 20), (4, 32)]
 
 
 def oracle(students: list[list[Tensor]], teacher: list[Tensor], temperature: float) -> Tensor:
-    """For each size, each text: KL of the softmaxes over its similarities to all other texts."""
+    """For each size and text: KL of the softmaxes over similarities to all other texts."""
     values = []
     for student in students:
         for i in range(len(teacher)):
@@ -38,7 +38,7 @@ def oracle(students: list[list[Tensor]], teacher: list[Tensor], temperature: flo
 
 
 def oracle_across(students: list[list[Tensor]], teacher: list[Tensor], temperature: float) -> Tensor:
-    """For each size, each text: KL over its similarities to the teacher's other texts, and how far it is from its own."""
+    """For each size and text: KL over similarities to the teacher's other texts, and distance from its own embedding."""
     values = []
     for student in students:
         for i, text in enumerate(student):
@@ -51,7 +51,7 @@ def oracle_across(students: list[list[Tensor]], teacher: list[Tensor], temperatu
 
 
 def moved(model: SentenceTransformer, seed: int = 3) -> SentenceTransformer:
-    """The model after weights have changed, as they do in training."""
+    """Change the weights of a model, as training does."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -59,15 +59,15 @@ def moved(model: SentenceTransformer, seed: int = 3) -> SentenceTransformer:
     return model
 
 
-def test_a_cut_of_the_model_teaches_what_it_was(tiny: SentenceTransformer) -> None:
-    """It shares the model's memory, so that it would follow the student."""
+def test_teacher_cut_from_student_stays_frozen(tiny: SentenceTransformer) -> None:
+    """The cut shares the model's memory and would otherwise follow the student."""
     loss = RelationalDistillLoss(tiny, teacher=truncate(tiny, num_layers=4), sizes=[Size(4, 32)])
     assert total(loss(batch(tiny, 2))).item() == pytest.approx(0, abs=1e-6)
     moved(tiny)
     assert total(loss(batch(tiny, 2))).item() > 1e-3
 
 
-def test_a_teacher_is_as_wide_as_it_says(tiny: SentenceTransformer) -> None:
+def test_teacher_has_declared_width(tiny: SentenceTransformer) -> None:
     teacher = truncate(moved(copy.deepcopy(tiny)), dim=4)
     embeddings = torch.stack([teacher.encode(texts, convert_to_tensor=True) for texts in BATCHES[2]], dim=1)
     asked = RelationalDistillLoss(tiny, teacher=teacher)(batch(tiny, 2))
@@ -79,14 +79,14 @@ def test_a_teacher_is_as_wide_as_it_says(tiny: SentenceTransformer) -> None:
 def embedded(
     model: SentenceTransformer, start: SentenceTransformer, columns: int
 ) -> tuple[list[list[Tensor]], list[Tensor]]:
-    """All texts of a batch at each of SIZES, gradients attached, and as the teacher embeds them."""
+    """Embed all texts of a batch at each of SIZES, with gradients, and with the teacher."""
     by_layer = physical_columns(model, columns)
     students = [[text for column in oracles.at(by_layer, n, d) for text in column] for n, d in SIZES]
     return students, [text for texts in BATCHES[columns] for text in start.encode(texts, convert_to_tensor=True).clone()]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
-def test_it_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
+def test_matches_equation(tiny: SentenceTransformer, columns: int) -> None:
     model = exact(tiny)
     start = copy.deepcopy(model).eval()
     loss = RelationalDistillLoss(model, sizes=[Size(*size) for size in SIZES], temperature=0.2)
@@ -100,8 +100,8 @@ def test_it_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
-def test_the_part_across_is_its_equation(tiny: SentenceTransformer, columns: int) -> None:
-    """Beside the other part, which stays what it is."""
+def test_across_matches_equation(tiny: SentenceTransformer, columns: int) -> None:
+    """The other part is unchanged."""
     model = exact(tiny)
     start = copy.deepcopy(model).eval()
     term = RelationalDistill(weight=0.5, temperature=0.2, across=0.3)
@@ -117,8 +117,8 @@ def test_the_part_across_is_its_equation(tiny: SentenceTransformer, columns: int
     assert_gradients_close(gradients(model, parts["distill_across"]), gradients(model, expected))
 
 
-def test_across_asks_for_a_teacher_as_wide_as_the_model(tiny: SentenceTransformer) -> None:
-    """A model is seen when the loss is built, labels in the first batch."""
+def test_across_needs_teacher_of_model_width(tiny: SentenceTransformer) -> None:
+    """Models are checked at construction, labels at the first batch."""
     words = "teacher's embeddings have 4 and the student's 32"
     with pytest.raises(ValueError, match=words):
         RelationalDistillLoss(tiny, teacher=truncate(tiny, dim=4), across=1.0)
@@ -130,7 +130,7 @@ def test_across_asks_for_a_teacher_as_wide_as_the_model(tiny: SentenceTransforme
     assert RelationalDistillLoss(tiny, "labels", across=1.0).get_config_dict()["distill_across"] == 1.0
 
 
-def test_an_aligned_model_that_teaches_itself_is_kept_in_one_space(tiny: SentenceTransformer) -> None:
+def test_self_distillation_keeps_aligned_space(tiny: SentenceTransformer) -> None:
     aligned = align(tiny, [" ".join(pair) for pair in itertools.product(families.WORDS[:12], repeat=2)], steps=1)
     parts = RelationalDistillLoss(aligned)(batch(aligned, 1))
     expected = RelationalDistillLoss(aligned, across=1.0)(batch(aligned, 1))
@@ -140,7 +140,7 @@ def test_an_aligned_model_that_teaches_itself_is_kept_in_one_space(tiny: Sentenc
     assert all(list(loss(batch(loss.model, 1))) == ["distill"] for loss in without)
 
 
-def test_a_text_is_not_compared_with_itself_and_the_start_is_its_own_teacher(tiny: SentenceTransformer) -> None:
+def test_starting_model_has_zero_loss(tiny: SentenceTransformer) -> None:
     model = exact(tiny)
     parts = RelationalDistillLoss(model, sizes=[Size(4, 32)])(batch(model, 2))
     assert parts["distill"].item() == pytest.approx(0.0, abs=1e-9)
@@ -160,7 +160,7 @@ def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, at_once: di
 
 
 def other_teacher(tmp_path: Path) -> SentenceTransformer:
-    """Another family, another width, and a tokenizer that numbers words another way."""
+    """A teacher of another family and width, with different token ids."""
     teacher = families.pipeline(
         families.CONFIGS["roberta"](), tmp_path / "teacher", pooling="mean", dense=24, normalize=True
     )
@@ -169,8 +169,8 @@ def other_teacher(tmp_path: Path) -> SentenceTransformer:
     return teacher
 
 
-def test_a_teacher_with_another_tokenizer_is_given_the_texts(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """The same as its embeddings in the label column, of one text column or of all."""
+def test_teacher_with_other_tokenizer_receives_texts(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """Equals passing its embeddings as labels, for one text column or all."""
     teacher = other_teacher(tmp_path)
     assert teacher.tokenizer("cat")["input_ids"] != tiny.tokenizer("cat")["input_ids"]
     with_model = RelationalDistillLoss(tiny, teacher)
@@ -182,7 +182,7 @@ def test_a_teacher_with_another_tokenizer_is_given_the_texts(tiny: SentenceTrans
         assert with_model(batch(tiny, columns))["distill"].item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_it_joins_a_task(tiny: SentenceTransformer) -> None:
+def test_combines_with_task_loss(tiny: SentenceTransformer) -> None:
     model = exact(tiny)
     task = MultipleNegativesRankingLoss(model)
     loss = MultiSizeLoss(model, task, sizes_ladder(model), terms=[RelationalDistill(weight=0.5)])
@@ -194,7 +194,7 @@ def test_it_joins_a_task(tiny: SentenceTransformer) -> None:
     assert parts["distill"].item() > 0
 
 
-def test_a_loss_teaches_the_full_size_alone(tiny: SentenceTransformer) -> None:
+def test_task_loss_trains_only_full_size(tiny: SentenceTransformer) -> None:
     model = exact(tiny)
     task = CoSENTLoss(model)
     loss = RelationalDistillLoss(model, loss=task)
@@ -208,7 +208,7 @@ def test_a_loss_teaches_the_full_size_alone(tiny: SentenceTransformer) -> None:
     assert parts["distill"].item() > 1e-3
     assert_gradients_close(gradients(model, parts["task"]), gradients(model, full))
     assert loss.signature == "RelationalDistillLoss(CoSENTLoss)"
-    assert loss.get_config_dict()["size_weights"] == [0, 0, 0, 4]  # of which the mean is taken
+    assert loss.get_config_dict()["size_weights"] == [0, 0, 0, 4]  # the loss takes the mean
 
 
 @pytest.mark.parametrize(
@@ -219,14 +219,12 @@ def test_a_loss_teaches_the_full_size_alone(tiny: SentenceTransformer) -> None:
         ({"gather_across_devices": True}, "to the wrapped loss"),
     ],
 )
-def test_what_a_loss_does_not_go_with(tiny: SentenceTransformer, settings: dict[str, Any], words: str) -> None:
+def test_refuses_incompatible_settings_with_loss(tiny: SentenceTransformer, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RelationalDistillLoss(tiny, loss=CoSENTLoss(tiny), **settings)
 
 
-def test_in_the_trainer_small_sizes_come_close_and_the_teacher_stays_and_is_not_saved(
-    tiny: SentenceTransformer, tmp_path: Path
-) -> None:
+def test_trainer_moves_small_sizes_and_keeps_teacher_unsaved(tiny: SentenceTransformer, tmp_path: Path) -> None:
     def distance(model: SentenceTransformer, reference: Any) -> dict[Size, float]:
         found = encode_sizes(model, TEXTS, sizes_ladder(model), normalize_embeddings=True)
         return {size: float(np.abs(part @ part.T - reference).mean()) for size, part in found.items()}

@@ -12,14 +12,14 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 from tests.losses.distributed_script import ACCUMULATION, CASES, RECIPES, Case, Named
 from tests.support.launch import finished_in_two
 
-pytestmark = pytest.mark.slow  # two processes; one that is a launch of its own is in test_distributed_alone.py
+pytestmark = pytest.mark.slow  # starts two processes; test_distributed_alone.py uses one
 
 Results = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What each of the two processes has computed."""
+    """Return the results of both processes."""
     folder = tmp_path_factory.mktemp("distributed")
     finished_in_two("tests.losses.distributed_script", folder)
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
@@ -33,16 +33,16 @@ def assert_close(found: Named, expected: Named) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_two_processes_take_the_step_of_one(ranks: Results, case: Case) -> None:
-    """Gathered, that of the whole batch; apart, the mean of those of the halves. The loss's own parameters too."""
+def test_two_processes_match_step_of_one(ranks: Results, case: Case) -> None:
+    """With gathering, the step of the whole batch; without, the mean over its halves. Includes the loss's parameters."""
     expected = ranks[0]["expected"][case.recipe, case.gathered]
     assert_both_took(ranks, str(case), expected, case.recipe)
 
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_processes_may_differ_in_their_columns(ranks: Results, recipe: str, mini_batch_size: int | None) -> None:
-    """The Trainer gives them batches of different datasets, if there are several."""
+def test_processes_may_have_different_columns(ranks: Results, recipe: str, mini_batch_size: int | None) -> None:
+    """With several datasets, the Trainer gives processes batches of different datasets."""
     assert_both_took(ranks, (recipe, mini_batch_size), ranks[0]["expected"][recipe, "uneven"], recipe)
 
 
@@ -55,8 +55,8 @@ def assert_both_took(ranks: Results, case: Any, expected: dict[str, Named], reci
         assert_close(rank["found"][case]["own"], expected["own"])
 
 
-def test_a_map_that_no_depth_of_the_step_uses_is_not_awaited(ranks: Results) -> None:
-    """Where all parameters are awaited, it gets a gradient of zeros; else none, as in one process."""
+def test_unused_parameters_do_not_block(ranks: Results) -> None:
+    """Unused parameters get zero gradients if DDP awaits all parameters, otherwise none, as in one process."""
     expected = ranks[0]["expected"]["maps by depth", False]["model"]
     assert {name.split(".")[1] for name in expected if name.startswith("3.")} == {"full", "shallow"}
     for rank in ranks:
@@ -68,13 +68,13 @@ def test_a_map_that_no_depth_of_the_step_uses_is_not_awaited(ranks: Results) -> 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if "a shallow size" not in recipe])
 def test_gathering_makes_a_difference(ranks: Results, recipe: str) -> None:
-    """Otherwise the test above would not see whether texts are gathered."""
+    """Otherwise the test above could not detect missing gathering."""
     apart, gathered = (ranks[0]["expected"][recipe, gathered]["model"] for gathered in (False, True))
     assert max(float((gathered[name] - apart[name]).abs().max()) for name in gathered) > 1e-3
 
 
-def test_distillation_is_told_to_gather_by_its_own_argument(tiny: SentenceTransformer) -> None:
-    """It has no wrapped loss to tell; the other tests set what the argument sets."""
+def test_distillation_has_its_own_gather_argument(tiny: SentenceTransformer) -> None:
+    """Distillation has no wrapped loss to configure; the other tests set the attribute directly."""
     for told in (False, True):
         assert RelationalDistillLoss(tiny, gather_across_devices=told).loss.gather_across_devices is told
 
@@ -87,8 +87,8 @@ def test_all_processes_draw_the_same_sizes(ranks: Results) -> None:
 
 
 @pytest.mark.parametrize("accumulation", ACCUMULATION)
-def test_the_trainer_keeps_the_processes_alike(ranks: Results, accumulation: int) -> None:
-    """To the last bit, loss and all, although each process drew projectors of its own; also in a resumed training."""
+def test_trainer_keeps_processes_identical(ranks: Results, accumulation: int) -> None:
+    """Bit-identical, including the loss, although each process draws other projectors; also after resuming."""
     first, second = (rank["trained"][accumulation] for rank in ranks)
     for whose in ("model", "own"):
         expected = first["whole"][whose]

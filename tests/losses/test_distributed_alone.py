@@ -1,4 +1,4 @@
-"""What losses ask of a launch, in one of a single process; `test_distributed.py` has two."""
+"""Distributed losses in a launch of a single process; `test_distributed.py` has two."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _launch(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_launch")
-def test_rows_and_gradients_of_a_single_process_stay_as_they_are() -> None:
+def test_single_process_keeps_rows_and_gradients() -> None:
     rows = torch.randn(3, 4, requires_grad=True)
     (gather(rows) * torch.arange(4)).sum().backward()
     assert torch.equal(gather(rows), rows)
@@ -36,7 +36,7 @@ def test_rows_and_gradients_of_a_single_process_stay_as_they_are() -> None:
     assert own_rows(rows, gathered=True).tolist() == [0, 1, 2]
 
 
-def test_a_step_in_a_launch_is_that_without(tiny: SentenceTransformer, request: pytest.FixtureRequest) -> None:
+def test_single_process_launch_matches_plain_step(tiny: SentenceTransformer, request: pytest.FixtureRequest) -> None:
     model = exact(tiny)
     loss = MIPICLoss(model, MultipleNegativesRankingLoss(model, gather_across_devices=True)).double()
     alone = gradients(loss, total(loss(batch(model, 2))))
@@ -45,7 +45,7 @@ def test_a_step_in_a_launch_is_that_without(tiny: SentenceTransformer, request: 
 
 
 @pytest.mark.usefixtures("_launch")
-def test_a_single_process_shares_an_evaluation_with_none(tiny: SentenceTransformer) -> None:
+def test_single_process_does_not_share_evaluation(tiny: SentenceTransformer) -> None:
     processes = Processes.that_share(tiny)
     assert processes == Processes(rank=0, count=1)
     assert processes.everyones("value") == ["value"]

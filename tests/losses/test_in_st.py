@@ -1,4 +1,4 @@
-"""Our losses where sentence-transformers' own losses go: inside others, in `old_fit`, in a loop by hand."""
+"""Losses in place of sentence-transformers' own: inside other losses, in `old_fit`, in a manual loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mnrl(model: SentenceTransformer) -> st.MultipleNegativesRankingLoss:
 @pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
 @pytest.mark.parametrize("recipe", RECIPES)
 class TestInsideAnother:
-    """Sizes of sizes mean nothing."""
+    """Nested size losses are refused."""
 
     def test_matryoshka(self, tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
         loss = RECIPES[recipe](tiny, **settings)
@@ -55,12 +55,10 @@ class TestInsideAnother:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_loop_by_hand_may_back_propagate_from_the_parts(
-    tiny: SentenceTransformer, recipe: str, settings: dict[str, int]
-) -> None:
+def test_manual_loop_can_backpropagate_parts(tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
     loss = RECIPES[recipe](tiny.double(), **settings).double()
     with torch.no_grad():
-        tiny[0].model.embeddings.word_embeddings.weight.mul_(1.1)  # else a teacher agrees
+        tiny[0].model.embeddings.word_embeddings.weight.mul_(1.1)  # otherwise a teacher agrees
     torch.manual_seed(1)
     expected = gradients(loss, total(loss(batch(tiny, 2))))
     torch.manual_seed(1)
@@ -80,7 +78,7 @@ def test_old_fit(tiny: SentenceTransformer, recipe: str) -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
 @pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
-def test_nothing_is_left_in_the_callers_features(tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
+def test_leaves_features_of_caller_unchanged(tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
     columns = batch(tiny, 3)
     before = [{name: value.clone() for name, value in column.items() if torch.is_tensor(value)} for column in columns]
     names = [list(column) for column in columns]
@@ -90,7 +88,7 @@ def test_nothing_is_left_in_the_callers_features(tiny: SentenceTransformer, reci
         assert all(torch.equal(column[name], value) for name, value in old.items())
 
 
-def test_forwards_leave_no_layers_either(tiny: SentenceTransformer) -> None:
+def test_forward_leaves_no_layers_in_features(tiny: SentenceTransformer) -> None:
     plain = set(tiny(tiny.preprocess(TEXTS)))
     given = tiny.preprocess(TEXTS)
     names = list(given)
@@ -100,7 +98,7 @@ def test_forwards_leave_no_layers_either(tiny: SentenceTransformer) -> None:
     assert set(tiny(given, num_layers=2)) == set(given) == plain
 
 
-def test_a_narrow_cut_is_trained_at_its_dim_by_ours_and_at_its_width_by_theirs(tiny: SentenceTransformer) -> None:
+def test_narrow_cut_is_trained_at_its_dim(tiny: SentenceTransformer) -> None:
     cut = truncate(tiny, dim=8)
     columns = [tiny.encode(texts, convert_to_tensor=True) for texts in (TEXTS, TEXTS[::-1])]
     narrow = mnrl(tiny).compute_loss_from_embeddings([column[:, :8] for column in columns], None)
@@ -117,7 +115,7 @@ def test_a_narrow_cut_is_trained_at_its_dim_by_ours_and_at_its_width_by_theirs(t
         lambda model: RelationalDistillLoss(model, sizes=[Size(3, 32)]),
     ],
 )
-def test_a_full_size_that_is_not_trained_is_warned_of_once(tiny: SentenceTransformer, make: Any) -> None:
+def test_warns_once_if_full_size_is_not_trained(tiny: SentenceTransformer, make: Any) -> None:
     with pytest.warns(UserWarning, match="does not train the full size, 4L-32d") as caught:
         loss = make(tiny)
     assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
@@ -127,7 +125,7 @@ def test_a_full_size_that_is_not_trained_is_warned_of_once(tiny: SentenceTransfo
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_recipes_as_their_papers_have_them_are_not_warned_of(tiny: SentenceTransformer, recipe: str) -> None:
+def test_default_recipes_do_not_warn(tiny: SentenceTransformer, recipe: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         RECIPES[recipe](tiny)

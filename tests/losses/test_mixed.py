@@ -1,4 +1,4 @@
-"""Every recipe together with what a user may switch on in the Trainer."""
+"""Every recipe with optional features of the Trainer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stream() -> IterableDataset:
 
 @dataclass
 class Setup:
-    """Something to switch on, and how to see in a step that it is on."""
+    """A feature to enable, and a check that it is active in a step."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
     mini_batch_size: int | None = None
@@ -39,7 +39,7 @@ class Setup:
 
 
 def is_compiled(loss: MultiSizeLoss, features: Features) -> bool:
-    """The loss has the wrapper, and calls it: from the second step on, this wrapper says so."""
+    """Return whether the loss has a compiled model and, from the second step on, calls it."""
     if not isinstance(loss.model, torch._dynamo.OptimizedModule):
         return False
     if hasattr(loss, "calls"):
@@ -76,7 +76,7 @@ SETUPS = {
 
 
 def cases() -> list[Any]:
-    """Every setup with every recipe; the recipes take turns in being the quick one."""
+    """Return every setup with every recipe; the quick recipe alternates."""
     return [
         pytest.param(name, recipe, marks=[] if number == turn % len(RECIPES) else [pytest.mark.slow])
         for turn, name in enumerate(SETUPS)

@@ -1,4 +1,4 @@
-"""Losses against the papers' equations, written as loops: values and every gradient."""
+"""Losses compared with the papers' equations, written as loops: values and all gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOLERANCE = 1e-5
 
 
 class SumOfSquares(nn.Module):
-    """A wrapped loss for one text column; it has no similarity of its own."""
+    """A wrapped loss for one text column, without a similarity function."""
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         return embeddings[0].square().sum()
@@ -42,7 +42,7 @@ def oracle_of(similarity: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("columns", [2, 3])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("over", ["scores", "embedding"])
-def test_starbucks_is_equations_4_and_5(tiny: SentenceTransformer, columns: int, similarity: str, over: str) -> None:
+def test_starbucks_matches_equations_4_and_5(tiny: SentenceTransformer, columns: int, similarity: str, over: str) -> None:
     model = exact(tiny)
     sizes = [Size(*size) for size in SIZES]
     loss = StarbucksLoss(model, mnrl(model, similarity), sizes, kl_temperature=0.7, kl_over=over)  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_score_labels(tiny: SentenceTransformer) -> None:
 
 @pytest.mark.parametrize("weights", [(1, 1, 1, 1, 1), (1, 1, 1, 1, 0), (0, 1, 1, 1, 1), (0.5, 2, 0.1, 3, 0.7)])
 @pytest.mark.parametrize("over", ["scores", "embedding"])
-def test_2dmse_is_equations_2_to_7(tiny: SentenceTransformer, weights: tuple[float, ...], over: str) -> None:
+def test_2dmse_matches_equations_2_to_7(tiny: SentenceTransformer, weights: tuple[float, ...], over: str) -> None:
     model = exact(tiny)
     loss = TwoDMSELoss(model, mnrl(model, "cosine"), weights=weights, kl_over=over)  # type: ignore[arg-type]
     torch.manual_seed(5)
@@ -128,8 +128,8 @@ def test_2dmse_draws_every_layer_below_the_last_and_every_dim_below_the_full() -
     assert {size for draw in draws for size in draw} <= set(sampler.candidates)
 
 
-def test_draws_follow_torch_alone() -> None:
-    """The Trainer saves and restores torch's generator, so that a resumed run draws what the killed one would have."""
+def test_draws_use_torch_generator() -> None:
+    """The Trainer restores torch's generator, so that a resumed run draws the same sizes."""
     sampler = UniformSizes(Size(12, 768), [8, 16, 32])
     state = torch.get_rng_state()
     first = [sampler.draw() for _ in range(5)]
@@ -138,7 +138,7 @@ def test_draws_follow_torch_alone() -> None:
 
 
 def test_the_teacher_gets_no_gradient(tiny: SentenceTransformer) -> None:
-    """With the wrapped loss silenced, the divergence must not move the last layer."""
+    """Without the wrapped loss, the divergence must not change the last layer."""
     model = exact(tiny)
     weights = [0.0, 1e-30]
     parts = MultiSizeLoss(

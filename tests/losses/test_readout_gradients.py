@@ -1,4 +1,4 @@
-"""What a loss trains through readouts, against a loop over models that are cut by hand."""
+"""Gradients of losses through readouts, compared with a loop over physically cut models."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_loss_and_its_gradients(aligned: SentenceTransformer, sizes: list[Size
 
 @pytest.mark.filterwarnings("ignore:.* does not train the full size")
 @pytest.mark.parametrize("depth", quick([1, 2, 3], 2))
-def test_only_the_readout_and_the_layers_of_the_depth_are_trained(aligned: SentenceTransformer, depth: int) -> None:
+def test_trains_only_readout_and_layers_of_depth(aligned: SentenceTransformer, depth: int) -> None:
     for loss in (
         MultiSizeLoss(aligned, MultipleNegativesRankingLoss(aligned), [Size(depth, 8)]),
         RelationalDistillLoss(aligned, sizes=[Size(depth, 8)]),
@@ -71,7 +71,7 @@ def test_only_the_readout_and_the_layers_of_the_depth_are_trained(aligned: Sente
         assert layers == set(range(depth))
 
 
-def test_a_step_changes_what_a_cut_makes(aligned: SentenceTransformer) -> None:
+def test_step_changes_embeddings_of_cut(aligned: SentenceTransformer) -> None:
     before = copy.deepcopy(aligned)
     optimizer = torch.optim.SGD(readouts(aligned)[0].parameters(), lr=1.0)
     MultiSizeLoss(aligned, MultipleNegativesRankingLoss(aligned), [Size(2, 8), Size(4, 32)])(batch(aligned, 2)).backward()

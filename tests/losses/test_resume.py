@@ -1,4 +1,4 @@
-"""Trainings that are killed and resumed end where those end that run through, to the last bit."""
+"""Killed and resumed trainings end bit-identical to uninterrupted ones."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from torch import Tensor
 from tests.losses.resume_script import MORE_RESUMED, RESUMED, SAVED, STEPS
 from tests.support.launch import finished
 
-pytestmark = pytest.mark.slow  # processes that are killed; what is saved in this one is in test_state.py
+pytestmark = pytest.mark.slow  # starts processes; test_state.py has in-process tests
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the trainings."""
+    """Run the trainings; return their folder."""
     return trainings("some", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def more_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of losses that are saved and resumed as others among `runs` are."""
+    """Further trainings, of losses that are saved and resumed like those in `runs`."""
     return trainings("more", tmp_path_factory)
 
 
@@ -66,7 +66,7 @@ every_loss = pytest.mark.parametrize(
 
 
 @every_loss
-def test_a_killed_training_is_resumed_to_the_last_bit(fixture: str, loss: str, request: pytest.FixtureRequest) -> None:
+def test_killed_training_resumes_bit_by_bit(fixture: str, loss: str, request: pytest.FixtureRequest) -> None:
     runs = request.getfixturevalue(fixture)
     signals = json.loads((runs / "signals.json").read_text())
     assert (signals[f"{loss}, whole"], signals[f"{loss}, killed"]) == (0, signal.SIGKILL)
@@ -80,7 +80,7 @@ def test_a_killed_training_is_resumed_to_the_last_bit(fixture: str, loss: str, r
 
 
 @every_loss
-def test_the_steps_after_the_checkpoint_are_taken(fixture: str, loss: str, request: pytest.FixtureRequest) -> None:
+def test_resumed_training_continues_after_checkpoint(fixture: str, loss: str, request: pytest.FixtureRequest) -> None:
     """Otherwise the test above would compare two copies of the checkpoint."""
     runs = request.getfixturevalue(fixture)
     checkpoint, final = (runs / loss / "killed" / f"checkpoint-{step}" for step in (SAVED, STEPS))
@@ -92,8 +92,8 @@ def test_the_steps_after_the_checkpoint_are_taken(fixture: str, loss: str, reque
         assert len(different(before, after)) == len(after), "each of the loss's own parameters is trained"
 
 
-def test_without_the_callback_the_user_is_warned_and_the_result_differs(runs: Path) -> None:
-    """Which also shows that the tests above can fail."""
+def test_missing_callback_warns_and_changes_result(runs: Path) -> None:
+    """This also shows that the tests above can fail."""
     (warning,) = said(runs, "unsaved, resumed")["said"]
     assert "callbacks=[LossStateCallback(loss)]" in warning
     whole = ends(runs, "MIPIC, whole")
@@ -103,8 +103,8 @@ def test_without_the_callback_the_user_is_warned_and_the_result_differs(runs: Pa
         assert said(runs, name)["said"] == [], name
 
 
-def test_no_saved_model_holds_parameters_of_the_loss(runs: Path) -> None:
-    """Nor does a checkpoint's model; the checkpoint has them in a file of their own."""
+def test_saved_models_exclude_loss_parameters(runs: Path) -> None:
+    """A checkpoint stores the loss's parameters in a separate file."""
     untrained = names_in(runs / "start" / "model.safetensors")
     for folder in (runs / "MIPIC" / "whole" / "final", runs / "MIPIC" / "whole" / f"checkpoint-{SAVED}"):
         weights = [file for file in folder.rglob("*.safetensors") if file.name != "loss.safetensors"]
@@ -135,8 +135,8 @@ def test_the_file_of_another_loss_is_refused(runs: Path) -> None:
     assert "terms.0.P.5" in error
 
 
-def test_a_checkpoint_of_another_run_is_not_taken(runs: Path) -> None:
-    """The output folder holds one of the same step; which one was read, only the arguments can tell."""
+def test_ignores_checkpoint_of_other_run(runs: Path) -> None:
+    """The output folder has a checkpoint of the same step; only the arguments identify the right one."""
     error = said(runs, "elsewhere, not told")["error"]
     assert error.startswith("FileNotFoundError")
     assert "resume_from_checkpoint=" in error

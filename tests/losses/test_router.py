@@ -1,4 +1,4 @@
-"""Every recipe on a model with a way for queries and one for documents."""
+"""Every recipe on a model with a query route and a document route."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Modules = list[nn.Module]
 
 
 def modules(family: str, folder: Path, seed: int = 0, **settings: Any) -> Modules:
-    """A Transformer of its own and a pooling, without dropout."""
+    """Build a new Transformer and a pooling, without dropout."""
     config = families.CONFIGS[family]()
     for name, value in settings.items():
         setattr(config, name, value)
@@ -76,7 +76,7 @@ def test_the_physically_cut_routes_learn(recipe: str, name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("size", [Size(1, 4), Size(2, 8), Size(3, 20), Size(4, 32)], ids=str)
 @pytest.mark.parametrize("name", MODELS)
-def test_each_size_trains_what_the_cut_routes_compute(name: str, size: Size, tmp_path: Path) -> None:
+def test_each_size_trains_embeddings_of_cut_routes(name: str, size: Size, tmp_path: Path) -> None:
     model = MODELS[name](tmp_path, Normalize()).double().train()
     task = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=util.dot_score)
     found = MultiSizeLoss(model, task, [size])(columns(model, 3))["task"]
@@ -109,7 +109,7 @@ def test_gradient_caching_changes_nothing(recipe: str, name: str, tmp_path: Path
 
 
 class Squares(nn.Module):
-    """A wrapped loss that knows the lengths of embeddings."""
+    """A wrapped loss that depends on the lengths of embeddings."""
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         return sum((column.square().sum() for column in embeddings), start=torch.zeros(()))
@@ -132,8 +132,8 @@ def ending(folder: Path, normalized: set[str]) -> SentenceTransformer:
         (MIPICLoss, set()),
     ],
 )
-def test_the_wrapped_loss_reads_what_each_route_returns(recipe: Any, normalized: set[str], tmp_path: Path) -> None:
-    """Whether terms read embeddings with their lengths or not."""
+def test_wrapped_loss_reads_route_outputs(recipe: Any, normalized: set[str], tmp_path: Path) -> None:
+    """With terms that read unnormalized embeddings and with others."""
     model = ending(tmp_path, normalized)
     loss = recipe(model, Squares())
     expected = 0.0
@@ -146,7 +146,7 @@ def test_the_wrapped_loss_reads_what_each_route_returns(recipe: Any, normalized:
 
 @pytest.mark.parametrize("recipe", [EspressoLoss, MIPICLoss])
 @pytest.mark.parametrize(("normalized", "without"), [({"query"}, "document"), ({"document"}, "query")])
-def test_terms_that_read_lengths_need_routes_that_end_alike(
+def test_terms_with_lengths_need_routes_with_same_end(
     recipe: Any, normalized: set[str], without: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=rf"Routes \['{without}'\] of the Router lack the Normalize of the others"):
@@ -162,8 +162,8 @@ TEACHERS = {"a Transformer": lambda folder: modules("roberta", folder), "static"
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
 @pytest.mark.parametrize("kind", TEACHERS)
-def test_a_teacher_is_given_the_texts_of_each_route(kind: str, mini_batch_size: int | None, tmp_path: Path) -> None:
-    """Routes may number words differently; a static teacher has no batches to split."""
+def test_teacher_receives_texts_of_each_route(kind: str, mini_batch_size: int | None, tmp_path: Path) -> None:
+    """Routes may have different token ids; a static teacher has no batches to split."""
     model = separate(tmp_path)
     backwards = dict(zip(families.WORDS, (families.VOCABULARY[word] for word in reversed(families.WORDS)), strict=True))
     model[0].sub_modules["document"][0].processor = families.tokenizer(families.VOCABULARY | backwards)
@@ -197,7 +197,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks"))
 @pytest.mark.parametrize("name", REFUSED)
-def test_routers_that_are_refused(recipe: str, name: str, tmp_path: Path) -> None:
+def test_refuses_unsupported_routers(recipe: str, name: str, tmp_path: Path) -> None:
     make, words = REFUSED[name]
     with pytest.raises(ValueError, match=words):
         RECIPES[recipe](make(tmp_path))

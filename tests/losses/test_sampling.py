@@ -1,4 +1,4 @@
-"""Sizes in losses: a `Size` and its text mean the same."""
+"""Losses accept a `Size` and its text form."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str)
 
 
 @pytest.mark.parametrize("mixed", [["2L-8d", Size(4, 32)], [Size(2, 8), "4L-32d"]], ids=str)
-def test_both_may_be_in_one_list(tiny: SentenceTransformer, mixed: list[Size | str]) -> None:
+def test_sizes_and_text_can_be_mixed(tiny: SentenceTransformer, mixed: list[Size | str]) -> None:
     assert MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), mixed).sampler.candidates == AS_SIZES
 
 
 @pytest.mark.parametrize("full", ["4L-32", 4, None])
-def test_samplers_refuse_a_full_size_that_is_none(full: object) -> None:
+def test_samplers_refuse_invalid_full_size(full: object) -> None:
     for sampler in (lambda: FixedSizes(["2L-8d"], full), lambda: UniformSizes(full, [8])):  # type: ignore[arg-type]
         with pytest.raises((TypeError, ValueError), match="6L-128d"):
             sampler()

@@ -1,4 +1,4 @@
-"""Training without labels, on texts paired with themselves: dropout alone makes the two embeddings of a text differ."""
+"""Training without labels on texts paired with themselves: only dropout makes their embeddings differ."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def twice(model: SentenceTransformer, count: int = 2) -> list[dict[str, Any]]:
 
 
 def badness(model: SentenceTransformer, size: Size) -> float:
-    """How hard it is for the cut model to find a text's second embedding among those of the others, with dropout on."""
+    """Return the cut model's loss of finding a text's second embedding among the others, with dropout."""
     model.train()
     values = []
     for seed in range(4):
@@ -57,7 +57,7 @@ def badness(model: SentenceTransformer, size: Size) -> float:
 
 
 class Spy(Term):
-    """Keeps what a step has embedded."""
+    """Records the embeddings of a step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def test_one_column_is_refused_with_the_number_that_is_needed(
 @pytest.mark.parametrize("mini_batch_size", [None, 2, 64])
 @pytest.mark.parametrize("count", [2, 3])
 def test_each_equal_column_has_its_own_noise(tiny: SentenceTransformer, count: int, mini_batch_size: int | None) -> None:
-    """Three columns: the second and the third share a forward pass, not an embedding."""
+    """Three columns: the second and third share a forward pass, but not their embeddings."""
     sizes = [Size(1, 8), Size(4, 32)]
     seen = {}
     for share in (0.0, 0.1):
@@ -118,7 +118,7 @@ def test_each_equal_column_has_its_own_noise(tiny: SentenceTransformer, count: i
 
 @pytest.mark.parametrize("recipe", TRAINED)
 def test_the_second_pass_replays_the_noise_of_each_column(tiny: SentenceTransformer, recipe: str) -> None:
-    """One mini-batch per column draws what the plain loss draws; so the gradients agree, or another noise was replayed."""
+    """One mini-batch per column draws the same noise as the plain loss, so the gradients must agree."""
     model = noisy(tiny).double()
     found = []
     plain = RECIPES[recipe](model).double()
@@ -134,7 +134,7 @@ def test_the_second_pass_replays_the_noise_of_each_column(tiny: SentenceTransfor
 
 @pytest.mark.parametrize("recipe", TRAINED)
 def test_without_noise_a_text_is_its_own_best_match(tiny: SentenceTransformer, recipe: str) -> None:
-    """Nothing is wrong with the loss then: it is that of columns that agree, and finite."""
+    """The loss is finite and equals that of identical columns."""
     model = noisy(tiny, 0.0)
     parts = RECIPES[recipe](model)(twice(model))
     other = RECIPES[recipe](model)([*twice(model, 1), model.preprocess(TEXTS[::-1])])

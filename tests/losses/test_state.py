@@ -1,4 +1,4 @@
-"""The file with a loss's own parameters: a training goes on with it, and it is named where it cannot be written or read."""
+"""The file of a loss's own parameters: training resumes from it, and read and write errors name it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> SentenceTransformerTrainingArguments:
-    """Of a training that has just written its second checkpoint."""
+    """Return arguments of a training that has just written its second checkpoint."""
     (tmp_path / "checkpoint-2").mkdir()
     return SentenceTransformerTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
 
@@ -32,7 +32,7 @@ def callback() -> LossStateCallback:
     return LossStateCallback(loss)
 
 
-def test_a_full_disk_is_told_with_its_path_and_leaves_no_half_file(
+def test_full_disk_error_names_loss_file_and_leaves_none(
     arguments: SentenceTransformerTrainingArguments, callback: LossStateCallback, tmp_path: Path
 ) -> None:
     state = TrainerState(global_step=2)
@@ -55,10 +55,8 @@ def test_a_broken_file_is_named(
         callback.on_train_begin(arguments, state, TrainerControl())
 
 
-def test_a_training_that_goes_on_from_a_checkpoint_ends_where_one_ends_that_ran_through(
-    tiny: SentenceTransformer, tmp_path: Path
-) -> None:
-    """To the last bit, and with what the loss trains besides the model. `test_resume.py` kills processes."""
+def test_resumed_training_matches_uninterrupted_one(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """Bit-identical, including the loss's own parameters. `test_resume.py` kills processes."""
     ends = []
     for checkpoint in (None, str(tmp_path / "checkpoint-2")):
         model = copy.deepcopy(tiny)

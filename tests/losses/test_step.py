@@ -1,4 +1,4 @@
-"""Terms that users write: what they may read, and what they are told when something is missing."""
+"""User-written terms: what they may read, and their error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.losses import batch
 
 
 class Returns(Term):
-    """A term that returns what it is given, or what a function makes of the step."""
+    """A term that returns a given value, or the result of a function of the step."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -56,12 +56,12 @@ def test_a_term_adds_its_named_scalars(tiny: SentenceTransformer, mini_batch_siz
         ({"a": torch.zeros(3)}, r"scalar tensors, got \{'a': torch.Size\(\[3\]\)\}"),
     ],
 )
-def test_a_term_that_returns_something_else(tiny: SentenceTransformer, value: Any, words: str) -> None:
+def test_refuses_invalid_return_values(tiny: SentenceTransformer, value: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         built(tiny, [Returns(value)])(batch(tiny, 2))
 
 
-def test_a_term_that_reads_what_it_did_not_ask_for(tiny: SentenceTransformer) -> None:
+def test_term_must_declare_what_it_reads(tiny: SentenceTransformer) -> None:
     term = Returns(lambda step: {"a": step.embeddings(Size(3, 8))[0].sum()})
     with pytest.raises(
         ValueError, match=r"3L-8d was not embedded in this step, only layers \[2\]. Add it to .*sizes_needed"
@@ -78,14 +78,14 @@ def test_a_term_that_reads_what_it_did_not_ask_for(tiny: SentenceTransformer) ->
         ([Unannounced({})], "Unannounced has an `observe` method, but observes=0"),
     ],
 )
-def test_terms_that_are_none(tiny: SentenceTransformer, terms: Any, words: str) -> None:
+def test_refuses_objects_that_are_not_terms(tiny: SentenceTransformer, terms: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         built(tiny, terms)
 
 
 @pytest.mark.parametrize("term", [SIA, PIC])
 def test_a_term_with_parameters_belongs_to_one_loss(tiny: SentenceTransformer, term: Any) -> None:
-    """A second loss would replace the parameters that the first one's optimizer has."""
+    """A second loss would replace the parameters in the optimizer of the first."""
     shared = term()
     loss = built(tiny, [shared])
     before = list(loss.own.values())

@@ -1,4 +1,4 @@
-"""Losses where they are used: in the Trainer, in `fit`, on model cards."""
+"""Losses in the Trainer, in `fit` and on model cards."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_dims_of_several_losses_are_all_declared(tiny: SentenceTransformer) 
 
 
 def test_the_older_fit_takes_the_losses(tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # it writes checkpoints where it stands
+    monkeypatch.chdir(tmp_path)  # it writes checkpoints to the working directory
     examples = [InputExample(texts=[text, f"old {text}"]) for text in TEXTS]
     loader: Any = DataLoader(examples, batch_size=5)  # type: ignore[arg-type]
     before = ranking_loss(tiny, Size(1, 8))
@@ -126,7 +126,7 @@ def test_evaluation_loss_is_logged_by_part(tiny: SentenceTransformer, tmp_path: 
 
 
 @pytest.mark.parametrize("name", quick(["modernbert", "qwen3", "t5-encoder", "albert"], "modernbert"))
-def test_other_families_train_what_their_cut_computes(name: str, tmp_path: Path) -> None:
+def test_other_families_train_embeddings_of_cut(name: str, tmp_path: Path) -> None:
     """A step on the shallow size alone lowers the loss of the physically cut model."""
     model = families.pipeline(families.CONFIGS[name](), tmp_path / "weights", pooling="mean", dense=None, normalize=False)
     size = Size(2, 16)
@@ -135,7 +135,7 @@ def test_other_families_train_what_their_cut_computes(name: str, tmp_path: Path)
     assert ranking_loss(model, size) < before
 
 
-def test_prompts_and_prompt_masking_train_what_the_cut_computes(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_prompts_and_masking_train_embeddings_of_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.set_pooling_include_prompt(False)
     loss = StarbucksLoss(tiny, st.MultipleNegativesRankingLoss(tiny))
     before = encode_sizes(tiny, TEXTS, [Size(1, 4)], prompt="red ")[Size(1, 4)]
@@ -146,9 +146,7 @@ def test_prompts_and_prompt_masking_train_what_the_cut_computes(tiny: SentenceTr
 
 
 @pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss])
-def test_an_adapter_that_is_not_merged_is_trained_and_nothing_else(
-    tiny: SentenceTransformer, recipe: Any, tmp_path: Path
-) -> None:
+def test_trains_only_unmerged_adapter(tiny: SentenceTransformer, recipe: Any, tmp_path: Path) -> None:
     tiny.add_adapter(LoraConfig(r=2, target_modules=["query", "value"]))
     before = {name: value.clone() for name, value in tiny.state_dict().items()}
     train(tiny, recipe(tiny, st.MultipleNegativesRankingLoss(tiny)), tmp_path, steps=3)

@@ -1,4 +1,4 @@
-"""What the section of sizes calls the model, and what a card takes from that of another model."""
+"""The model's name in the card's section of sizes, and entries inherited from another model's card."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def grid() -> GridResult:
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
-def test_the_name_is_that_by_which_the_card_loads_the_model(grid: GridResult, tmp_path: Path, quote: str) -> None:
+def test_name_is_the_id_that_card_loads(grid: GridResult, tmp_path: Path, quote: str) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"# Mine\n\nmodel = SentenceTransformer({quote}org/mine{quote})\n", encoding="utf-8")
     add_grid_to_model_card(tmp_path, grid)
@@ -50,7 +50,7 @@ def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceT
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
 
 
-def test_how_to_load_a_size_is_said_once(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_card_explains_loading_once(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
     declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "StarbucksLoss(CoSENTLoss)")
     tiny.save_pretrained(str(tmp_path))
     add_sizes_to_model_card(tmp_path)
@@ -79,7 +79,7 @@ def test_license_data_and_settings_of_training_are_inherited(
     assert "mine" not in tiny.model_card_data.tags
 
 
-def test_a_cut_of_what_was_aligned_is_none_of_what_that_was(tiny: SentenceTransformer) -> None:
+def test_cut_of_unsaved_aligned_model_has_no_origin(tiny: SentenceTransformer) -> None:
     tiny.config.name_or_path = "org/model"
     assert truncate(tiny, 2, 8).config.matryoshka_cut["model"] == "org/model"
     assert truncate(align(tiny, TEXTS, [Size(2, 8)], steps=1), 2, 8).config.matryoshka_cut["model"] is None

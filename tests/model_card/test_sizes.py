@@ -1,4 +1,4 @@
-"""What the card of a trained model, and that of a cut, says of its sizes."""
+"""Sizes in the cards of trained models and of cuts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
         'load("you/trained", num_layers=2, dim=8)': 1,
         '`SentenceTransformer("you/trained", truncate_dim=16)`': 1,
         "not normalised again": 1,
-        "@misc{zhuang2024starbucks": 1,  # sentence-transformers puts it there
+        "@misc{zhuang2024starbucks": 1,  # added by sentence-transformers
     }.items():
         assert card.count(words) == times, words
     begin, end = card.index("<!-- trained sizes: begin"), card.index("## Training Details")
@@ -60,8 +60,8 @@ def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
         assert words in card, words
 
 
-def test_the_card_of_a_cut_beside_what_was_trained(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """The narrower size with all of its layers is the one to try, and its own is not spoken against."""
+def test_card_of_untrained_cut_suggests_trained_size(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    """The card suggests the narrower size with all layers and does not advise against the cut's own size."""
     declare_training(tiny.config, [Size(1, 4), Size(2, 8), Size(3, 16), Size(4, 32)], "align")
     with pytest.warns(
         UserWarning, match=r"not aligned for 2L-16d.*aligned for: 2L-8d \(smaller\), 3L-16d \(larger\)\. Score"
@@ -85,7 +85,7 @@ def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer,
     assert "load(" not in card
 
 
-def test_there_is_nothing_to_add_to_a_card(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_refuses_folders_without_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="save the model there first"):
         add_sizes_to_model_card(tmp_path)
     tiny.save_pretrained(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The figure of differences: what its colours reach to, and that its title keeps clear of everything else."""
+"""The figure of differences: colour range, and a title without overlap."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_long_title_keeps_clear_of_the_other_words(columns: int, letters: int)
     axes, bar = figure.axes
     titles = [text for text in axes.findobj(Text) if " ".join(text.get_text().split()) == title]
     assert len(titles) == 1
-    ticks = bar.get_yticklabels()  # those beyond the ends of the bar are not drawn
+    ticks = bar.get_yticklabels()  # ticks beyond the bar are not drawn
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and text not in ticks]
     for one, other in combinations(texts, 2):
         assert not one.get_window_extent().shrunk(0.98, 0.95).overlaps(other.get_window_extent().shrunk(0.98, 0.95))

@@ -1,4 +1,4 @@
-"""The figure of what a funnel keeps: 100 percent, and what is above."""
+"""The figure of funnels: the line at 100 percent, and values above it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from st_matryoshka2d.plots.funnel_curves import funnel_curves
 
 
 @pytest.mark.parametrize("most", [98.0, 100.0, 101.5])
-def test_all_that_is_kept_is_a_line_and_more_is_explained(most: float) -> None:
+def test_marks_100_percent_and_explains_higher_values(most: float) -> None:
     shares = pd.DataFrame([[70.0, 90.0], [95.0, most]], index=["6L-32d", "6L-64d"], columns=[20, 50])
     figure = funnel_curves(shares, {"6L-32d": 128, "6L-64d": 256}, title="T", label="kept (%)")
     (axes,) = figure.axes

@@ -1,4 +1,4 @@
-"""The figure of scores against costs: what is in it, and that it can be read."""
+"""The figure of scores against costs: contents and legibility."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.grids import random_grid, timed, with_scores
 
 
 def large_grid(precisions: tuple[str, ...]) -> GridResult:
-    """12 layers x 8 dims, with the scores that trained models have."""
+    """Return a grid of 12 layers x 8 dims with scores like those of trained models."""
     layers, dims = tuple(range(1, 13)), (8, 16, 32, 64, 128, 256, 512, 768)
     grid = random_grid(0, layers, dims, precisions, tasks=("A",))
     kept = {"float32": 1.0, "int8": 0.985, "binary": 0.93}
@@ -34,7 +34,7 @@ def large_grid(precisions: tuple[str, ...]) -> GridResult:
 
 
 def labels_of(figure: Figure) -> dict[str, Any]:
-    """The names in a figure and where they lie, as its renderer draws them."""
+    """Return the labels in a figure and their rendered positions."""
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     (axes,) = figure.axes
@@ -88,7 +88,7 @@ def test_one_size_can_be_drawn() -> None:
 
 
 def assert_within_the_figure(figure: Figure) -> None:
-    """Every legend, and nothing over another."""
+    """Check that all legends lie within the figure and nothing overlaps."""
     boxes = [legend.get_window_extent() for legend in figure.legends] + [figure.axes[0].get_window_extent()]
     for box in boxes:
         assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
@@ -125,7 +125,7 @@ def test_each_cost_that_there_is_has_a_tick(cost: str, dims: tuple[int, ...]) ->
     assert not any(a.get_window_extent().overlaps(b.get_window_extent()) for a, b in combinations(labels, 2))
 
 
-def test_sizes_at_one_place_share_a_label() -> None:
+def test_overlapping_sizes_share_label() -> None:
     same = random_grid(0, dims=(16, 64), precisions=("float32", "int8"))
     figure = with_scores(same, lambda frame: 0.2 * frame["num_layers"]).plot_pareto()
     assert set(labels_of(figure)) == {f"{depth}L-16d int8 and 3 more" for depth in (1, 2, 4)}

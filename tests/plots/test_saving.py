@@ -1,4 +1,4 @@
-"""Every figure: a format that is not known is refused before anything is drawn, and a file is whole or not there."""
+"""Saving of all figures: unknown formats are refused before drawing, and files are complete or absent."""
 
 from __future__ import annotations
 

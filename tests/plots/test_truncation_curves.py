@@ -1,4 +1,4 @@
-"""The figures of what truncation costs: lines, bands and labels."""
+"""The figures of truncations: lines, bands and labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_labels_do_not_overlap(figure: Figure) -> None:
 def test_the_figure_has_a_line_for_each_method_and_a_band_for_each_spread(result: TruncationResult, tmp_path: Path) -> None:
     figure = result.plot(tmp_path / "curves.png", task="A")
     (panel,) = figure.axes
-    lines: dict[Any, Any] = {line.get_label(): line.get_xydata() for line in panel.lines[1:]}  # the first is at 100 %
+    lines: dict[Any, Any] = {line.get_label(): line.get_xydata() for line in panel.lines[1:]}  # the first line is at 100 %
     assert lines["first coordinates"] == pytest.approx(np.array([[0, 100], [50, 95.5556], [75, 66.6667]]), abs=1e-3)
     assert lines["random coordinates (3, mean ± s.d.)"] == pytest.approx(np.array([[50, 90], [75, 68.8889]]), abs=1e-3)
     assert lines["windows"] == pytest.approx(np.array([[50, 77.7778], [75, 33.3333]]), abs=1e-3)
@@ -90,7 +90,7 @@ def test_two_models_in_one_figure(result: TruncationResult, tmp_path: Path) -> N
     assert "matryoshka: random coordinates" in [text.get_text() for text in named.legends[0].get_texts()]
 
 
-def test_models_that_cannot_be_told_apart_or_compared(result: TruncationResult) -> None:
+def test_refuses_indistinguishable_and_incomparable_models(result: TruncationResult) -> None:
     with pytest.raises(ValueError, match="called 'a/model' and 'a/model'; pass labels"):
         result.plot_against(made_of(SCORES))
     with pytest.raises(ValueError, match=r"different tasks: \['A', 'B'\] and \['A'\]"):

@@ -1,4 +1,4 @@
-"""Two maskings of a text: which tokens, what becomes of them, and what a seed fixes."""
+"""The two maskings of a text: chosen tokens, their replacements, and the seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def examples(count: int, seed: int = 0) -> list[dict[str, str]]:
-    return [{"text": "the fox " + text} for text in texts(count, seed)]  # no text of unknown characters alone
+    return [{"text": "the fox " + text} for text in texts(count, seed)]  # no text of only unknown characters
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,7 +84,7 @@ class TestEveryTokenizer:
         ids = np.array([number for number in range(len(tokenizer)) if number not in tokenizer.all_special_ids])
         text = [n for n, token in enumerate(row) if token not in tokenizer.all_special_ids]
         front, behind = row[: text[0]], row[text[-1] + 1 :]
-        row = [*front, *ids[: min(len(ids), 90)].tolist(), *behind]  # each token once, to see where a window is from
+        row = [*front, *ids[: min(len(ids), 90)].tolist(), *behind]  # distinct tokens, to locate the window
         collator = SMAEDataCollator(tokenizer, max_length=12)
         torch.manual_seed(0)
         batch = collator([{"input_ids": row}] * 600)
@@ -104,7 +104,7 @@ def drawn(wordpiece: PreTrainedTokenizerFast) -> tuple[Tensor, dict[str, Tensor]
 
 
 class TestShares:
-    """Binomial bounds that chance breaks once in 10^6 runs; the seed is fixed, so they hold or not."""
+    """Binomial bounds that fail by chance once in 10^6 seeds; the seed is fixed."""
 
     @pytest.mark.parametrize(("inputs", "labels", "ratio"), BOTH)
     def test_the_ratio(self, drawn: tuple[Tensor, dict[str, Tensor]], inputs: str, labels: str, ratio: float) -> None:
@@ -126,7 +126,7 @@ class TestShares:
         seen, original = batch[inputs][chosen], originals[chosen]
         masked, same = seen == wordpiece.mask_token_id, seen == original
         ordinary = len(wordpiece) - len(wordpiece.all_special_ids)
-        by_chance = 0.1 / ordinary  # a random token that is the right one
+        by_chance = 0.1 / ordinary  # a random token may be the original
         for found, share in ((masked, 0.8), (same, 0.1 + by_chance), (~masked & ~same, 0.1 - by_chance)):
             low, high = binom.interval(1 - 1e-6, len(seen), share)
             assert low <= int(found.sum()) <= high
@@ -184,16 +184,16 @@ class TestShape:
     def test_the_model_length_of_the_tokenizer_is_the_longest_row(self, wordpiece: PreTrainedTokenizerFast) -> None:
         assert SMAEDataCollator(wordpiece)([{"text": "fox " * 1000}])["input_ids"].shape == (1, 512)
 
-    def test_a_window_has_something_to_mask(self, wordpiece: PreTrainedTokenizerFast) -> None:
+    def test_window_contains_maskable_token(self, wordpiece: PreTrainedTokenizerFast) -> None:
         given = {"text": "☃ " * 60 + "fox " + "☃ " * 40}
         batch = SMAEDataCollator(wordpiece, max_length=12)([given] * 100)
         assert batch["input_ids"].shape == (100, 12)
         assert ((batch["labels"] != -100).sum(1) == 1).all()
-        assert len({tuple(row) for row in (batch["labels"] != -100).tolist()}) > 5  # not always in the same place
+        assert len({tuple(row) for row in (batch["labels"] != -100).tolist()}) > 5  # positions vary
 
 
 class TestSeed:
-    def test_the_batch_and_the_seed_decide(self, wordpiece: PreTrainedTokenizerFast) -> None:
+    def test_masks_depend_on_batch_and_seed(self, wordpiece: PreTrainedTokenizerFast) -> None:
         batches = [examples(6, seed=number) for number in range(4)]
         collator = SMAEDataCollator(wordpiece, seed=5, max_length=20)
         in_order = [collator(batch) for batch in batches]
@@ -203,9 +203,9 @@ class TestSeed:
         other = SMAEDataCollator(wordpiece, seed=6, max_length=20)
         assert not any(equal(first, other(batch)) for first, batch in zip(in_order, batches, strict=True))
         first, second = (collator([*batches[0][:1], *batches[n][1:2]])["labels"][0] for n in (0, 1))
-        assert first.shape != second.shape or not torch.equal(first, second)  # the whole batch counts
+        assert first.shape != second.shape or not torch.equal(first, second)  # masks depend on the whole batch
 
-    def test_without_one_torch_decides(self, wordpiece: PreTrainedTokenizerFast) -> None:
+    def test_without_seed_uses_torch_generator(self, wordpiece: PreTrainedTokenizerFast) -> None:
         collator, batch = SMAEDataCollator(wordpiece), examples(6)
         torch.manual_seed(0)
         first, second = collator(batch), collator(batch)

@@ -1,4 +1,4 @@
-"""Cross entropy over a vocabulary in chunks, against torch's own over all logits at once."""
+"""Chunked cross entropy, compared with torch's over all logits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Inputs(NamedTuple):
 
 
 def inputs(with_bias: bool = True, dtype: torch.dtype = torch.float64) -> Inputs:
-    """Weights of rows that differ by five orders of magnitude, and targets that come twice."""
+    """Return inputs with row weights across five orders of magnitude and duplicate targets."""
     torch.manual_seed(0)
     states, weight = torch.randn(ROWS, HIDDEN, dtype=dtype), torch.randn(VOCABULARY, HIDDEN, dtype=dtype)
     bias = torch.randn(VOCABULARY, dtype=dtype, requires_grad=True) if with_bias else None
@@ -63,7 +63,7 @@ def test_values_and_gradients_are_those_of_all_logits(with_bias: bool) -> None:
 
 
 @pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2)], ids=str)
-def test_inputs_that_want_no_gradient_get_none(frozen: tuple[int, ...]) -> None:
+def test_frozen_inputs_get_no_gradient(frozen: tuple[int, ...]) -> None:
     given = inputs()
     for index in frozen:
         given[index].requires_grad_(False)
@@ -93,7 +93,7 @@ def test_large_logits_do_not_overflow() -> None:
 
 @pytest.mark.usefixtures("chunked")
 def test_autocast_to_half_precision_is_close() -> None:
-    """As close as bfloat16's eight bits allow; the smallest row weights must not be rounded to nothing."""
+    """Within bfloat16's eight bits; the smallest row weights must not round to zero."""
     given = inputs(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss, by_row = vocabulary_cross_entropy(*given)
@@ -119,7 +119,7 @@ def test_half_precision_weights_get_gradients_of_their_own_type() -> None:
 
 
 def test_no_logits_are_kept_for_the_backward_pass() -> None:
-    """In a whole step of pre-training: nothing saved has a row for each masked token and a column for each token."""
+    """In a step of pre-training, no saved tensor has shape (masked tokens, vocabulary)."""
     model, given = SMAEForPreTraining(masked_lm(vocab_size=1009)), batch()
     shapes: list[tuple[int, ...]] = []
 

@@ -1,4 +1,4 @@
-"""What is written after pre-training, what the model shares with itself, and what it refuses."""
+"""SMAE: saved files, tied weights, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.smae import PLACES, batch, config, masked_lm
 
 
 def stepped(model: SMAEForPreTraining) -> SMAEForPreTraining:
-    """After a step of training, large enough to be seen in each parameter."""
+    """Train one step, large enough to change every parameter."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     model.train()(**batch()).loss.backward()
     optimizer.step()
@@ -54,8 +54,8 @@ def test_loading_takes_the_checkpoint_and_the_arguments(start: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "modernbert", "deberta-v2"])
-def test_an_encoder_without_a_head_gets_one(family: str, tmp_path: Path) -> None:
-    """Most sentence-embedding models are published without. Nor is a tokenizer made up for a folder that has none."""
+def test_adds_head_to_encoder_without_one(family: str, tmp_path: Path) -> None:
+    """Most sentence-embedding models have no head. A folder without a tokenizer gets none."""
     families.build(config(family)).save_pretrained(tmp_path)
     model = SMAEForPreTraining.from_pretrained(tmp_path)
     assert model.tokenizer is None
@@ -63,8 +63,8 @@ def test_an_encoder_without_a_head_gets_one(family: str, tmp_path: Path) -> None
     assert {path.name for path in (tmp_path / "saved").iterdir()} == {"config.json", "model.safetensors"}
 
 
-def test_what_is_saved_is_a_plain_encoder(pretrained: SMAEForPreTraining, start: Path, tmp_path: Path) -> None:
-    """Nothing in it is of this package; loaded by others, it gives the outputs of the trained encoder."""
+def test_saves_plain_encoder(pretrained: SMAEForPreTraining, start: Path, tmp_path: Path) -> None:
+    """It needs nothing of this package, and gives the outputs of the trained encoder."""
     pretrained.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in start.iterdir()}
     assert not any("st_matryoshka2d" in path.read_text() for path in tmp_path.glob("*.json"))
@@ -119,7 +119,7 @@ def test_the_decoder_starts_as_the_first_block_and_shares_nothing(family: str) -
 
 @pytest.mark.parametrize("family", PLACES)
 def test_a_step_leaves_the_model_as_it_was(family: str) -> None:
-    """Its modules, its config and its outputs; and the number of its hooks does not grow."""
+    """Modules, config and outputs are unchanged, and no hooks are added."""
     mlm = masked_lm(family)
     tokens = {name: batch()[name] for name in ("input_ids", "attention_mask")}
     before, modules, said = mlm.eval()(**tokens), dict(mlm.named_modules()), mlm.config.to_json_string()
@@ -253,7 +253,7 @@ SAME_DEPTH = ["4L-4d", "4L-8d", "4L-16d"]
 
 
 def kept_for_backward(model: SMAEForPreTraining) -> int:
-    """Bytes that a forward pass keeps, besides parameters."""
+    """Return the bytes that a forward pass keeps, besides parameters."""
     parameters = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -270,7 +270,7 @@ def kept_for_backward(model: SMAEForPreTraining) -> int:
 
 
 def test_the_decoders_of_further_sizes_are_not_kept() -> None:
-    """The widest tensor of one decoder's pass alone would be more than all that a further size adds."""
+    """The widest tensor of a decoder pass alone would exceed the memory that a further size adds."""
     inner = 512
     few, many = (
         kept_for_backward(SMAEForPreTraining(masked_lm(intermediate_size=inner), sizes))

@@ -1,4 +1,4 @@
-"""The loss of pre-training and its gradients, against equations 6 to 9 of Starbucks as a slow loop."""
+"""The SMAE loss and its gradients, compared with equations 6 to 9 of Starbucks as a slow loop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CASES = [
     Case("plain masked language modelling", ["4L-32d"], {"projection": "head", "mae": False}),
     Case("the ladder"),
 ]
-# Sizes are the same to every family; projections and decoders are not.
+# Sizes do not depend on the family; projections and decoders do.
 TABLE = [("bert", case) for case in CASES] + [
     (family, case)
     for family in PLACES
@@ -50,7 +50,7 @@ TABLE = [("bert", case) for case in CASES] + [
 
 
 def trained(family: str, case: Case, seed: int = 0) -> SMAEForPreTraining:
-    """In training mode, in double precision; W and the decoder are not what they start as."""
+    """Build a model in training mode and double precision, with changed W and decoder."""
     model = SMAEForPreTraining(masked_lm(family, seed=seed), case.sizes, **case.settings)
     with torch.no_grad():
         randomise(model.decoder)
@@ -60,14 +60,14 @@ def trained(family: str, case: Case, seed: int = 0) -> SMAEForPreTraining:
 
 
 def gradients(model: SMAEForPreTraining, loss: Tensor) -> dict[str, Tensor]:
-    """Of every parameter; zero where it plays no part."""
+    """Return the gradient of every parameter; zero if unused."""
     named = dict(model.named_parameters())
     found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(named, found, strict=True))
 
 
 def assert_close(found: Tensor, expected: Tensor, name: str) -> None:
-    """Some families turn positions, or take norms, in single precision whatever the dtype; else 1e-12 would do."""
+    """Check closeness; some families compute rotations or norms in single precision, else 1e-12 would suffice."""
     difference = float((found - expected).detach().abs().max())
     assert difference <= 1e-6 * max(1.0, float(expected.detach().abs().max())), f"{name}: {difference:.1e}"
 
@@ -92,7 +92,7 @@ def test_values_and_gradients_are_those_of_the_slow_loop(family: str, case: Case
 
 
 def test_w_starts_as_the_identity() -> None:
-    """Then each size's prefix is filled up with zeros, and the full size is plain masked language modelling."""
+    """Then prefixes are padded with zeros, and the full size is plain masked language modelling."""
     model, inputs = SMAEForPreTraining(masked_lm(), ALL).double(), batch()
     assert model.W is not None
     assert torch.equal(model.W, torch.eye(32).double())
@@ -105,7 +105,7 @@ def test_w_starts_as_the_identity() -> None:
 
 
 def test_each_side_is_a_mean_over_its_own_masked_tokens() -> None:
-    """Not over texts: the loss of two batches of one text each is another than that of both together."""
+    """Not over texts: the mean loss of two single-text batches differs from the loss of both texts together."""
     model, inputs = trained("bert", CASES[0]), batch(rows=2, length=16)
     masked = {side: inputs[side].ne(-100).sum(dim=1).double() for side in ("labels", "decoder_labels")}
     assert all(float(counts[0]) != float(counts[1]) for counts in masked.values())
@@ -131,8 +131,8 @@ def test_without_an_attention_mask_every_token_counts() -> None:
         ("decoder.0", {"1L-4d/decoder", "2L-8d/decoder", "3L-16d/decoder", "4L-32d/decoder"}),
     ],
 )
-def test_what_a_block_reaches(changed: str, moved: set[str]) -> None:
-    """A block of the encoder: sizes as deep as it, and through CLS their decoders. The decoder's: decoders alone."""
+def test_parts_that_each_block_affects(changed: str, moved: set[str]) -> None:
+    """An encoder block affects sizes that include it and, through CLS, their decoders; a decoder block only decoders."""
     model, inputs = trained("bert", CASES[0]), batch()
     before = model(**inputs).parts
     with torch.no_grad():
@@ -143,7 +143,7 @@ def test_what_a_block_reaches(changed: str, moved: set[str]) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "eurobert"])
 def test_the_decoder_may_be_deeper_than_the_encoder(family: str) -> None:
-    """Some families run no more blocks than their config says, however many there are."""
+    """Some families run only as many blocks as their config states."""
     model = SMAEForPreTraining(masked_lm(family, num_hidden_layers=1), ["1L-8d"], decoder_layers=2).double()
     with torch.no_grad():
         randomise(model.decoder)

@@ -1,4 +1,4 @@
-"""Texts to rows: nothing is lost, nothing is too long, for a data set in memory, a stream, and files."""
+"""`token_rows` loses no token and exceeds no length, for data sets in memory, streams and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _stream(texts: list[str]) -> IterableDataset:
     def rows() -> Iterator[dict[str, str]]:
         yield from ({"text": text} for text in texts)
 
-    return IterableDataset.from_generator(rows)  # which does not know its columns
+    return IterableDataset.from_generator(rows)  # its columns are unknown
 
 
 KIND_OF_DATASET: dict[str, Callable[[list[str]], Dataset | IterableDataset]] = {
@@ -150,7 +150,7 @@ def test_refused(
         token_rows(Dataset.from_dict({"text": texts}), wordpiece, **options)
 
 
-def test_what_is_not_a_dataset_is_refused(wordpiece: PreTrainedTokenizerFast) -> None:
+def test_refuses_other_types_of_datasets(wordpiece: PreTrainedTokenizerFast) -> None:
     with pytest.raises(TypeError, match="got list"):
         token_rows(["the fox"], wordpiece)
     with pytest.raises(TypeError, match=r"splits \['test', 'train'\]"):

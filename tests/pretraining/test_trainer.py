@@ -1,4 +1,4 @@
-"""Pre-training in transformers' Trainer and in ours: it learns, resumes to the last bit, and runs on two processes."""
+"""Pre-training with transformers' Trainer and SMAETrainer: it learns, resumes bit by bit, and runs on two processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.smae import batch, masked_lm, rows, trainer
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of trainings that run through, are killed, and are resumed."""
+    """Run uninterrupted, killed and resumed trainings; return their folder."""
     folder = tmp_path_factory.mktemp("killed")
     finished(sys.executable, "-m", "tests.pretraining.trainer_script", "killed", folder)
     return folder
@@ -32,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two processes ended with."""
+    """Return the results of two processes."""
     folder = tmp_path_factory.mktemp("processes")
     finished_in_two("tests.pretraining.trainer_script", "processes", folder)
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
@@ -44,7 +44,7 @@ def different(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
 
 
 def badness(model: SMAEForPreTraining) -> dict[str, float]:
-    """Of each part, on the same masked texts."""
+    """Return each part of the loss on fixed masked texts."""
     collator, examples = trainer(model, Path()).data_collator, list(rows())
     with torch.no_grad():
         parts = copy.deepcopy(model).eval()(**collator(examples)).parts
@@ -62,7 +62,7 @@ def test_every_part_learns(settings: dict[str, Any], tmp_path: Path) -> None:
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
 
-def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+def test_refuses_invalid_trainings(tmp_path: Path) -> None:
     arguments = TrainingArguments(str(tmp_path), report_to="none")
     with pytest.raises(TypeError, match=r"got BertForMaskedLM.*SMAEForPreTraining\(model\)"):
         SMAETrainer(masked_lm(), arguments)
@@ -89,7 +89,7 @@ def test_both_trainers_train_the_same_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_the_parts_in_the_log_make_up_the_loss(accumulation: int, tmp_path: Path) -> None:
-    """Over the steps of one log, whatever was evaluated in between; the last step of an epoch has fewer batches."""
+    """Over the steps of one log, with evaluations in between; the last step of an epoch has fewer batches."""
     model = SMAEForPreTraining(masked_lm(dropout=None), ["1L-8d", "4L-32d"])
     settings = {"gradient_accumulation_steps": accumulation, "eval_strategy": "steps", "eval_steps": 1}
     training = trainer(
@@ -133,7 +133,7 @@ def test_accumulated_batches_make_the_step_of_their_mean(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("family", ["bert", "electra", "deberta-v2", "modernbert"])
 def test_checkpointed_activations_change_nothing(family: str) -> None:
-    """The encoder forgets its activations; with dropout, what is computed again must be what was forgotten."""
+    """With dropout, recomputed activations must equal the discarded ones."""
     gradients = []
     for checkpointed in (False, True):
         mlm = masked_lm(family, dropout=None)
@@ -148,8 +148,8 @@ def test_checkpointed_activations_change_nothing(family: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_killed_training_is_resumed_to_the_last_bit(runs: Path, seed: str) -> None:
-    """The decoder and W too, without which the encoder would not end where it does."""
+def test_killed_training_resumes_bit_by_bit(runs: Path, seed: str) -> None:
+    """Includes the decoder and W, which affect the encoder."""
     signals = json.loads((runs / "signals.json").read_text())
     assert [signals[f"{seed}, {end}"] for end in ("whole", "killed", "resumed")] == [0, signal.SIGKILL, 0]
     assert not (runs / f"{seed}, killed.safetensors").exists()
@@ -164,7 +164,7 @@ def test_a_killed_training_is_resumed_to_the_last_bit(runs: Path, seed: str) -> 
 
 @pytest.mark.slow
 def test_masks_without_a_seed_are_others(runs: Path) -> None:
-    """Which also shows that the test above can fail."""
+    """This also shows that the test above can fail."""
     with_seed, without = (load_file(runs / f"{seed}, whole.safetensors") for seed in SEEDS)
     assert different(with_seed, without)
 
@@ -172,7 +172,7 @@ def test_masks_without_a_seed_are_others(runs: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [1, 2, "stream"])
 def test_two_processes_stay_alike(ranks: list[dict[str, Any]], case: int | str) -> None:
-    """To the last bit, although each started from weights of its own, and parts of the encoder are not trained."""
+    """Bit-identical, although each starts from other weights, and parts of the encoder are not trained."""
     first, second = (rank["ends"][case] for rank in ranks)
     assert different(first, second) == []
     start = SMAEForPreTraining(masked_lm(dropout=None), ["1L-8d", "2L-32d"]).state_dict()

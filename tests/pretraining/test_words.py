@@ -1,4 +1,4 @@
-"""Whole words, against what the tokenizer itself says of a text: `word_ids`."""
+"""Whole words, compared with the tokenizer's `word_ids`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TestWholeWords:
             pieces = between_spaces(text, encoded)
             of_word: dict[int, set[int]] = {}
             for word, piece, number in zip(encoded.word_ids(), pieces, numbers, strict=True):
-                if number >= 0 and pieces.count(piece) <= 16:  # longer ones may be torn
+                if number >= 0 and pieces.count(piece) <= 16:  # longer words may be split
                     of_word.setdefault(word, set()).add(number)
             assert all(len(found) == 1 for found in of_word.values()), (text, encoded.tokens(), numbers)
             compared += len(of_word)
@@ -68,7 +68,7 @@ class TestWholeWords:
 @pytest.mark.parametrize(
     "text", ["東京は日本の首都です。私は毎日本を読みます。" * 3, "ภาษาไทยไม่มีช่องว่างระหว่างคำ" * 3, "x" * 200]
 )
-def test_a_script_without_spaces_is_not_one_giant_word(make: Callable[[], PreTrainedTokenizerFast], text: str) -> None:
+def test_splits_script_without_spaces(make: Callable[[], PreTrainedTokenizerFast], text: str) -> None:
     tokenizer = make()
     numbers = Words(tokenizer).number(np.array(tokenizer("the fox " + text)["input_ids"]))
     assert np.bincount(numbers[numbers >= 0]).max() <= 16
@@ -86,7 +86,7 @@ def test_words_of_packed_texts_end_at_the_separator() -> None:
 def test_tokens_added_later_are_special_if_they_say_so() -> None:
     tokenizer = tokenizers_support.wordpiece()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[EN]"]})
-    tokenizer.add_tokens(["[FR]"], special_tokens=True)  # which `all_special_ids` does not list
+    tokenizer.add_tokens(["[FR]"], special_tokens=True)  # not in `all_special_ids`
     tokenizer.add_tokens(["zyzzyva"])
     english, french, insect = tokenizer.convert_tokens_to_ids(["[EN]", "[FR]", "zyzzyva"])
     words = Words(tokenizer)
@@ -127,7 +127,7 @@ def test_ids_in_a_gap_of_the_vocabulary_are_refused() -> None:
         Words(tokenizer).number(np.array([7, 5]))
 
 
-def test_what_is_not_a_fast_tokenizer_is_refused() -> None:
+def test_refuses_slow_tokenizers() -> None:
     with pytest.raises(TypeError, match="got str"):
         Words("bert-base-uncased")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is a slow tokenizer"):

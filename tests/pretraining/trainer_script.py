@@ -1,4 +1,4 @@
-"""Run by `test_trainer.py`: pre-trainings that are killed and resumed, and one on two processes.
+"""Script for `test_trainer.py`: killed and resumed pre-trainings, and one on two processes.
 
 Importing takes longer than training, so one process imports everything and forks the others.
 """
@@ -23,11 +23,11 @@ from tests.support.launch import freeze_garbage_collector
 from tests.support.smae import masked_lm, trainer
 
 STEPS, SAVED, KILLED_IN = 6, 4, 5
-SEEDS = {"seed": 0, "no seed": None}  # of the collator
+SEEDS = {"seed": 0, "no seed": None}  # for the collator
 
 
 class Kill(TrainerCallback):
-    """Gradients are there and random numbers drawn, but the weights are those of the step before."""
+    """Kill the process after the backward pass, before the optimizer step."""
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == KILLED_IN - 1:
@@ -49,9 +49,9 @@ def on_two_processes(root: Path) -> None:
     rank = int(os.environ["RANK"])
     torch.manual_seed(rank)
     ends, logs = {}, {}
-    # Batches of a stream differ in width, and there is more than one round of it.
+    # Batches of a stream differ in width, and the stream is repeated.
     for case, more in {1: {}, 2: {"gradient_accumulation_steps": 2}, "stream": {"stream": True, "max_steps": 12}}.items():
-        # Shallow sizes only, so that some of the encoder has no gradient; and each process starts from other weights.
+        # Only shallow sizes, so that part of the encoder has no gradient; each process starts from other weights.
         model = SMAEForPreTraining(masked_lm(dropout=None, seed=rank), ["1L-8d", "2L-32d"])
         training = trainer(
             model,
@@ -68,7 +68,7 @@ def on_two_processes(root: Path) -> None:
 
 
 def _forked(root: Path, name: str, end: str, seed: int | None) -> int:
-    """The signal that ended the process, or 0."""
+    """Run in a child process; return the signal that ended it, or 0."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -91,7 +91,7 @@ def _forked(root: Path, name: str, end: str, seed: int | None) -> int:
 
 
 def _train(root: Path, name: str, end: str, seed: int | None) -> None:
-    """With BERT's dropout; a resumed training starts from other weights, which must not matter."""
+    """Train with BERT's dropout; a resumed training starts from other weights, which must not matter."""
     resumed = end == "resumed"
     model = SMAEForPreTraining(masked_lm(dropout=None, seed=int(resumed)))
     training = trainer(

@@ -1,4 +1,4 @@
-"""Espresso against its equations, written as loops: values and every gradient."""
+"""Espresso compared with its equations, written as loops: values and all gradients."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def assert_parts_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tol
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_espresso_is_its_equations(name: str, tmp_path: Path) -> None:
-    """Three times the loss, as a Trainer that scales it would: a gradient taken too early would miss the factor."""
+def test_espresso_matches_equations(name: str, tmp_path: Path) -> None:
+    """Scales the loss by three, like a Trainer: a gradient computed too early would miss the factor."""
     case = CASES[name]
     loss, task = build(case, tmp_path)
     batch = features(loss.model, case.columns)
@@ -70,8 +70,8 @@ def test_espresso_is_its_equations(name: str, tmp_path: Path) -> None:
     assert_gradients_close(gradients(loss, 3 * total(parts)), gradients(loss, 3 * total(wanted)), case.tolerance)
 
 
-def test_compression_has_a_gradient_of_its_own(tmp_path: Path) -> None:
-    """In the sum, an error in a small part could hide behind a large one."""
+def test_compression_gradient(tmp_path: Path) -> None:
+    """In the sum, a large part could hide an error in a small part."""
     case = CASES["three columns"]
     loss, task = build(case, tmp_path)
     batch = features(loss.model, case.columns)

@@ -1,4 +1,4 @@
-"""MIPIC against its equations, written as loops: values and every gradient, the projections' own included."""
+"""MIPIC compared with its equations, written as loops: values and all gradients, including projections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.losses import batch as short_batch
 from tests.support.quick import quick
 from tests.support.tokens import HALVES, Case, by_hand, embeddings, features, physical_tokens
 
-# What 4 layers x 32 get without being asked: the ladder, and gammas evenly from 0.2 to 0.7.
+# Defaults for 4 layers x 32: the ladder, and gammas evenly from 0.2 to 0.7.
 DEFAULTS: dict[str, Any] = {
     "layers": [1, 2, 3, 4],
     "checkpoints": [(1, 4), (2, 8), (3, 16), (4, 32)],
@@ -71,7 +71,7 @@ DEGENERATE = {"one token": (ONE, False), "identical tokens": (SAME, False), "mix
 
 
 def build(case: Case, folder: Path, dtype: torch.dtype = torch.float64) -> tuple[MIPICLoss, Any]:
-    """The loss, with projections that no initialisation would give, and the oracle of its wrapped loss."""
+    """Build the loss with random projections, and the oracle of its wrapped loss."""
     model = case.model(folder).to(dtype)
     wrapped, task = case.wrapped(model)
     arguments = dict(case.arguments)
@@ -88,7 +88,7 @@ def build(case: Case, folder: Path, dtype: torch.dtype = torch.float64) -> tuple
 
 
 def own_parameters(loss: MIPICLoss, arguments: dict[str, Any]) -> list[tuple[str, nn.Parameter]]:
-    """P and phi under the names that the whole loss has for them."""
+    """Return P and phi with their names in the loss."""
     own = list(loss.P.values()) if arguments.get("sia", True) else []
     own += list(loss.phi.parameters()) if arguments.get("pic", True) else []
     assert all(parameter.requires_grad for parameter in own)
@@ -134,7 +134,7 @@ def assert_every_projection_moves(loss: MIPICLoss, case: Case, found: dict[str, 
     assert not still, "a gradient of zero would prove nothing"
 
 
-def test_the_oracle_sees_the_layers_that_the_blocks_compute(tmp_path: Path) -> None:
+def test_oracle_layers_match_blocks(tmp_path: Path) -> None:
     model = Case().model(tmp_path).double()
     blocks = physical_columns(model, 2)
     ours = embeddings(model, physical_tokens(model, short_batch(model, 2)), normalize=True)
@@ -144,8 +144,8 @@ def test_the_oracle_sees_the_layers_that_the_blocks_compute(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_mipic_is_equations_1_to_18(name: str, tmp_path: Path) -> None:
-    """Three times the loss, as a Trainer that scales it would: a gradient taken too early would miss the factor."""
+def test_mipic_matches_equations_1_to_18(name: str, tmp_path: Path) -> None:
+    """Scales the loss by three, like a Trainer: a gradient computed too early would miss the factor."""
     case = CASES[name]
     loss, task = build(case, tmp_path)
     batch = features(loss.model, case.columns)
@@ -159,8 +159,8 @@ def test_mipic_is_equations_1_to_18(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["mrl", "sia_attention", "sia_cka", "pic"])
-def test_each_part_has_a_gradient_of_its_own(part: str, tmp_path: Path) -> None:
-    """In the sum, an error in a small part could hide behind a large one."""
+def test_gradient_of_each_part(part: str, tmp_path: Path) -> None:
+    """In the sum, a large part could hide an error in a small part."""
     case = CASES["uneven"]
     loss, task = build(case, tmp_path)
     batch = features(loss.model, case.columns)
@@ -184,7 +184,7 @@ def test_single_precision(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [{}, {"mini_batch_size": 2}], ids=["whole", "gradient caching"])
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_degenerate_sentences(name: str, arguments: dict[str, Any], dtype: torch.dtype, tmp_path: Path) -> None:
-    """Without position embeddings, sentences of one repeated token have one state: no geometry, and no error either."""
+    """Without position embeddings, a repeated token has one state: no geometry, but no error."""
     rows, matters = DEGENERATE[name]
     case = Case(columns=2, arguments=arguments)
     loss, task = build(case, tmp_path, dtype)

@@ -4,7 +4,8 @@
     python benchmarks/alignment.py --data DATA --fitted "1,000 NLI" --suites sts
     python benchmarks/alignment.py --data DATA --fitted        # only the report, from existing scores
 
-DATA holds `nli/triplets_train.parquet` (anchor, positive), `pairs/captions_train.parquet` (anchor, positive);
+DATA holds `nli/triplets_train.parquet` (anchor, positive); `pairs/<name>.parquet` (anchor, positive), with captions_train,
+quora_train, wikiqa_train and trecqa_train, whose questions are none of the test queries;
 `sts/<name>/test.parquet` (sentence1, sentence2, score) and `retrieval/<name>/` with corpus, queries and qrels.
 
 Nothing is trained. Results are cached: an interrupted run continues from the files in `--out`.
@@ -31,6 +32,8 @@ SEARCH = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test"]
 COUNTS = [100, 1_000, 10_000, 50_000]
 CUT = "not aligned"
 DOCUMENTS = "10,000 NLI and the documents"
+QUORA = f"{DOCUMENTS}, 5,000 Quora questions"
+QUESTIONS = f"{DOCUMENTS}, 955 training questions"
 FOR_THE_LADDER = f"{COUNTS[-1]:,} NLI, for the ladder"
 
 
@@ -55,12 +58,23 @@ def documents(data: Path, names: Sequence[str] = SEARCH) -> list[str]:
     return [*nli(data, 10_000), *found]
 
 
+def questions(data: Path, name: str) -> list[str]:
+    """Return the different questions of a file of pairs."""
+    return list(pd.read_parquet(data / "pairs" / f"{name}.parquet")["anchor"].drop_duplicates())
+
+
 FITTED: dict[str, Callable[[argparse.Namespace], list[str]] | None] = {
     CUT: None,
     **{f"{count:,} NLI": lambda options, count=count: nli(options.data, count) for count in COUNTS},  # type: ignore[misc]
     "10,000 captions": lambda options: captions(options.data, 10_000),
     FOR_THE_LADDER: lambda options: nli(options.data, COUNTS[-1]),
     DOCUMENTS: lambda options: documents(options.data, options.search),
+    QUORA: lambda options: [*documents(options.data, options.search), *questions(options.data, "quora_train")[:5000]],
+    QUESTIONS: lambda options: [
+        *documents(options.data, options.search),
+        *questions(options.data, "wikiqa_train"),
+        *questions(options.data, "trecqa_train"),
+    ],
 }
 
 

@@ -16,16 +16,18 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.nn import functional as F
 
+from cuts.readouts import read_out
 from st_matryoshka2d import Size, align, encode_sizes
 from st_matryoshka2d.backbone import find_backbone
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ALIGNED", "DEPTHS", "FIRST", "Embedder"]
+__all__ = ["ALIGNED", "DEPTHS", "EVEN_ALIGNED", "FIRST", "Embedder"]
 
 Rows = NDArray[np.floating]
 FIRST, EVEN, INFLUENCE, ALIGNED = "first layers", "evenly spaced layers", "layers of most influence", "aligned"
-DEPTHS = [FIRST, EVEN, INFLUENCE, ALIGNED]
+EVEN_ALIGNED = f"{EVEN}, with readouts"
+DEPTHS = [FIRST, EVEN, INFLUENCE, EVEN_ALIGNED, ALIGNED]
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Embedder:
         kept = FIRST if depth == max(self.depths) and kept != ALIGNED else kept
         if kept in (FIRST, ALIGNED):
             rows = self._of_one_pass(kept, depth)
+        elif kept == EVEN_ALIGNED:
+            rows = self._known(kept, self._with_readouts)[self.depths.index(depth)]
         else:
             [rows] = self._known(f"{kept}-{depth}", lambda: [self._embed(self.kept(kept, depth))])
         return rows[: len(self.texts)], rows[len(self.texts) :]
@@ -72,6 +76,10 @@ class Embedder:
             return list(encode_sizes(model, [*self.texts, *self.fitted], sizes, show_progress_bar=True).values())
 
         return np.asarray(self._known(kept, all_depths)[self.depths.index(depth)])
+
+    def _with_readouts(self) -> list[Rows]:
+        by_depth = {depth: np.concatenate(self(EVEN, depth)) for depth in self.depths[:-1]}
+        return list(read_out(by_depth, np.concatenate(self(FIRST, self.depths[-1])), len(self.texts)).values())
 
     def _embed(self, kept: list[int]) -> Rows:
         return np.asarray(with_layers(self.model, kept).encode([*self.texts, *self.fitted], show_progress_bar=True))

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from cuts.layers import EVEN, FIRST, INFLUENCE, Embedder, with_layers
+from cuts.readouts import read_out
 from cuts.scores import Pairs, Search, counts
 from cuts.widths import WIDTHS
 from scipy.stats import spearmanr
@@ -17,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 from torch.nn import functional as F
 
-from st_matryoshka2d import evaluate, retrieval_task, truncate
+from st_matryoshka2d import Size, align, encode_sizes, evaluate, retrieval_task, truncate
 
 TEXTS = ["a cat", "rain in town", "he plays chess", "a kitten sleeps", "the piano at home", "my car"]
 DRAW = np.random.default_rng(0)
@@ -136,3 +137,16 @@ def test_a_resample_draws_as_many_as_there_are() -> None:
     assert (drawn[0] == 1).all()
     assert (drawn.sum(1) == 7).all()
     assert len({tuple(row) for row in drawn}) > 100
+
+
+def test_readouts_of_the_first_layers_are_those_of_align(model: SentenceTransformer) -> None:
+    fitted = [f"{text} {number}" for number in range(20) for text in TEXTS]
+    sizes = [Size(depth, model.get_embedding_dimension() or 0) for depth in (1, 2, 3, 4)]
+    first = encode_sizes(model, [*TEXTS, *fitted], sizes)
+    mine = read_out({size.num_layers: first[size] for size in sizes[:3]}, first[sizes[3]], len(TEXTS))
+    theirs = encode_sizes(align(model, fitted), TEXTS, sizes)
+    for size in sizes[:3]:
+        one, other = (
+            rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (mine[size.num_layers][:6], theirs[size])
+        )
+        assert one @ one.T == pytest.approx(other @ other.T, abs=1e-3)

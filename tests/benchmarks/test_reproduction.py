@@ -160,6 +160,8 @@ def test_alignment_page_quotes_report() -> None:
         (part,) = (text for head, text in parts.items() if head.startswith("Search") and head.endswith(title))
         assert numbers(page, name) == numbers(part.splitlines(), "10,000 NLI and the documents")[:-1]
     assert numbers(page, "WikiQA, 384 dims") == numbers(wikiqa, "10,000 NLI and the documents")[:-1]
+    more = "10,000 NLI and the documents, 955 training questions"
+    assert numbers(page, "WikiQA, 384 dims, 955 more questions") == numbers(wikiqa, more)[:-1]
     names = {"100 NLI sentences": "100 NLI", "1,000": "1,000 NLI", "10,000": "10,000 NLI", "50,000": "50,000 NLI"}
     names["50,000, and the ladder named in `sizes`"] = "50,000 NLI, for the ladder"
     for name, row in {**names, "not aligned": "not aligned", "10,000 captions of photos": "10,000 captions"}.items():
@@ -178,6 +180,41 @@ def test_alignment_page_quotes_larger_model() -> None:
     for name, part in rows.items():
         means = part.groupby("num_layers")["score"].mean()
         assert numbers(page, name) == [f"{means[layers]:.1f}" for layers in (1, 2, 4, 6, 8, 10, 12)]
+
+
+def test_papers_page_quotes_learning_rates() -> None:
+    folders = {"2e-5": "100x64-2e-05", "5e-5": "100x64-5e-05", "2e-4": "100x64", "5e-4": "100x64-0.0005"}
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## Learning rates")[1].split("## ")[0]
+    table = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    head, _, *rows = table
+    quoted = 0
+    for name, *cells in rows:
+        for rate, cell in zip(head[1:], cells, strict=True):
+            if cell:
+                folder = folders.get(rate, folders["5e-4"])
+                scores = pd.read_csv(file_of(PUBLISHED.parents[1] / folder / "scores", "choosing", name.split(" ")[0], 0))
+                full = (scores["num_layers"] == 6) & (scores["dim"] == 384)
+                found = scores[full] if rate.startswith("full size") else scores
+                sizes = found["num_layers"].astype(str) + "L-" + found["dim"].astype(str) + "d"
+                assert cell == f"{found[sizes.isin(LADDER)]['score'].mean():.1f}"
+                quoted += 1
+    assert quoted == 7
+
+
+def test_papers_page_quotes_larger_model() -> None:
+    found = (PUBLISHED.parents[1] / "all-mpnet-base-v2-100x32" / "README.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A larger model")[1].split("\n## ")[0]
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(rows) > 6
+    assert set(rows) <= set(found)
+
+
+def test_baselines_page_quotes_report() -> None:
+    found = (ROOT / "benchmarks" / "results" / "baselines" / "README.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in found if line.startswith("|")]
+    assert len(rows) > 20
+    assert [line for line in page if line.startswith("|")] == rows
 
 
 def test_report_matches_scores(tmp_path: Path) -> None:

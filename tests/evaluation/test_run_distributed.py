@@ -129,7 +129,7 @@ def test_failure_stops_both_processes_with_reason(shared: Results) -> None:
     for errors in (first, second):
         assert errors["differs"].startswith("ValueError: The processes share one evaluation, but differ in: sizes,")
         assert errors["other data"].endswith("The processes share one evaluation, but differ in: data of the tasks.")
-        assert "differ in: weights or settings of the model. A Trainer on CPUs" in errors["other weights"]
+        assert "differ in: weights or settings of the model. On CPUs, a Trainer" in errors["other weights"]
 
 
 def test_processes_continue_after_failure(shared: Results) -> None:

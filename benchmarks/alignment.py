@@ -2,6 +2,7 @@
 
     python benchmarks/alignment.py --data DATA
     python benchmarks/alignment.py --data DATA --fitted "1,000 NLI" --suites sts
+    python benchmarks/alignment.py --data DATA --layers ends --fitted "10,000 NLI"
     python benchmarks/alignment.py --data DATA --fitted        # only the report, from existing scores
 
 DATA holds `nli/triplets_train.parquet` (anchor, positive); `pairs/<name>.parquet` (anchor, positive), with captions_train,
@@ -26,6 +27,7 @@ from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, align, evaluate, retrieval_task, sizes_ladder, sts_task
+from st_matryoshka2d.kept_layers import ENDS, FIRST
 from st_matryoshka2d.sizes import full_size
 
 SEARCH = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test"]
@@ -119,7 +121,7 @@ def run(fitted: str, options: argparse.Namespace) -> None:
     model = SentenceTransformer(options.model, device=options.device)
     if (texts := FITTED[fitted]) is not None:
         named = sizes_ladder(model) if fitted == FOR_THE_LADDER else None
-        model = align(model, texts(options), named, show_progress_bar=True)
+        model = align(model, texts(options), named, layers=options.layers, show_progress_bar=True)
     for suite in wanted:
         frame = SUITES[suite](model, options).query("is_main")
         columns = ["task", "num_layers", "dim", "documents", "score"]
@@ -204,15 +206,18 @@ def main() -> None:
     parser.add_argument("--fitted", nargs="*", choices=FITTED, default=list(FITTED))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
+    parser.add_argument("--layers", choices=[FIRST, ENDS], default=FIRST, help="the layers that each depth keeps")
     parser.add_argument("--device")
-    parser.add_argument("--out", type=Path, default=here)
+    parser.add_argument("--out", type=Path, help="folder for scores and report (default: one for each choice of layers)")
     options = parser.parse_args()
+    options.out = options.out or (here if options.layers == FIRST else here / options.layers)
     (options.out / "scores").mkdir(parents=True, exist_ok=True)
     for fitted in options.fitted:
         run(fitted, options)
     model = SentenceTransformer(options.model, device="cpu")
     name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
-    about = f"{name}, aligned but not trained. Written by `benchmarks/alignment.py`."
+    kept = "first layers" if options.layers == FIRST else "first and last layers"
+    about = f"{name}, aligned but not trained. Each depth keeps the {kept}. Written by `benchmarks/alignment.py`."
     print(report(options.out, about, [str(size) for size in sizes_ladder(model)]))
 
 

@@ -5,6 +5,7 @@
     python benchmarks/reproduce.py --data DATA --steps 1000 --seeds 0 1 2
     python benchmarks/reproduce.py --data DATA --learning-rate 2e-5 --methods MIPIC --suites choosing
     python benchmarks/reproduce.py --data DATA --model FOLDER --batch-size 32   # another model, such as all-mpnet-base-v2
+    python benchmarks/reproduce.py --data DATA --layers ends                    # aligned depths also keep the last layers
     python benchmarks/reproduce.py --data DATA --methods Starbucks 2DMSE --suites sts retrieval truncation
     python benchmarks/reproduce.py --data DATA --methods                        # only the report, from existing scores
 
@@ -33,10 +34,12 @@ from reproduction.training import aligned, trained
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import load, sizes_ladder
+from st_matryoshka2d.kept_layers import ENDS, FIRST
 
 NAMES = {str(get_model_path()): "all-MiniLM-L6-v2"}
-SETTINGS = ["model", "steps", "batch_size", "learning_rate"]
+SETTINGS = ["model", "steps", "batch_size", "learning_rate", "layers"]
 LEARNING_RATE = 2e-4
+LAYERS = {FIRST: "first layers", ENDS: "first and last layers"}
 
 
 def run(method: str, seed: int, options: argparse.Namespace) -> None:
@@ -85,7 +88,8 @@ def report_name(options: argparse.Namespace) -> str:
     """Name the folder of a report after its settings; those of the main report are left out."""
     model = [] if options.model in NAMES else [Path(options.model).name]
     rate = [] if options.learning_rate == LEARNING_RATE else [f"{options.learning_rate:g}"]
-    return "-".join([*model, f"{options.steps}x{options.batch_size}", *rate])
+    layers = [] if options.layers == FIRST else [options.layers]
+    return "-".join([*model, f"{options.steps}x{options.batch_size}", *rate, *layers])
 
 
 def main() -> None:
@@ -99,14 +103,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
+    parser.add_argument("--layers", choices=[FIRST, ENDS], default=FIRST, help="the layers that aligned depths keep")
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16, as transformers does")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", type=Path, help="folder for trained models (default: reproduce/<name of the report>)")
     parser.add_argument(
         "--report",
         type=Path,
-        help="folder for scores and tables (default: benchmarks/results/reproduce/<steps>x<batch size>; another model or "
-        "learning rate is added to the name)",
+        help="folder for scores and tables (default: benchmarks/results/reproduce/<steps>x<batch size>; another model, "
+        "learning rate or choice of layers is added to the name)",
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -120,7 +125,8 @@ def main() -> None:
                 run(method, seed, options)
     about = (
         f"{NAMES.get(options.model, Path(options.model).name)}, {options.steps} steps of {options.batch_size} NLI triplets, "
-        f"learning rate {options.learning_rate:g}. Scores in percent, mean ± standard deviation over seeds. "
+        f"learning rate {options.learning_rate:g}. Aligned depths keep the {LAYERS[options.layers]}. "
+        "Scores in percent, mean ± standard deviation over seeds. "
         "A star marks p < 0.05 in a paired t-test over the tasks. The papers' rows are BERT-base trained on all of NLI, "
         "over its own ladder. Written by `benchmarks/reproduce.py`."
     )

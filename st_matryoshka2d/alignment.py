@@ -14,6 +14,7 @@ from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.config_metadata import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.cut import like, with_modules
 from st_matryoshka2d.identity import inherit_card, name_apart
+from st_matryoshka2d.kept_layers import LayersByDepth, chosen_layers, declare_layers
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.readout import Readout, declare_readouts, expect_readouts
 from st_matryoshka2d.readout_files import linear_of
@@ -29,6 +30,7 @@ def align(
     texts: Iterable[str],
     sizes: Sequence[Size | str] | None = None,
     *,
+    layers: str | LayersByDepth | None = None,
     steps: int = 300,
     batch_size: int = 32,
     show_progress_bar: bool = False,
@@ -57,6 +59,10 @@ def align(
             which is read in chunks. The regression uses all of them, the refinement a random sample of at most 20,000.
         sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on their own, and worse at
             searching an index of another size. Every depth gets a readout in any case.
+        layers: Which layers each depth keeps. `"first"`: the first ones, so that one forward pass serves all depths.
+            `"ends"`: three fifths from the start and two from the end, such as layers 1, 2 and 6 of six. They score better,
+            as the last layers still write the embedding, but take twice the time to train and to score. A dict names the
+            layers of some depths, `{2: [1, 6]}`. None: as the model has it, at first `"first"`.
         steps: Refinement steps for each depth; 0 for no refinement.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars for the texts and for the refinement.
@@ -89,6 +95,7 @@ def align(
     # The refinement needs gradients even if the caller is in no_grad or inference_mode.
     with torch.inference_mode(False), torch.enable_grad():
         dims = _dims_by_depth(model, sizes)
+        model = _keeping(model, layers)
         if steps != 0:
             positive_int(steps, "steps")
         _check_modules(model)
@@ -96,6 +103,18 @@ def align(
         # Refining for small dims improves these sizes alone, but all dims get worse across depths.
         readouts = _fitted(model, gathered, dims if sizes is not None else {}, steps, show_progress_bar)
         return _declared(_placed(model, readouts), model, dims)
+
+
+def _keeping(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:
+    """Return the model with other layers declared for its depths; weights are shared."""
+    if layers is None:
+        return model
+    chosen = chosen_layers(layers, full_size(model).num_layers)
+    made = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
+    inherit_card(made, model)
+    for route in routes_of(made).values():
+        declare_layers(route.transformer.model.config, chosen)
+    return made
 
 
 def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | None) -> dict[int, list[int]]:

@@ -16,25 +16,17 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import init_empty_weights
+from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
+from st_matryoshka2d.kept_layers import cut_config, kept_layers
+
 Copied = TypeVar("Copied", bound=nn.Module)
+Module = TypeVar("Module", bound=Transformer)
 
 _CAPTURING = "transformers.utils.output_capturing"
-
-# Lists that may be as long as the model is deep by accident; every other list of that length has one entry per layer.
-_NOT_PER_LAYER = {
-    "architectures",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "matryoshka_dimensions",
-    "matryoshka_readouts",
-    "matryoshka_sizes",
-}
-
 
 # Transformers registers what a class can record when its first model is built. A process that only unpickles models, such
 # as a worker, builds none, and would get no states.
@@ -77,24 +69,15 @@ def find_backbone(model: nn.Module) -> Backbone:
     return Backbone(num_layers, blocks, _find_tail(model, blocks))
 
 
-def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
-    """Copy a config with `num_layers` layers, and cut every per-layer list (`layer_types`, ...) to match."""
-    cut = copy.copy(config)
-    for name, value in vars(config).items():
-        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
-            setattr(cut, name, value[:num_layers])
-    cut.num_hidden_layers = num_layers
-    return cut
-
-
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
-    """Return the model with its first `num_layers` blocks only; it shares the parameters, so training it trains them."""
+    """Return the model with the blocks of a depth only; it shares the parameters, so training it trains them."""
     # Containers are copied, so that the view can have fewer blocks and a config of its own; parameters, buffers and leaf
     # modules are shared, no tensor is made, and the model itself does not change.
     config = cut_config(model.config, num_layers)
+    kept = kept_layers(model.config, num_layers)
     copies: dict[int, nn.Module] = {}
 
-    def copy_container(module: nn.Module, path: str) -> nn.Module:
+    def copy_container(module: nn.Module, path: str, position: int | None = None) -> nn.Module:
         if id(module) in copies or not module._modules:
             return copies.get(id(module), module)
         container = copies[id(module)] = copy.copy(module)
@@ -105,17 +88,30 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
         container.__dict__.pop("_output_capturing_hooks_installed", None)
         if getattr(module, "config", None) is model.config:
             vars(container)["config"] = config
-        names = list(module._modules)[: num_layers if path == backbone.blocks else None]
-        container._modules = {
-            name: None if (child := module._modules[name]) is None else copy_container(child, f"{path}.{name}".lstrip("."))
-            for name in names
-        }
+        if position is not None and hasattr(container, "layer_idx"):
+            vars(container)["layer_idx"] = position  # a decoder's cache has one entry for each layer that is left
+        if path == backbone.blocks:
+            every = list(module.children())
+            blocks = {str(place): every[layer] for place, layer in enumerate(kept)}
+            container._modules = {name: copy_container(block, f"{path}.{name}", int(name)) for name, block in blocks.items()}
+        else:
+            container._modules = {
+                name: None if child is None else copy_container(child, f"{path}.{name}".lstrip("."), position)
+                for name, child in module._modules.items()
+            }
         return container
 
     view = copy_container(model, "")
     if not isinstance(view, PreTrainedModel):
         raise TypeError(f"{type(model).__name__} copied itself into a {type(view).__name__}.")
     return view
+
+
+def module_at_depth(module: Module, backbone: Backbone, num_layers: int) -> Module:
+    """Return a Transformer module over the blocks of a depth only; it shares the parameters."""
+    shallow = copy.copy(module)
+    shallow._modules = {**module._modules, "model": shallow_view(module.model, backbone, num_layers)}
+    return shallow
 
 
 def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:

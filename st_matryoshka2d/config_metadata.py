@@ -6,10 +6,11 @@ They are plain entries of `config.json`, which every save and load keeps, with t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
+from st_matryoshka2d.kept_layers import declare_layers, kept_layers, skips_layers
 from st_matryoshka2d.sizes import Size, sizes_product
 
 ALIGN = "align"  # the value of `matryoshka_loss` for an alignment
@@ -54,13 +55,24 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
             config.matryoshka_readouts = []  # only that of its own depth, in its `Dense`
         else:
             del config.matryoshka_readouts
+    if size.num_layers < full.num_layers and skips_layers(original):
+        declare_layers(config, {})
     if trained := trained_sizes(original):
         within = [each for each in trained if each.num_layers <= size.num_layers and each.dim <= size.dim]
         config.matryoshka_sizes = _written(within)
     if size != full:
         # A cut of a cut names the model that was cut first.
         origin = getattr(original, "matryoshka_cut", None) or {"of": str(full), "model": name}
-        config.matryoshka_cut = {**origin, "size": str(size)}
+        config.matryoshka_cut = {**origin, "size": str(size), **_layers_of(original, origin, size, full)}
+
+
+def _layers_of(original: Any, origin: Mapping[str, Any], size: Size, full: Size) -> dict[str, list[int]]:
+    """Return which layers of the whole model a cut keeps, unless they are its first."""
+    before = origin.get("layers")
+    if before is None and (not skips_layers(original) or size.num_layers == full.num_layers):
+        return {}
+    before = before or range(1, full.num_layers + 1)
+    return {"layers": [before[layer] for layer in kept_layers(original, size.num_layers)]}
 
 
 def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:

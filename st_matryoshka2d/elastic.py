@@ -7,7 +7,7 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
+from st_matryoshka2d.backbone import Backbone, find_backbone, module_at_depth, shallow_view, share_memory
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
 from st_matryoshka2d.verify import check_depths
@@ -69,7 +69,7 @@ class TruncatedTransformer(Transformer):
         return cut_transformer(plain, depth)
 
     def forward(self, features: dict[str, Any], num_layers: int | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Run the first `num_layers` layers.
+        """Run `num_layers` layers.
 
         Args:
             features: Output of `preprocess`.
@@ -86,9 +86,7 @@ class TruncatedTransformer(Transformer):
             return whole
         if not self.has_readouts:
             require_readouts(self, self.model.config, [depth])
-        shallow = copy.copy(self)
-        shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
-        outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
+        outputs: dict[str, Any] = Transformer.forward(module_at_depth(self, backbone, depth), features, **kwargs)
         return {**outputs, AT_DEPTH: depth} if self.has_readouts else outputs
 
     def __repr__(self) -> str:
@@ -118,7 +116,7 @@ TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
 def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
-    """Cut a Transformer module to its first `num_layers` layers, with shared weights."""
+    """Cut a Transformer module to a number of layers, with shared weights."""
     model = module.model
     backbone = find_backbone(model)
     within(num_layers, backbone.num_layers, "num_layers")

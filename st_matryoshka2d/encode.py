@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states
+from st_matryoshka2d.backbone import Backbone, find_backbone
 from st_matryoshka2d.cut import pipeline_at_depth
 from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.kept_layers import smallest_depth_with
 from st_matryoshka2d.layers import route_taken, routes_of, split_layers
 from st_matryoshka2d.readout import require_readouts
+from st_matryoshka2d.recorded import recorded
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 from st_matryoshka2d.verify import check_depths
@@ -40,23 +42,24 @@ class EveryLayer(SentenceTransformer):
         wanted = sorted(set(depths))
         require_readouts(model, model.config, wanted)
         require_padding(model)
-        every = pipeline_at_depth(model, wanted[-1], cls, with_readouts=True)  # verifies the deepest
+        deepest = smallest_depth_with(model.config, wanted)
+        every = pipeline_at_depth(model, deepest, cls, with_readouts=True)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.backbones = {}
         for name, route in routes_of(model).items():
             backbone = find_backbone(route.transformer.model)
-            if len(wanted) > 1:
-                check_depths(route.transformer.model, backbone, wanted[:-1])
-            every.backbones[name] = replace(backbone, num_layers=wanted[-1])
+            if below := [depth for depth in wanted if depth < deepest]:
+                check_depths(route.transformer.model, backbone, below)
+            every.backbones[name] = replace(backbone, num_layers=deepest)
         return every
 
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
         name = route_taken(self, input)
-        with hidden_states(routes_of(self)[name].transformer.model):
-            outputs = super().forward(dict(input), **kwargs)  # a copy, because modules write into their input
         backbone = self.backbones[name]
-        by_layer = split_layers(self, outputs, self.depths, backbone, route=name, normalize=self.normalize, **kwargs)
+        with recorded(routes_of(self)[name].transformer.model, backbone) as calls:
+            outputs = super().forward(dict(input), **kwargs)  # a copy, because modules write into their input
+        by_layer = split_layers(self, outputs, self.depths, backbone, calls, route=name, normalize=self.normalize, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
         del outputs["all_layer_embeddings"]  # large, and no longer needed
         return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}

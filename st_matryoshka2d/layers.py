@@ -12,8 +12,10 @@ from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import Tensor, nn
 
-from st_matryoshka2d.backbone import Backbone, hidden_states
+from st_matryoshka2d.backbone import Backbone
+from st_matryoshka2d.kept_layers import skips_layers
 from st_matryoshka2d.readout import AT_DEPTH
+from st_matryoshka2d.recorded import Calls, recorded, state_at
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,12 @@ def layer_features(
     pipeline = unwrap(model)
     name = route_taken(pipeline, features)
     # A module that takes its depth per call runs exactly as deep as needed, whatever its default.
-    kwargs = {"num_layers": max(layers)} if "num_layers" in pipeline.get_model_kwargs() else {}
-    with hidden_states(routes_of(pipeline)[name].transformer.model):
+    network, backbone = routes_of(pipeline)[name].transformer.model, backbones[name]
+    deepest = backbone.num_layers if skips_layers(network.config) else max(layers)
+    kwargs = {"num_layers": deepest} if "num_layers" in pipeline.get_model_kwargs() else {}
+    with recorded(network, backbone) as calls:
         outputs = model(dict(features), **kwargs)  # a copy, as modules write into their input
-    return split_layers(pipeline, outputs, layers, backbones[name], route=name, normalize=normalize)
+    return split_layers(pipeline, outputs, layers, backbone, calls, route=name, normalize=normalize)
 
 
 def split_layers(
@@ -124,6 +128,7 @@ def split_layers(
     outputs: dict[str, Any],
     layers: Sequence[int],
     backbone: Backbone,
+    calls: Calls,
     *,
     route: str = "",
     normalize: bool = True,
@@ -144,7 +149,7 @@ def split_layers(
             by_layer[num_layers] = rest
         else:
             model = whole.transformer.model
-            state = rest["token_embeddings"] if last else backbone.finish(model, states[num_layers])
+            state = rest["token_embeddings"] if last else state_at(model, backbone, num_layers, states, calls)
             given: dict[str, Any] = {**rest, "token_embeddings": state, AT_DEPTH: num_layers}
             by_layer[num_layers] = SentenceTransformer.forward(head, given, **kwargs)
     return by_layer

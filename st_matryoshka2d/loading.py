@@ -13,7 +13,6 @@ from huggingface_hub.errors import StrictDataclassError
 from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, PreTrainedConfig
 
-from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
 from st_matryoshka2d.cut import cut_to
 from st_matryoshka2d.hub.checkpoint import Checkpoint, opened, piece_folder, within_reach
@@ -30,6 +29,7 @@ from st_matryoshka2d.hub.weights import (
     weights_in,
 )
 from st_matryoshka2d.identity import name_apart, replace_card
+from st_matryoshka2d.kept_layers import cut_config, skips_layers
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.verify import check_complete, check_loaded
@@ -47,7 +47,7 @@ def load(
     allow_bin: bool = False,
     **kwargs: Any,
 ) -> SentenceTransformer:
-    """Load a model cut to a size; the weights of the layers above are neither downloaded nor read.
+    """Load a model cut to a size; the weights of the other layers are neither downloaded nor read.
 
     Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is unpickled. Code of the repository
     runs only with `trust_remote_code=True`, with which whole files are downloaded. Warns if the model was not trained at
@@ -55,7 +55,8 @@ def load(
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
-            `TruncatedTransformer` is read whole and then cut.
+            `TruncatedTransformer`, or a folder of a model that was aligned with `layers="ends"`, is read whole and then
+            cut.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `load(folder, 3, 64)`. None loads the whole
             model, an aligned one with the readouts of all its depths.
         dim: Dimensions to keep, 1..D; None for all.
@@ -82,15 +83,17 @@ def load(
     elif not _brings_other_weights(kwargs):
         checkpoint, kwargs = within_reach(checkpoint, kwargs, layers)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
-    if not checkpoint.is_plain:
-        model, full_config, full = _cut_whole(checkpoint, layers, dim, kwargs)
-    else:
+    full_config: Any = None
+    if checkpoint.is_plain:
         full_config = _read_config(checkpoint, checkpoint.transformer, kwargs)
         depth = depth_of(full_config, checkpoint.name)
         keep = depth if layers is None else within(layers, depth, "num_layers")
         if piece and not piece.is_dir():
             piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
-        model = _first_layers(checkpoint, piece, full_config, keep, kwargs)
+    if not checkpoint.is_plain or (piece is None and keep < depth and skips_layers(full_config)):
+        model, full_config, full = _cut_whole(checkpoint, layers, dim, kwargs)
+    else:
+        model = _some_layers(checkpoint, piece, full_config, keep, kwargs)
         full = Size(depth, full_size(model).dim)
         _declare(model, dim, full_config, full, checkpoint.name if checkpoint.commit else None)
     warn_if_untrained(full_config, full_size(model), full)
@@ -100,7 +103,7 @@ def load(
 def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
 ) -> tuple[SentenceTransformer, Any, Size]:
-    """Load and cut a model that does not start with a plain Transformer; also return the whole's config and size."""
+    """Load all weights and cut the model; also return the whole's config and size."""
     configs = {folder: _read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
     _check_weights(checkpoint, configs, None, kwargs)
     whole = _assembled(checkpoint, kwargs)
@@ -114,10 +117,10 @@ def _cut_whole(
     return small, whole.config, full
 
 
-def _first_layers(
+def _some_layers(
     checkpoint: Checkpoint, piece: Path | None, full_config: PreTrainedConfig, num_layers: int, kwargs: dict[str, Any]
 ) -> SentenceTransformer:
-    """Load only the first layers, from the checkpoint or its piece, and check that they equal those of the whole."""
+    """Load only some layers, from the checkpoint or its piece, and check that they equal those of the whole."""
     cut = cut_config(full_config, num_layers)
     overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
     kwargs = {**kwargs, "config_kwargs": {**(kwargs.get("config_kwargs") or {}), **overrides}}

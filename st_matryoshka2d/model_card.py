@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ _LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
 
 _SCORES = """## Sizes
 
-This model can be cut: its first layers, with the first dimensions of their embeddings, are models too. \
+This model can be cut: fewer layers, with the first dimensions of their embeddings, are models too. \
 Scores in percent ({metric}, {subject}):
 
 {table}
@@ -151,11 +152,12 @@ def _section(config: dict[str, Any], name: str) -> str:
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
 
-def _origin(cut: dict[str, str]) -> str:
+def _origin(cut: Mapping[str, Any]) -> str:
     size, full, model = Size.parse(cut["size"]), Size.parse(cut["of"]), cut.get("model")
     whole = f"[{model}](https://huggingface.co/{model})" if model else "a larger model"
-    first = f"first {size.num_layers}" if size.num_layers > 1 else "first"
-    layers = f"the {first} of {full.num_layers} layers"
+    first = f"the first {size.num_layers}" if size.num_layers > 1 else "the first"
+    kept = f"layers {', '.join(map(str, cut['layers']))}" if "layers" in cut else first
+    layers = f"{kept} of {full.num_layers}" + ("" if "layers" in cut else " layers")
     return f"This model was cut from {whole}: {layers} and the first {size.dim} of {full.dim} dimensions."
 
 

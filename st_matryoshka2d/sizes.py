@@ -45,7 +45,9 @@ def all_within(values: object, limit: int, name: str) -> list[int]:
 
 @dataclass(frozen=True, order=True)
 class Size:
-    """A sub-model: the first `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
+    """A sub-model: `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
+
+    The blocks are the first, unless the model was aligned with other ones: `align(..., layers="ends")`.
 
     Args:
         num_layers: Number of transformer blocks, 1..N. The embedding layer does not count.

@@ -8,25 +8,27 @@ from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, hidden_states, probing, refusal, same, shallow_view, skeleton
+from st_matryoshka2d.backbone import Backbone, find_backbone, probing, refusal, same, shallow_view, skeleton
 from st_matryoshka2d.hub.header import some
+from st_matryoshka2d.recorded import recorded, state_at
 
 
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
     """Check on a few tokens that the model can be cut at these depths."""
-    # For each depth n three things must agree: the finished state after block n of the full model, the view of n blocks, and
-    # a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut does. The
-    # blocks that the cut config makes must also be set up like the first n that the full config makes.
+    # For each depth n three things must agree: the state of n blocks from one pass through the full model, the view of n
+    # blocks, and a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut does.
+    # The blocks that the cut config makes must also be set up like those of the full model.
+    total = backbone.num_layers
     with probing(model) as inputs:
         try:
-            whole = shallow_view(model, backbone, backbone.num_layers)  # so that the model itself gets no hooks
-            with hidden_states(whole):
+            whole = shallow_view(model, backbone, total)  # so that the model itself gets no hooks
+            with recorded(whole, backbone) as calls:
                 states = whole(**inputs).hidden_states
             pristine = skeleton(type(model), model.config)
             for depth in depths:
                 view = shallow_view(model, backbone, depth)
                 cut = view(**inputs).last_hidden_state
-                finished = states[depth] if depth == backbone.num_layers else backbone.finish(model, states[depth])
+                finished = states[depth] if depth == total else state_at(whole, backbone, depth, states, calls)
                 _require_close(finished, cut, f"the state after block {depth} and the model cut there")
                 if getattr(model, "_hf_peft_config_loaded", False):
                     continue  # with an unmerged adapter, a model can be trained, but its cuts are never saved
@@ -38,7 +40,7 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) 
 
 
 def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
-    """Check that a model loaded with fewer layers equals the first part of the full one, without its upper weights."""
+    """Check that a model loaded with fewer layers equals that part of the full one, without its other weights."""
     cut = find_backbone(model)
     full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
     view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)

@@ -44,7 +44,7 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
 def aligned(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
     """Align a model on 10,000 unlabelled texts; return it and the seconds it took."""
     begin = time.perf_counter()
-    made = align(model, unlabelled(seed, options), batch_size=options.batch_size)
+    made = align(model, unlabelled(seed, options), layers=options.layers, batch_size=options.batch_size)
     return made, time.perf_counter() - begin
 
 

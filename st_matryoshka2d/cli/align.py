@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -11,6 +11,8 @@ from st_matryoshka2d.cli import hub, options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.tables import Columns, check_columns, drawn_texts, table_of_sizes, texts_in, texts_option
 from st_matryoshka2d.sizes import Size
+
+Layers: TypeAlias = Literal["first", "ends"]
 
 
 def align(
@@ -21,6 +23,10 @@ def align(
     sizes: Annotated[
         list[Size] | None,
         options.size_option("Small size to also refine for, such as 2L-32d; may be repeated.", show_default="none"),
+    ] = None,
+    layers: Annotated[
+        Layers | None,
+        typer.Option(help="Layers that each depth keeps; `ends` score better, and take longer to train and to score."),
     ] = None,
     batch_size: options.BatchSize = 32,
     out: hub.Out = None,
@@ -42,7 +48,9 @@ def align(
     from st_matryoshka2d.config_metadata import trained_sizes
 
     whole = hub.open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
-    aligned = st_matryoshka2d.align(whole, sample, sizes or None, batch_size=batch_size, show_progress_bar=True)
+    aligned = st_matryoshka2d.align(
+        whole, sample, sizes or None, layers=layers, batch_size=batch_size, show_progress_bar=True
+    )
     declared = trained_sizes(aligned.config)
     places = hub.saved(aligned, out, push, private, token)
     return Answer(

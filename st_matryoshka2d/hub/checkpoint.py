@@ -191,7 +191,7 @@ def within_reach(
 
 
 def piece_folder(checkpoint: Checkpoint, num_layers: int) -> Path:
-    """Folder for the piece with the first `num_layers` layers, in the repository's folder of the Hub client's cache."""
+    """Folder for the piece with `num_layers` layers, in the repository's folder of the Hub client's cache."""
     return checkpoint.cache / "st_matryoshka2d" / str(checkpoint.commit) / f"{num_layers}-layers"
 
 

@@ -1,4 +1,4 @@
-"""Download the first n blocks of a model on the Hub as a checkpoint, without any bytes of the other blocks."""
+"""Download some blocks of a model on the Hub as a checkpoint, without any bytes of the other blocks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.utils import WeakFileLock, tqdm  # type: ignore[attr-defined]  # exported on first use, not seen by mypy
 from transformers import AutoConfig, PreTrainedConfig
 
-from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, piece_folder
 from st_matryoshka2d.hub.header import (
     BITS,
@@ -31,22 +30,23 @@ from st_matryoshka2d.hub.header import (
 )
 from st_matryoshka2d.hub.remote_file import RemoteFile, remote_file
 from st_matryoshka2d.hub.weights import blank_model, block_lists, check_depth, check_shapes, is_pickle, shapes_in
+from st_matryoshka2d.kept_layers import cut_config, kept_layers
 from st_matryoshka2d.readout_files import readout_file
 
 # File suffixes of configurations, tokenizers and model cards.
 _SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}
 
-# Selects the names of the tensors to leave out; raises NamesUnknownError if it cannot.
-Above = Callable[[Iterable[str]], set[str]]
+# Selects the tensors of a piece: old name -> name in the piece; raises NamesUnknownError if it cannot.
+Select = Callable[[Iterable[str]], dict[str, str]]
 
 
 class NamesUnknownError(Exception):
-    """The names of the tensors do not show which of them belong to the upper blocks."""
+    """The names of the tensors do not show which of them belong to which block."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The tensors of a piece, in its order, with the file of each; and the metadata of the first file."""
+    """The tensors of a piece under their new names, in its order, with the file of each; and the metadata of the first."""
 
     kept: tuple[tuple[RemoteFile, Stored], ...]
     metadata: dict[str, str] | None
@@ -69,18 +69,19 @@ class Plan:
 
 
 def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False) -> Path | None:
-    """Download the first blocks, and all but the blocks, as a complete checkpoint; None if there is no list of blocks."""
+    """Download the blocks of a depth, and all but the blocks, as a complete checkpoint; None if there is no list of them."""
     config_path = checkpoint.fetch(checkpoint.within_transformer("config.json"))
     config = AutoConfig.from_pretrained(config_path.parent)
     lists: list[str] = []
 
-    def above(names: Iterable[str]) -> set[str]:
+    def select(names: Iterable[str]) -> dict[str, str]:
         known = list(names)
         check_depth(config, len(known), checkpoint.name)
         lists.extend(block_lists(blank_model(config)))
-        return names_above(known, lists, config.num_hidden_layers, num_layers) if lists else set()
+        kept = kept_layers(config, num_layers)
+        return names_kept(known, lists, config.num_hidden_layers, kept) if lists else {name: name for name in known}
 
-    plan = plan_of(_shards_of(checkpoint), above, lambda file: _opened(checkpoint, file))
+    plan = plan_of(_shards_of(checkpoint), select, lambda file: _opened(checkpoint, file))
     if not lists:
         return None
     check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut_config(config, num_layers), checkpoint.name)
@@ -94,22 +95,27 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
     return folder
 
 
-def plan_of(shards: Mapping[str, str], above: Above, open_file: Callable[[str], tuple[RemoteFile, Header]]) -> Plan:
+def plan_of(shards: Mapping[str, str], select: Select, open_file: Callable[[str], tuple[RemoteFile, Header]]) -> Plan:
     """Select the tensors of a piece from the shards, or from the only file; read no more headers than needed."""
     headers: list[tuple[RemoteFile, Header]] = []
     if shards:
-        left_out = above(shards)
+        kept_as = select(shards)
         names: dict[str, set[str]] = {}
         for name, shard in shards.items():
             names.setdefault(shard, set()).add(name)
-        for shard in sorted(shard for shard, of_shard in names.items() if of_shard - left_out):
+        for shard in sorted(shard for shard, of_shard in names.items() if of_shard & kept_as.keys()):
             headers.append(open_file(shard))
             if absent := names[shard] - {tensor.name for tensor in headers[-1][1].tensors}:
                 raise ValueError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
     else:
         headers.append(open_file(WEIGHTS))
-        left_out = above(tensor.name for tensor in headers[0][1].tensors)
-    kept = [(file, tensor) for file, header in headers for tensor in header.tensors if tensor.name not in left_out]
+        kept_as = select(tensor.name for tensor in headers[0][1].tensors)
+    kept = [
+        (file, replace(tensor, name=kept_as[tensor.name]))
+        for file, header in headers
+        for tensor in header.tensors
+        if tensor.name in kept_as
+    ]
     homes: dict[str, str] = {}
     for file, tensor in kept:
         if homes.setdefault(tensor.name, file.path) != file.path:
@@ -120,17 +126,25 @@ def plan_of(shards: Mapping[str, str], above: Above, open_file: Callable[[str], 
     return Plan(tuple(kept), headers[0][1].metadata)
 
 
-def names_above(names: Iterable[str], lists: Collection[str], depth: int, num_layers: int) -> set[str]:
-    """Select the tensors in blocks after the first `num_layers`; names may have a prefix such as `bert.` or `model.`."""
+def names_kept(names: Iterable[str], lists: Collection[str], depth: int, kept: Sequence[int]) -> dict[str, str]:
+    """Select all tensors but those of other blocks, and renumber the blocks; a prefix such as `bert.` is allowed."""
+    names = list(names)
     pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
     found: dict[str, dict[int, set[str]]] = {}
     for name in names:
         if match := pattern.match(name):
             found.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(name)
-    whole = [blocks for blocks in found.values() if set(blocks) == set(range(depth))]
+    whole = [(path, blocks) for path, blocks in found.items() if set(blocks) == set(range(depth))]
     if len(whole) != 1:
         raise NamesUnknownError("The names of its tensors do not show which belong to which layer.")
-    return {name for index, names_of_block in whole[0].items() if index >= num_layers for name in names_of_block}
+    [(path, blocks)] = whole
+    inside = set().union(*blocks.values())
+    renumbered = {
+        name: f"{path}.{place}.{name.removeprefix(f'{path}.{layer}.')}"
+        for place, layer in enumerate(kept)
+        for name in blocks[layer]
+    }
+    return {name: name for name in names if name not in inside} | renumbered
 
 
 @contextmanager

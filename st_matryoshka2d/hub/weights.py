@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
-from st_matryoshka2d.backbone import cut_config
 from st_matryoshka2d.hub.checkpoint import INDEX, SUFFIXES, WEIGHTS, Checkpoint
 from st_matryoshka2d.hub.header import header_of, parse_index, short, some
+from st_matryoshka2d.kept_layers import cut_config
 
 _BIN, _BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 # Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times, with 25 tensors in all.

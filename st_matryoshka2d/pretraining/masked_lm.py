@@ -25,7 +25,8 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from st_matryoshka2d.backbone import Backbone, cut_config, find_backbone, probing, same
+from st_matryoshka2d.backbone import Backbone, find_backbone, probing, same
+from st_matryoshka2d.kept_layers import cut_config
 
 
 def load_masked_lm(

@@ -44,6 +44,18 @@ def test_align_matches_library(texts: list[str], tiny_folder: Path, files: Path)
     assert "It was aligned for these sizes, without training:" in (out / "README.md").read_text(encoding="utf-8")
 
 
+def test_layers_option(tiny_folder: Path, files: Path) -> None:
+    out, cut = files / "aligned", files / "cut"
+    answer(
+        *("align", tiny_folder, "--texts", files / "pairs.csv", "--columns", "sentence1", "--layers", "ends"),
+        *("--out", out, "--device", "cpu"),
+    )
+    answer("truncate", out, "--size", "3L-16d", "--out", cut, "--device", "cpu")
+    assert "layers 1, 2, 4 of 4 and the first 16 of 32 dimensions" in (cut / "README.md").read_text(encoding="utf-8")
+    plain = SentenceTransformer(str(cut), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(plain, truncate(load(out, device="cpu"), 3, 16).encode(TEXTS), atol=1e-6)
+
+
 def test_samples_texts_reproducibly(tiny_folder: Path, files: Path) -> None:
     made = []
     for out in ("one", "two"):

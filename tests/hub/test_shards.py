@@ -10,7 +10,7 @@ import pytest
 from safetensors import SafetensorError, deserialize
 
 from st_matryoshka2d.hub.header import parse_index, read_header
-from st_matryoshka2d.hub.partial_download import NamesUnknownError, Plan, names_above, plan_of
+from st_matryoshka2d.hub.partial_download import NamesUnknownError, Plan, names_kept, plan_of
 from st_matryoshka2d.hub.remote_file import RemoteFile
 from tests.support.broken_shards import DEPTH, INDEX, KEPT, Files, broken_checkpoints, sound, with_index
 
@@ -24,7 +24,7 @@ def plan(files: Files) -> Plan:
         return RemoteFile(name, "", {}, len(content)), header
 
     shards = parse_index(files[INDEX], INDEX, files)
-    return plan_of(shards, lambda names: names_above(names, ["encoder.layer"], DEPTH, KEPT), opened)
+    return plan_of(shards, lambda names: names_kept(names, ["encoder.layer"], DEPTH, range(KEPT)), opened)
 
 
 def test_plans_valid_shards_like_library() -> None:

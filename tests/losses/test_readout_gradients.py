@@ -26,17 +26,24 @@ ENDS: dict[str, Callable[[SentenceTransformer], SentenceTransformer]] = {
     "as it is": lambda model: model,
     "unit": normalized,
     "elastic": lambda model: elastic(normalized(model)),
+    "last layers": normalized,
 }
+KEPT = {1: [0], 2: [0, 3], 3: [0, 1, 3], 4: [0, 1, 2, 3]}  # by "last layers"
 SIZES = [Size(1, 4), Size(3, 8), Size(3, 32)]
 
 
 @pytest.fixture(params=ENDS)
 def aligned(request: pytest.FixtureRequest, tiny: SentenceTransformer) -> SentenceTransformer:
-    return exact(align(ENDS[request.param](tiny), TEXTS, steps=2))
+    layers = "ends" if request.param == "last layers" else "first"
+    return exact(align(ENDS[request.param](tiny), TEXTS, layers=layers, steps=2))
+
+
+def kept(model: SentenceTransformer, depth: int) -> list[int]:
+    return KEPT[depth] if hasattr(model.config, "matryoshka_layers") else list(range(depth))
 
 
 def by_hand(model: SentenceTransformer, size: Size, features: dict[str, Any]) -> Tensor:
-    with cut_by_hand(model, size.num_layers):
+    with cut_by_hand(model, size.num_layers, kept(model, size.num_layers)):
         pooled = model[1](model[0](dict(features)))["sentence_embedding"]
     [readout] = readouts(model)
     linear = readout.linear if size.num_layers == 4 else readout.shallower[str(size.num_layers)]
@@ -68,7 +75,7 @@ def test_trains_only_readout_and_layers_of_depth(aligned: SentenceTransformer, d
         trained = {name for name, gradient in found.items() if gradient.abs().max() > 0}
         assert {name for name in trained if name.startswith("2.") and "weight" in name} == {f"2.shallower.{depth}.weight"}
         layers = {int(name.split("layer.")[1].split(".")[0]) for name in trained if ".layer." in name}
-        assert layers == set(range(depth))
+        assert layers == set(kept(aligned, depth))
 
 
 def test_step_changes_embeddings_of_cut(aligned: SentenceTransformer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,8 @@ def train(
 
 
 @contextmanager
-def cut_by_hand(model: SentenceTransformer, num_layers: int) -> Iterator[None]:
-    """Remove the upper blocks of a model within this context, in all routes and with adapters."""
+def cut_by_hand(model: SentenceTransformer, num_layers: int, kept: Sequence[int] | None = None) -> Iterator[None]:
+    """Keep the first blocks of a model, or others, counted from 0, within this context; in all routes, with adapters."""
     taken: list[tuple[nn.Module, str, nn.ModuleList]] = []
     try:
         for transformer in {module for module in model.modules() if isinstance(module, Transformer)}:
@@ -67,7 +67,7 @@ def cut_by_hand(model: SentenceTransformer, num_layers: int) -> Iterator[None]:
             parent = transformer.model.get_submodule(".".join(path))
             blocks = getattr(parent, name)
             taken.append((parent, name, blocks))
-            setattr(parent, name, nn.ModuleList(blocks[:num_layers]))
+            setattr(parent, name, nn.ModuleList(blocks[place] for place in kept or range(num_layers)))
         yield
     finally:
         for parent, name, blocks in taken:

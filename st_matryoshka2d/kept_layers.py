@@ -1,0 +1,109 @@
+"""Which layers each depth keeps: the first, or others that the config of an aligned model names."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from transformers import PreTrainedConfig
+
+from st_matryoshka2d.sizes import positive_int
+
+__all__ = [
+    "ENDS",
+    "FIRST",
+    "LayersByDepth",
+    "chosen_layers",
+    "cut_config",
+    "declare_layers",
+    "kept_layers",
+    "skips_layers",
+    "smallest_depth_with",
+]
+
+LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]
+
+FIRST, ENDS = "first", "ends"
+_LAST = 0.4  # share of the layers that ENDS keeps at the end
+
+# Lists that may be as long as the model is deep by accident; every other list of that length has one entry per layer.
+_NOT_PER_LAYER = {
+    "architectures",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "matryoshka_dimensions",
+    "matryoshka_readouts",
+    "matryoshka_sizes",
+}
+
+
+def chosen_layers(layers: str | LayersByDepth, num_layers: int) -> dict[int, list[int]]:
+    """Return the layers of every depth below the full one, counted from 1; empty for the first layers."""
+    if isinstance(layers, str):
+        if layers not in (FIRST, ENDS):
+            raise ValueError(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{2: [1, 6]}}, got {layers!r}.")
+        return {} if layers == FIRST else {depth: _ends(depth, num_layers) for depth in range(1, num_layers)}
+    if not isinstance(layers, Mapping):
+        raise TypeError(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{2: [1, 6]}}, got {layers!r}.")
+    chosen = {depth: list(range(1, depth + 1)) for depth in range(1, num_layers)}
+    for depth, given in layers.items():
+        if positive_int(depth, "layers: the number of layers") >= num_layers:
+            raise ValueError(f"layers has an entry for {depth} layers, but only 1 to {num_layers - 1} leave any out.")
+        chosen[depth] = [positive_int(layer, f"layers[{depth}]") for layer in given]
+        if max(chosen[depth], default=0) > num_layers:
+            raise ValueError(f"layers[{depth}] has layer {max(chosen[depth])}, but the model has {num_layers} layers.")
+        if len(set(chosen[depth])) != depth or chosen[depth] != sorted(chosen[depth]):
+            raise ValueError(f"layers[{depth}] must be {depth} different layers in ascending order, got {list(given)}.")
+    return chosen
+
+
+def _ends(num_layers: int, total: int) -> list[int]:
+    """Return the first three fifths and the last two fifths of `num_layers`."""
+    last = round(_LAST * num_layers)
+    return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
+
+
+def declare_layers(config: Any, chosen: LayersByDepth) -> None:
+    """Write the layers of each depth into a model's config."""
+    if chosen:
+        config.matryoshka_layers = {str(depth): list(layers) for depth, layers in chosen.items()}
+    elif hasattr(config, "matryoshka_layers"):
+        del config.matryoshka_layers
+
+
+def skips_layers(config: Any) -> bool:
+    """Whether some depth keeps other layers than the first."""
+    return bool(getattr(config, "matryoshka_layers", None))
+
+
+def kept_layers(config: Any, num_layers: int) -> list[int]:
+    """Return the layers that a depth keeps, counted from 0."""
+    declared = getattr(config, "matryoshka_layers", None) or {}
+    if str(num_layers) not in declared or num_layers == config.num_hidden_layers:
+        return list(range(num_layers))
+    chosen = chosen_layers({num_layers: declared[str(num_layers)]}, config.num_hidden_layers)
+    return [layer - 1 for layer in chosen[num_layers]]
+
+
+def smallest_depth_with(config: Any, depths: Sequence[int]) -> int:
+    """Return the smallest depth whose layers include those of all given depths: the deepest of them, or the full one."""
+    total: int = config.num_hidden_layers
+    deepest = set(kept_layers(config, max(depths)))
+    return max(depths) if all(set(kept_layers(config, depth)) <= deepest for depth in depths) else total
+
+
+def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
+    """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
+    cut = copy.copy(config)
+    kept = kept_layers(config, num_layers)
+    for name, value in vars(config).items():
+        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
+            setattr(cut, name, [value[layer] for layer in kept])
+    if skips_layers(config) and num_layers < config.num_hidden_layers:
+        of_below = {depth: kept_layers(config, depth) for depth in range(1, num_layers)}
+        nested = {depth: [1 + kept.index(layer) for layer in of] for depth, of in of_below.items() if set(of) <= set(kept)}
+        declare_layers(cut, nested)
+    cut.num_hidden_layers = num_layers
+    return cut

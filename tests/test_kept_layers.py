@@ -1,0 +1,211 @@
+"""Depths that keep other layers than the first: the choice, exactness in every family, and what a cut remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import Tensor
+from transformers import BertConfig
+
+from st_matryoshka2d import Size, align, benchmark_latency, encode_sizes, evaluate, load, sts_task, truncate
+from st_matryoshka2d.kept_layers import chosen_layers, cut_config, declare_layers, kept_layers, smallest_depth_with
+from st_matryoshka2d.losses import RelationalDistillLoss
+from tests.support import families
+from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, normalized, readouts, tasks
+from tests.support.quick import quick
+from tests.support.training import cut_by_hand, pairs
+
+pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
+
+FOUR = {1: [1], 2: [1, 4], 3: [1, 2, 4]}  # what "ends" keeps of four layers
+
+
+@pytest.mark.parametrize(
+    ("layers", "num_layers", "expected"),
+    [
+        ("first", 6, {}),
+        ("ends", 1, {}),
+        ("ends", 2, {1: [1]}),
+        ("ends", 4, FOUR),
+        ("ends", 6, {1: [1], 2: [1, 6], 3: [1, 2, 6], 4: [1, 2, 5, 6], 5: [1, 2, 3, 5, 6]}),
+        ({2: [1, 4]}, 4, {1: [1], 2: [1, 4], 3: [1, 2, 3]}),
+        ({np.int64(1): (3,)}, 3, {1: [3], 2: [1, 2]}),
+    ],
+)
+def test_chosen_layers(layers: Any, num_layers: int, expected: dict[int, list[int]]) -> None:
+    assert chosen_layers(layers, num_layers) == expected
+
+
+def test_ends_of_twelve_layers() -> None:
+    chosen = chosen_layers("ends", 12)
+    assert chosen[6] == [1, 2, 3, 4, 11, 12]
+    assert chosen[10] == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12]
+    assert all(set(chosen[depth]) < set(chosen[depth + 1]) for depth in range(1, 11)), "so one pass serves several depths"
+
+
+@pytest.mark.parametrize(
+    ("layers", "kind", "words"),
+    [
+        ("last", ValueError, r"must be 'first', 'ends' or a dict such as \{2: \[1, 6\]\}, got 'last'"),
+        ([1, 4], TypeError, r"must be 'first', 'ends' or a dict such as .*, got \[1, 4\]"),
+        ({4: [1, 2, 3, 4]}, ValueError, "an entry for 4 layers, but only 1 to 3 leave any out"),
+        ({0: []}, ValueError, "must be 1 or more, got 0"),
+        ({2: [1, 5]}, ValueError, r"layers\[2\] has layer 5, but the model has 4 layers"),
+        ({2: [1]}, ValueError, r"layers\[2\] must be 2 different layers in ascending order, got \[1\]"),
+        ({2: [4, 1]}, ValueError, r"in ascending order, got \[4, 1\]"),
+        ({2: [1, 1]}, ValueError, r"2 different layers .* got \[1, 1\]"),
+    ],
+)
+def test_refuses_other_choices(layers: Any, kind: type[Exception], words: str, tiny: SentenceTransformer) -> None:
+    with pytest.raises(kind, match=words):
+        align(tiny, TEXTS, layers=layers)
+
+
+def test_config_of_cut() -> None:
+    config: Any = BertConfig(num_hidden_layers=4, per_layer=list("abcd"))
+    declare_layers(config, FOUR)
+    cut: Any = cut_config(config, 3)
+    assert cut.per_layer == list("abd")
+    assert cut.matryoshka_layers == {"1": [1], "2": [1, 3]}, "the layers of lower depths, by their places in the cut"
+    assert [kept_layers(config, depth) for depth in (1, 2, 3, 4)] == [[0], [0, 3], [0, 1, 3], [0, 1, 2, 3]]
+    assert smallest_depth_with(config, [1, 2, 3]) == 3
+    declare_layers(config, chosen_layers({2: [2, 3]}, 4))
+    assert smallest_depth_with(config, [1, 2]) == 4, "layer 1 is not among 2 and 3"
+    declare_layers(config, {})
+    assert not hasattr(config, "matryoshka_layers")
+
+
+def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> np.ndarray[Any, Any]:
+    """Embed with blocks that were removed by hand, and the readout of the depth."""
+    kept = [layer - 1 for layer in FOUR.get(depth, [1, 2, 3, 4])]
+
+    def readout(module: Any, args: Any, output: dict[str, Tensor]) -> dict[str, Tensor]:
+        linear = module.at(depth)
+        return {**output, "sentence_embedding": linear(inputs[module])}
+
+    inputs: dict[Any, Tensor] = {}
+    hooks = [
+        hook
+        for module in readouts(model)
+        for hook in (
+            module.register_forward_pre_hook(lambda part, args: inputs.update({part: args[0]["sentence_embedding"]})),
+            module.register_forward_hook(readout),
+        )
+    ]
+    try:
+        with cut_by_hand(model, depth, kept):
+            return np.asarray(model.encode(OTHERS, task=task))
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@pytest.mark.parametrize("kind", quick(KINDS, "mean", "three poolings, Dense, unit", "router", "elastic"))
+def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends", steps=2)
+    aligned.save_pretrained(str(tmp_path / "whole"))
+    whole = load(tmp_path / "whole", trust_remote_code=kind == "elastic")
+    sizes = [Size(depth, 8) for depth in (1, 2, 3, 4)]
+    for task in tasks(aligned):
+        expected = {size: by_hand(aligned, size.num_layers, task)[:, :8] for size in sizes}
+        together = encode_sizes(aligned, OTHERS, sizes, task=task)
+        for size in sizes:
+            cut = truncate(aligned, size)
+            cut.save_pretrained(str(tmp_path / str(size)))
+            ways = {
+                "together": together[size],
+                "alone": encode_sizes(aligned, OTHERS, [size], task=task)[size],
+                "cut": cut.encode(OTHERS, task=task),
+                "plain": SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(
+                    OTHERS, task=task, truncate_dim=8
+                ),
+                "loaded whole": truncate(whole, size).encode(OTHERS, task=task),
+                "loaded": load(tmp_path / "whole", size, trust_remote_code=kind == "elastic").encode(OTHERS, task=task),
+            }
+            for name, found in ways.items():
+                np.testing.assert_allclose(found, expected[size], atol=2e-6, err_msg=f"{name} at {size}")
+
+
+FAMILIES = {**families.CONFIGS, **families.UNNAMED}
+
+
+@pytest.mark.parametrize("name", quick(FAMILIES, "modernbert", "qwen3", "albert", "t5-encoder", "gpt2"))
+def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
+    """Positions, windows and caches of blocks that move up."""
+    model = families.pipeline(FAMILIES[name](), tmp_path / "weights", "mean", None, False)
+    aligned = align(model, TEXTS, layers={2: [1, 4]}, steps=0)
+    by_size = encode_sizes(aligned, OTHERS, ["1L-32d", "2L-32d", "3L-32d", "4L-32d"])
+    for size, found in by_size.items():
+        cut = truncate(aligned, size)
+        cut.save_pretrained(str(tmp_path / str(size)))
+        for way in (cut, SentenceTransformer(str(tmp_path / str(size)), device="cpu"), elastic(aligned)):
+            given = {"num_layers": size.num_layers} if way is aligned else {}
+            scale = np.abs(found).max()
+            np.testing.assert_allclose(way.encode(OTHERS, **given), found, atol=5e-6 * scale)
+
+
+def test_scores_of_cuts(tiny: SentenceTransformer) -> None:
+    aligned = align(normalized(tiny), TEXTS, layers="ends", steps=2)
+    task = sts_task({"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [n % 5 / 4 for n in range(20)]}, name="made")
+    grid = evaluate(aligned, [task], dims=[8, 32]).to_frame().query("is_main")
+    for _, row in grid.iterrows():
+        alone = evaluate(truncate(aligned, row.num_layers, row.dim), [task], num_layers=row.num_layers, dims=row.dim)
+        assert row.score == pytest.approx(alone.to_frame().query("is_main").score.item(), abs=1e-6)
+    assert list(benchmark_latency(aligned, texts=OTHERS, rounds=2)["num_layers"]) == [1, 2, 3, 4]
+
+
+def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    aligned = align(tiny, TEXTS, layers="ends", steps=0)
+    assert not hasattr(tiny.config, "matryoshka_layers")
+    assert aligned.config.matryoshka_layers == {str(depth): layers for depth, layers in FOUR.items()}
+    aligned.save_pretrained(str(tmp_path / "aligned"))
+    for cut in (truncate(aligned, 3), load(tmp_path / "aligned", 3)):
+        assert cut.config.matryoshka_cut["layers"] == [1, 2, 4]
+        assert not hasattr(cut.config, "matryoshka_layers")
+    with pytest.warns(UserWarning, match="was cut from an aligned one"):
+        again = truncate(truncate(aligned, 3), 2)
+    assert again.config.matryoshka_cut["layers"] == [1, 2], "the first two of the three"
+    assert "layers" not in truncate(aligned, dim=8).config.matryoshka_cut
+
+
+def test_aligning_again_keeps_layers_unless_others_are_given(tiny: SentenceTransformer) -> None:
+    aligned = align(tiny, TEXTS, layers="ends", steps=0)
+    again = align(aligned, TEXTS, steps=0)
+    assert again.config.matryoshka_layers == aligned.config.matryoshka_layers
+    np.testing.assert_allclose(truncate(again, 2).encode(OTHERS), by_hand(again, 2), atol=2e-6)
+    first = align(aligned, TEXTS, layers="first", steps=0)
+    assert not hasattr(first.config, "matryoshka_layers")
+    assert hasattr(aligned.config, "matryoshka_layers")
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_checkpoint_resumes_with_layers(bf16: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    aligned = align(tiny, TEXTS, layers="ends", steps=0)
+    before = truncate(aligned, 2).encode(OTHERS)
+    arguments = SentenceTransformerTrainingArguments(
+        str(tmp_path / "run"), max_steps=2, save_steps=1, bf16=bf16, use_cpu=True, report_to="none", learning_rate=1e-2
+    )
+    loss = RelationalDistillLoss(aligned, loss=MultipleNegativesRankingLoss(aligned))
+    SentenceTransformerTrainer(model=aligned, args=arguments, train_dataset=pairs(), loss=loss).train()
+    after = truncate(aligned, 2).encode(OTHERS)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_allclose(load(tmp_path / "run" / "checkpoint-2", 2).encode(OTHERS), after, atol=1e-6)
+
+
+def test_half_precision_in_training_is_that_of_the_pass(tiny: SentenceTransformer) -> None:
+    """Blocks that run again must run in the precision of their first run, which Accelerate sets around the model alone."""
+    aligned = align(tiny, TEXTS, layers="ends", steps=0)
+    seen: list[torch.dtype] = []
+    block = aligned[0].model.encoder.layer[3].intermediate.dense
+    block.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    loss = RelationalDistillLoss(aligned, sizes=["2L-8d", "4L-32d"])
+    forward = aligned.forward
+    aligned.forward = lambda *args, **kwargs: torch.autocast("cpu", torch.bfloat16)(forward)(*args, **kwargs)  # type: ignore[method-assign]
+    loss([aligned.preprocess(OTHERS)])
+    assert seen.count(torch.bfloat16) == 2, seen

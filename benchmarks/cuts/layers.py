@@ -1,4 +1,4 @@
-"""Ways to select layers: the first, evenly spaced, the most influential, or the first with alignment."""
+"""Ways to select layers: the first, evenly spaced, the most influential, and some of them with alignment."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.nn import functional as F
 
-from cuts.readouts import read_out
 from st_matryoshka2d import Size, align, encode_sizes
 from st_matryoshka2d.backbone import find_backbone
+from st_matryoshka2d.kept_layers import ENDS, LayersByDepth
+from st_matryoshka2d.kept_layers import FIRST as FIRST_LAYERS
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ALIGNED", "DEPTHS", "EVEN_ALIGNED", "FIRST", "Embedder"]
+__all__ = ["ALIGNED", "ALIGNED_WAYS", "DEPTHS", "FIRST", "Embedder"]
 
 Rows = NDArray[np.floating]
 FIRST, EVEN, INFLUENCE, ALIGNED = "first layers", "evenly spaced layers", "layers of most influence", "aligned"
-EVEN_ALIGNED = f"{EVEN}, with readouts"
-DEPTHS = [FIRST, EVEN, INFLUENCE, EVEN_ALIGNED, ALIGNED]
+ALIGNED_WAYS = [f"{EVEN}, {ALIGNED}", f"first and last layers, {ALIGNED}", ALIGNED]
+DEPTHS = [FIRST, EVEN, INFLUENCE, *ALIGNED_WAYS]
 
 
 @dataclass
@@ -42,11 +43,9 @@ class Embedder:
 
     def __call__(self, kept: str, depth: int) -> tuple[Rows, Rows]:
         """Embed the suite's texts and the fitting texts with `depth` layers, selected by the method `kept`."""
-        kept = FIRST if depth == max(self.depths) and kept != ALIGNED else kept
-        if kept in (FIRST, ALIGNED):
+        kept = FIRST if depth == max(self.depths) and kept not in ALIGNED_WAYS else kept
+        if kept in (FIRST, *ALIGNED_WAYS):
             rows = self._of_one_pass(kept, depth)
-        elif kept == EVEN_ALIGNED:
-            rows = self._known(kept, self._with_readouts)[self.depths.index(depth)]
         else:
             [rows] = self._known(f"{kept}-{depth}", lambda: [self._embed(self.kept(kept, depth))])
         return rows[: len(self.texts)], rows[len(self.texts) :]
@@ -71,15 +70,19 @@ class Embedder:
 
     def _of_one_pass(self, kept: str, depth: int) -> Rows:
         def all_depths() -> list[Rows]:
-            model = align(self.model, self.fitted, show_progress_bar=True) if kept == ALIGNED else self.model
+            model = self.model
+            if kept in ALIGNED_WAYS:
+                model = align(model, self.fitted, layers=self._layers(kept), show_progress_bar=True)
             sizes = [Size(depth, full_size(model).dim) for depth in self.depths]
             return list(encode_sizes(model, [*self.texts, *self.fitted], sizes, show_progress_bar=True).values())
 
         return np.asarray(self._known(kept, all_depths)[self.depths.index(depth)])
 
-    def _with_readouts(self) -> list[Rows]:
-        by_depth = {depth: np.concatenate(self(EVEN, depth)) for depth in self.depths[:-1]}
-        return list(read_out(by_depth, np.concatenate(self(FIRST, self.depths[-1])), len(self.texts)).values())
+    def _layers(self, kept: str) -> str | LayersByDepth:
+        """Return the layers of a way with alignment, as `align` takes them."""
+        if kept.startswith(EVEN):
+            return {depth: [layer + 1 for layer in self.kept(EVEN, depth)] for depth in self.depths[:-1]}
+        return FIRST_LAYERS if kept == ALIGNED else ENDS
 
     def _embed(self, kept: list[int]) -> Rows:
         return np.asarray(with_layers(self.model, kept).encode([*self.texts, *self.fitted], show_progress_bar=True))

@@ -26,6 +26,7 @@ DEPTHS = {
     "across": "sts: one text at n layers, the other at all, all dims",
     "retrieval_across": "retrieval: queries at n layers, documents at all, all dims",
 }
+COMPARED = ["sts", "ladder", "retrieval", "classification", "choosing"]
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
@@ -56,7 +57,9 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     """
     scores = read(folder / "scores", order)
     lines = ["# The papers' tables, reproduced", "", about]
-    for suite in [name for name in ("sts", "retrieval", "classification", "choosing") if name in set(scores["suite"])]:
+    for suite in [
+        name for name in ("sts", "ladder", "retrieval", "classification", "choosing") if name in set(scores["suite"])
+    ]:
         lines += compared(scores[scores["suite"] == suite], suite, ladder)
     lines += by_depth(scores)
     sts, truncated = (scores[scores["suite"] == suite] for suite in ("sts", "truncation"))

@@ -103,6 +103,7 @@ def _truncations(model: SentenceTransformer, tasks: list[Any], size: str) -> pd.
 # Name -> function that builds the tasks, function that scores a model on them.
 SUITES: dict[str, tuple[Callable[[Path], list[Any]], Callable[..., pd.DataFrame]]] = {
     "sts": (_sts, _everywhere),
+    "ladder": (_sts, _on_the_ladder),
     "choosing": (_choosing, _on_the_ladder),
     "truncation": (_sts, _truncations),
     "retrieval": (_retrieval, _on_the_ladder),

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from transformers import set_seed
 
 from reproduction.budget import budget, nli, unlabelled
-from reproduction.methods import ABLATIONS, ALIGNED_FIRST, METHODS, PRETRAINED, SEPARATE
+from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, SEPARATE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, sizes_ladder, truncate
@@ -18,13 +18,23 @@ from st_matryoshka2d import Size, align, sizes_ladder, truncate
 __all__ = ["aligned", "trained"]
 
 
-def trained(method: str, seed: int, options: argparse.Namespace) -> tuple[dict[str, SentenceTransformer], float]:
+def trained(
+    method: str, seed: int, options: argparse.Namespace, start: SentenceTransformer | None = None
+) -> tuple[dict[str, SentenceTransformer], float]:
     """Train a method; return its models and the seconds it took.
+
+    Args:
+        method: A key of `METHODS` or `ABLATIONS`.
+        seed: Seed of the training.
+        options: Those of the command line.
+        start: The model to start from; None for the one that the method starts from.
 
     Returns:
         Models by size: one under `WHOLE`, or one for each size for separate training.
     """
-    start, seconds = started(method, seed, options)
+    seconds = 0.0
+    if start is None:
+        start, seconds = started(method, seed, options)
     if method != SEPARATE:
         return {WHOLE: start}, seconds + train(start, method, seed, options)
     models = {str(size): copy.deepcopy(cut(start, size)) for size in sizes_ladder(start)}
@@ -35,10 +45,7 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     """Return the model that a method starts from and the seconds it took."""
     if method == PRETRAINED:
         return pretrained(seed, options)
-    model = SentenceTransformer(options.model, device=options.device)
-    if method != ALIGNED_FIRST:
-        return model, 0.0
-    return aligned(model, seed, options)
+    return SentenceTransformer(options.model, device=options.device), 0.0
 
 
 def aligned(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cuts.layers import EVEN, FIRST, INFLUENCE, Embedder, with_layers
-from cuts.readouts import read_out
+from cuts.layers import ALIGNED_WAYS, EVEN, FIRST, INFLUENCE, Embedder, with_layers
 from cuts.scores import Pairs, Search, counts
 from cuts.widths import WIDTHS
 from scipy.stats import spearmanr
@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 from torch.nn import functional as F
 
-from st_matryoshka2d import Size, align, encode_sizes, evaluate, retrieval_task, truncate
+from st_matryoshka2d import align, evaluate, retrieval_task, truncate
 
 TEXTS = ["a cat", "rain in town", "he plays chess", "a kitten sleeps", "the piano at home", "my car"]
 DRAW = np.random.default_rng(0)
@@ -139,14 +139,12 @@ def test_a_resample_draws_as_many_as_there_are() -> None:
     assert len({tuple(row) for row in drawn}) > 100
 
 
-def test_readouts_of_the_first_layers_are_those_of_align(model: SentenceTransformer) -> None:
-    fitted = [f"{text} {number}" for number in range(20) for text in TEXTS]
-    sizes = [Size(depth, model.get_embedding_dimension() or 0) for depth in (1, 2, 3, 4)]
-    first = encode_sizes(model, [*TEXTS, *fitted], sizes)
-    mine = read_out({size.num_layers: first[size] for size in sizes[:3]}, first[sizes[3]], len(TEXTS))
-    theirs = encode_sizes(align(model, fitted), TEXTS, sizes)
-    for size in sizes[:3]:
-        one, other = (
-            rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (mine[size.num_layers][:6], theirs[size])
-        )
-        assert one @ one.T == pytest.approx(other @ other.T, abs=1e-3)
+@pytest.mark.parametrize("way", ALIGNED_WAYS)
+def test_aligned_ways_are_those_of_align(way: str, embedder: Embedder, model: SentenceTransformer) -> None:
+    """The embedder aligns once, and embeds all depths together."""
+    embedder.fitted[:] = [f"{text} {number}" for number in range(20) for text in TEXTS]
+    layers: Any = {"aligned": "first", "first and last layers, aligned": "ends"}.get(way, {2: [1, 4], 3: [1, 3, 4]})
+    aligned = align(model, embedder.fitted, layers=layers)
+    for depth in (1, 2, 3, 4):
+        rows, _ = embedder(way, depth)
+        np.testing.assert_allclose(rows, truncate(aligned, depth).encode(TEXTS[:4]), atol=1e-5)

@@ -122,8 +122,12 @@ README = {
     "six models, one trained for each size": "separate",
     "`StarbucksLoss`": "Starbucks",
     "`RelationalDistillLoss(model)`, no labels": "distillation",
-    "`align`, nothing trained": "cut, aligned",
-    "`align`, distillation with labels, `align`": BEST,
+    "`align`, first layers, nothing trained": "cut, aligned",
+}
+ENDS = PUBLISHED.parents[1] / "100x64-ends" / "README.md"
+README_ENDS = {
+    "`align`, first and last layers, nothing trained": "cut, aligned",
+    "the same, distillation with labels, `align`": BEST,
 }
 
 
@@ -138,13 +142,20 @@ def test_docs_quote_report() -> None:
     rows = [line for line in page.split("## A better recipe")[0].splitlines() if line.startswith("|")]
     assert len(rows) > 10
     assert set(rows) <= set(found)
-    recipe = page.split("## A better recipe")[1].split("### What else was tried")[0].splitlines()
+    recipe = page.split("## A better recipe")[1].split("### With the last layers")[0].splitlines()
     rows = [line for line in recipe if line.startswith(tuple(f"| {method} |" for method in METHODS))]
     assert len(rows) == 4 + 3 + 3  # all dims, across, search across
     assert set(rows) <= set(found)
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     for name, method in README.items():
         assert numbers(readme, name) == numbers(found, method)
+    ends = ENDS.read_text(encoding="utf-8").splitlines()
+    for name, method in README_ENDS.items():
+        assert numbers(readme, name) == numbers(ends, method)
+    section = page.split("### With the last layers")[1].split("### What else was tried")[0].splitlines()
+    rows = [line for line in section if line.startswith(tuple(f"| {method} |" for method in METHODS))]
+    assert len(rows) == 3 * 2  # the ladder, all dims, across
+    assert set(rows) <= set(ends)
 
 
 def test_alignment_page_quotes_report() -> None:
@@ -167,6 +178,19 @@ def test_alignment_page_quotes_report() -> None:
     for name, row in {**names, "not aligned": "not aligned", "10,000 captions of photos": "10,000 captions"}.items():
         means = [numbers(text.splitlines(), row)[-1] for head, text in parts.items() if head.startswith("STS")]
         assert numbers(page, name) == means[:3]
+
+
+def test_alignment_page_quotes_both_choices_of_layers() -> None:
+    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
+    for name, file in {"first layers": PUBLISHED, "first and last layers": ENDS}.items():
+        found = file.read_text(encoding="utf-8").splitlines()
+        ladder, dims, across = (
+            numbers(found[next(at for at, line in enumerate(found) if line.startswith(title)) :], "cut, aligned")
+            for title in ("## sts: by size", "## sts: all dims", "## sts: one text at n layers")
+        )
+        assert numbers(page, f"{name}, 16, 32, 64, 128, 256, 384 dims") == ladder
+        assert numbers(page, f"{name}, all 384 dims") == dims
+        assert numbers(page, f"{name}, one text at n layers, the other at 6") == across
 
 
 def test_alignment_page_quotes_larger_model() -> None:

@@ -61,8 +61,8 @@ def align(
             searching an index of another size. Every depth gets a readout in any case.
         layers: Which layers each depth keeps. `"first"`: the first ones, so that one forward pass serves all depths.
             `"ends"`: three fifths from the start and two from the end, such as layers 1, 2 and 6 of six. They score better,
-            as the last layers still write the embedding, but take twice the time to train and to score. A dict names the
-            layers of some depths, `{2: [1, 6]}`. None: as the model has it, at first `"first"`.
+            as the last layers still write the embedding, but take up to twice as long to train and to score. A dict names
+            the layers of some depths, `{2: [1, 6]}`. None: as the model has it, at first `"first"`.
         steps: Refinement steps for each depth; 0 for no refinement.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars for the texts and for the refinement.

@@ -79,11 +79,16 @@ def skips_layers(config: Any) -> bool:
 
 
 def kept_layers(config: Any, num_layers: int) -> list[int]:
-    """Return the layers that a depth keeps, counted from 0."""
-    declared = getattr(config, "matryoshka_layers", None) or {}
-    if str(num_layers) not in declared or num_layers == config.num_hidden_layers:
+    """Return the layers that a depth keeps, counted from 0; refuse a config that someone else may have broken."""
+    if not skips_layers(config) or num_layers == config.num_hidden_layers:
         return list(range(num_layers))
-    chosen = chosen_layers({num_layers: declared[str(num_layers)]}, config.num_hidden_layers)
+    declared: Any = config.matryoshka_layers
+    try:
+        chosen = chosen_layers({int(depth): list(layers) for depth, layers in declared.items()}, config.num_hidden_layers)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"`matryoshka_layers` in the model's config cannot be used: {error} Align the model again."
+        ) from error
     return [layer - 1 for layer in chosen[num_layers]]
 
 

@@ -81,6 +81,15 @@ def test_config_of_cut() -> None:
     assert not hasattr(config, "matryoshka_layers")
 
 
+@pytest.mark.parametrize("entry", ["ends", [1, 2], {"2": 5}, {"two": [1, 2]}, {"2": [1, 9]}, {"2": ["1", "2"]}])
+def test_refuses_broken_config(entry: Any) -> None:
+    config: Any = BertConfig(num_hidden_layers=4, matryoshka_layers=entry)
+    with pytest.raises(
+        ValueError, match=r"`matryoshka_layers` in the model's config cannot be used: .* Align the model again"
+    ):
+        cut_config(config, 2)
+
+
 def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> np.ndarray[Any, Any]:
     """Embed with blocks that were removed by hand, and the readout of the depth."""
     kept = [layer - 1 for layer in FOUR.get(depth, [1, 2, 3, 4])]

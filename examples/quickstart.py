@@ -38,8 +38,7 @@ dims = [32, 64, 128, 384]
 before = evaluate(model, task, dims=dims)
 print(f"\nBefore\n{before}")
 
-# Give every depth a readout into the space of the whole model, from raw text. At the full size no similarity changes. A cut
-# to 3 layers keeps the first two and the last ("ends").
+# Give every depth a readout into the space of the whole model, from raw text. 3 layers will be the first two and the last.
 texts, fit = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 50  # the default is 300 steps
 model = align(model, texts, layers="ends", steps=fit, show_progress_bar=True)
 

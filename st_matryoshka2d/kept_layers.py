@@ -1,14 +1,15 @@
-"""Which layers each depth keeps: the first, or others that the config of an aligned model names."""
+"""Which layers each depth keeps: the first, or others that the config of an aligned model names. Imports no torch."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
-
-from transformers import PreTrainedConfig
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from st_matryoshka2d.sizes import positive_int
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 __all__ = [
     "ENDS",
@@ -48,15 +49,19 @@ def chosen_layers(layers: str | LayersByDepth, num_layers: int) -> dict[int, lis
     if not isinstance(layers, Mapping):
         raise TypeError(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{2: [1, 6]}}, got {layers!r}.")
     chosen = {depth: list(range(1, depth + 1)) for depth in range(1, num_layers)}
-    for depth, given in layers.items():
-        if positive_int(depth, "layers: the number of layers") >= num_layers:
-            raise ValueError(f"layers has an entry for {depth} layers, but only 1 to {num_layers - 1} leave any out.")
-        chosen[depth] = [positive_int(layer, f"layers[{depth}]") for layer in given]
-        if max(chosen[depth], default=0) > num_layers:
-            raise ValueError(f"layers[{depth}] has layer {max(chosen[depth])}, but the model has {num_layers} layers.")
-        if len(set(chosen[depth])) != depth or chosen[depth] != sorted(chosen[depth]):
-            raise ValueError(f"layers[{depth}] must be {depth} different layers in ascending order, got {list(given)}.")
-    return chosen
+    return chosen | {depth: _checked(depth, given, num_layers) for depth, given in layers.items()}
+
+
+def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[int]:
+    """Check the layers of one depth."""
+    if positive_int(depth, "layers: the number of layers") >= num_layers:
+        raise ValueError(f"layers has an entry for {depth} layers, but only 1 to {num_layers - 1} leave any out.")
+    given = [positive_int(layer, f"layers[{depth}]") for layer in layers]
+    if max(given, default=0) > num_layers:
+        raise ValueError(f"layers[{depth}] has layer {max(given)}, but the model has {num_layers} layers.")
+    if len(set(given)) != depth or given != sorted(given):
+        raise ValueError(f"layers[{depth}] must be {depth} different layers in ascending order, got {given}.")
+    return given
 
 
 def _ends(num_layers: int, total: int) -> list[int]:
@@ -82,14 +87,14 @@ def kept_layers(config: Any, num_layers: int) -> list[int]:
     """Return the layers that a depth keeps, counted from 0; refuse a config that someone else may have broken."""
     if not skips_layers(config) or num_layers == config.num_hidden_layers:
         return list(range(num_layers))
-    declared: Any = config.matryoshka_layers
     try:
-        chosen = chosen_layers({int(depth): list(layers) for depth, layers in declared.items()}, config.num_hidden_layers)
-    except (AttributeError, TypeError, ValueError) as error:
+        layers = _checked(num_layers, config.matryoshka_layers[str(num_layers)], config.num_hidden_layers)
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"`matryoshka_layers` in the model's config cannot be used: {error} Align the model again."
+            f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep: {error} "
+            "Align the model again."
         ) from error
-    return [layer - 1 for layer in chosen[num_layers]]
+    return [layer - 1 for layer in layers]
 
 
 def smallest_depth_with(config: Any, depths: Sequence[int]) -> int:
@@ -102,11 +107,12 @@ def smallest_depth_with(config: Any, depths: Sequence[int]) -> int:
 def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
     """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
     cut = copy.copy(config)
-    kept = kept_layers(config, num_layers)
+    skips = skips_layers(config) and num_layers < config.num_hidden_layers
+    kept = kept_layers(config, num_layers) if skips else None  # a broken config may have a billion layers: no list of them
     for name, value in vars(config).items():
         if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
-            setattr(cut, name, [value[layer] for layer in kept])
-    if skips_layers(config) and num_layers < config.num_hidden_layers:
+            setattr(cut, name, value[:num_layers] if kept is None else [value[layer] for layer in kept])
+    if kept is not None:
         of_below = {depth: kept_layers(config, depth) for depth in range(1, num_layers)}
         nested = {depth: [1 + kept.index(layer) for layer in of] for depth, of in of_below.items() if set(of) <= set(kept)}
         declare_layers(cut, nested)

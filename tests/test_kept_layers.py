@@ -81,13 +81,21 @@ def test_config_of_cut() -> None:
     assert not hasattr(config, "matryoshka_layers")
 
 
-@pytest.mark.parametrize("entry", ["ends", [1, 2], {"2": 5}, {"two": [1, 2]}, {"2": [1, 9]}, {"2": ["1", "2"]}])
+BROKEN: list[Any] = ["ends", [1, 2], {"1": [1]}, {"2": 5}, {"2": [1, 9]}, {"2": ["1", "2"]}, {"1": [2], "2": [1]}]
+
+
+@pytest.mark.parametrize("entry", BROKEN)
 def test_refuses_broken_config(entry: Any) -> None:
     config: Any = BertConfig(num_hidden_layers=4, matryoshka_layers=entry)
-    with pytest.raises(
-        ValueError, match=r"`matryoshka_layers` in the model's config cannot be used: .* Align the model again"
-    ):
+    with pytest.raises(ValueError, match=r"`matryoshka_layers` in the model's config does not say which 2 layers to keep: "):
         cut_config(config, 2)
+
+
+@pytest.mark.parametrize("entry", [None, {"2": [1, 4]}])
+def test_an_impossible_depth_takes_no_memory(entry: Any) -> None:
+    config: Any = BertConfig(num_hidden_layers=4, matryoshka_layers=entry)
+    config.num_hidden_layers = 10**12
+    assert cut_config(config, 10**12).num_hidden_layers == 10**12
 
 
 def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> np.ndarray[Any, Any]:

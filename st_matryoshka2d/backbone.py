@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import init_empty_weights
-from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
@@ -24,7 +23,6 @@ from transformers.initialization import no_init_weights
 from st_matryoshka2d.kept_layers import cut_config, kept_layers
 
 Copied = TypeVar("Copied", bound=nn.Module)
-Module = TypeVar("Module", bound=Transformer)
 
 _CAPTURING = "transformers.utils.output_capturing"
 
@@ -105,13 +103,6 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     if not isinstance(view, PreTrainedModel):
         raise TypeError(f"{type(model).__name__} copied itself into a {type(view).__name__}.")
     return view
-
-
-def module_at_depth(module: Module, backbone: Backbone, num_layers: int) -> Module:
-    """Return a Transformer module over the blocks of a depth only; it shares the parameters."""
-    shallow = copy.copy(module)
-    shallow._modules = {**module._modules, "model": shallow_view(module.model, backbone, num_layers)}
-    return shallow
 
 
 def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:

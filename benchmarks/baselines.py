@@ -53,7 +53,7 @@ def ways(ladder: list[Size]) -> dict[str, dict[str, list[tuple[str, str, Size]]]
 
 
 def scored(embedder: Embedder, texts: Texts, tables: dict[str, dict[str, list[tuple[str, str, Size]]]]) -> pd.DataFrame:
-    """A row for each cell: its score, and the 95 % interval of its difference to alignment."""
+    """A row for each cell: its score, and the 95 % interval of its difference to alignment (`ALIGNED`)."""
     known: dict[tuple[str, str, Size], Scores] = {}
 
     def score(kept: str, width: str, size: Size) -> Scores:
@@ -83,7 +83,7 @@ def report(folder: Path, about: str) -> str:
             shown = cells.assign(cell=[f"{c.score:.1f} ({c.low:+.1f} to {c.high:+.1f})" for c in cells.itertuples()])
             wide = shown.pivot(index="way", columns="size", values="cell").loc[cells["way"].unique(), cells["size"].unique()]
             wide.loc[ALIGNED] = [f"{score:.1f}" for score in cells[cells["way"] == ALIGNED]["score"]]
-            text += [f"## {table}: {suite}", measure + ". In brackets, the 95 % interval of the difference to alignment."]
+            text += [f"## {table}: {suite}", f"{measure}. In brackets: 95 % interval of the difference to the last row."]
             text.append("\n".join(markdown([["", *wide.columns], *([str(way), *row] for way, row in wide.T.items())])))
     return "\n\n".join(text) + "\n"
 

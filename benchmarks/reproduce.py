@@ -49,6 +49,8 @@ def run(method: str, seed: int, options: argparse.Namespace) -> None:
     if not wanted:
         return
     trained_for = models(method, seed, options)
+    if options.bf16_full_eval:
+        trained_for = {size: model.bfloat16() for size, model in trained_for.items()}
     for suite in wanted:
         frames = [score(model, suite, size, options.data) for size, model in trained_for.items()]
         file = file_of(folder, suite, method, seed)
@@ -61,7 +63,10 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
     folder = options.out / f"{method.replace(' ', '_')}.{seed}"
     if not (folder / "seconds.json").exists():
         if method in ALIGNED:
-            whole, seconds = aligned(models(ALIGNED[method], seed, options)[WHOLE], seed, options)
+            start = models(ALIGNED[method], seed, options)[WHOLE]
+            if options.bf16_full_eval and ALIGNED[method] != CUT:  # the aligned cut may be trained, from float32 weights
+                start.bfloat16()
+            whole, seconds = aligned(start, seed, options)
             made = {WHOLE: whole}
         elif method == ALIGNED_FIRST:
             made, seconds = trained(method, seed, options, models(f"{CUT}, aligned", seed, options)[WHOLE])
@@ -107,6 +112,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
     parser.add_argument("--layers", choices=[FIRST, ENDS], default=FIRST, help="the layers that aligned depths keep")
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16, as transformers does")
+    parser.add_argument("--bf16-full-eval", action="store_true", help="align trained models and score in bfloat16")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", type=Path, help="folder for trained models (default: reproduce/<name of the report>)")
     parser.add_argument(
@@ -128,6 +134,7 @@ def main() -> None:
     about = (
         f"{NAMES.get(options.model, Path(options.model).name)}, {options.steps} steps of {options.batch_size} NLI triplets, "
         f"learning rate {options.learning_rate:g}. Aligned depths keep the {LAYERS[options.layers]}. "
+        f"{'Scored in bfloat16. ' if options.bf16_full_eval else ''}"
         "Scores in percent, mean ± standard deviation over seeds. "
         "A star marks p < 0.05 in a paired t-test over the tasks. The papers' rows are BERT-base trained on all of NLI, "
         "over its own ladder. Written by `benchmarks/reproduce.py`."

@@ -26,8 +26,9 @@ from st_matryoshka2d.sizes import full_size
 __all__ = ["ALIGNED", "ALIGNED_WAYS", "DEPTHS", "FIRST", "Embedder"]
 
 Rows = NDArray[np.floating]
-FIRST, EVEN, INFLUENCE, ALIGNED = "first layers", "evenly spaced layers", "layers of most influence", "aligned"
-ALIGNED_WAYS = [f"{EVEN}, {ALIGNED}", f"first and last layers, {ALIGNED}", ALIGNED]
+FIRST, EVEN, INFLUENCE = "first layers", "evenly spaced layers", "layers of most influence"
+FIRST_ALIGNED, EVEN_ALIGNED, ALIGNED = f"{FIRST}, aligned", f"{EVEN}, aligned", "first and last layers, aligned"
+ALIGNED_WAYS = [FIRST_ALIGNED, EVEN_ALIGNED, ALIGNED]
 DEPTHS = [FIRST, EVEN, INFLUENCE, *ALIGNED_WAYS]
 
 
@@ -80,9 +81,9 @@ class Embedder:
 
     def _layers(self, kept: str) -> str | LayersByDepth:
         """Return the layers of a way with alignment, as `align` takes them."""
-        if kept.startswith(EVEN):
+        if kept == EVEN_ALIGNED:
             return {depth: [layer + 1 for layer in self.kept(EVEN, depth)] for depth in self.depths[:-1]}
-        return FIRST_LAYERS if kept == ALIGNED else ENDS
+        return ENDS if kept == ALIGNED else FIRST_LAYERS
 
     def _embed(self, kept: list[int]) -> Rows:
         return np.asarray(with_layers(self.model, kept).encode([*self.texts, *self.fitted], show_progress_bar=True))

@@ -57,9 +57,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     """
     scores = read(folder / "scores", order)
     lines = ["# The papers' tables, reproduced", "", about]
-    for suite in [
-        name for name in ("sts", "ladder", "retrieval", "classification", "choosing") if name in set(scores["suite"])
-    ]:
+    for suite in [name for name in COMPARED if name in set(scores["suite"])]:
         lines += compared(scores[scores["suite"] == suite], suite, ladder)
     lines += by_depth(scores)
     sts, truncated = (scores[scores["suite"] == suite] for suite in ("sts", "truncation"))
@@ -92,7 +90,7 @@ def compared(scores: pd.DataFrame, suite: str, ladder: list[str]) -> list[str]:
     rungs = scores[scores["size"].isin(ladder) & ~scores["method"].isin(ABLATIONS_BY_SIZE)].copy()
     rungs = rungs.sort_values(["size", "task"], key=lambda of: of.map(ladder.index) if of.name == "size" else of)
     rungs["column"] = rungs["size"]
-    by_rung, by_task = (STARBUCKS_BY_RUNG, STARBUCKS_BY_SET) if suite == "sts" else ({}, {})
+    by_rung, by_task = (STARBUCKS_BY_RUNG, STARBUCKS_BY_SET) if suite in ("sts", "ladder") else ({}, {})
     tasks = sorted(rungs["task"].unique())
     of_tasks = {name: [row[task] for task in tasks] for name, row in by_task.items()}
     gaps, shares = differences(rungs, PAIRS, by_rung), kept(rungs, CUT)

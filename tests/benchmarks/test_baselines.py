@@ -143,7 +143,9 @@ def test_a_resample_draws_as_many_as_there_are() -> None:
 def test_aligned_ways_are_those_of_align(way: str, embedder: Embedder, model: SentenceTransformer) -> None:
     """The embedder aligns once, and embeds all depths together."""
     embedder.fitted[:] = [f"{text} {number}" for number in range(20) for text in TEXTS]
-    layers: Any = {"aligned": "first", "first and last layers, aligned": "ends"}.get(way, {2: [1, 4], 3: [1, 3, 4]})
+    layers: Any = {"first layers, aligned": "first", "first and last layers, aligned": "ends"}.get(
+        way, {2: [1, 4], 3: [1, 3, 4]}
+    )
     aligned = align(model, embedder.fitted, layers=layers)
     for depth in (1, 2, 3, 4):
         rows, _ = embedder(way, depth)

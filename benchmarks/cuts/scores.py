@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytrec_eval
-from alignment import search_tasks
 from numpy.typing import NDArray
 from peers import unit
-from reproduction.suites import STS
+from reproduction.fitted import SEARCH
+from reproduction.suites import STS, search_tasks
 from scipy.stats import rankdata
 
 Rows = NDArray[np.floating]
@@ -125,4 +125,4 @@ def sts(data: Path) -> Pairs:
 
 def search(data: Path) -> Search:
     """Read the search tasks."""
-    return Search(search_tasks(data))
+    return Search(search_tasks(data, SEARCH))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from st_matryoshka2d import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["STS", "SUITES", "WHOLE", "score"]
+__all__ = ["STS", "SUITES", "WHOLE", "score", "search_tasks"]
 
 # "Size" of a model that is trained for all sizes.
 WHOLE = "all sizes"
@@ -58,11 +58,17 @@ def _choosing(data: Path) -> list[Any]:
     return [sts_task(pd.read_parquet(data / "sts" / f"{file}.parquet"), name=name) for name, file in files.items()]
 
 
-def _retrieval(data: Path) -> list[Any]:
+def search_tasks(data: Path, names: Sequence[str]) -> list[Any]:
+    """Build the search tasks with these names."""
+
     def table(name: str, part: str) -> pd.DataFrame:
         return pd.read_parquet(data / "retrieval" / name / f"{part}.parquet")
 
-    return [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in RETRIEVAL]
+    return [retrieval_task(*(table(name, part) for part in ("corpus", "queries", "qrels")), name=name) for name in names]
+
+
+def _retrieval(data: Path) -> list[Any]:
+    return search_tasks(data, RETRIEVAL)
 
 
 def _classification(data: Path) -> list[Any]:

@@ -1,6 +1,7 @@
 """Cuts that cost nothing: other dims, other layers, and alignment beside them, with intervals.
 
     python benchmarks/baselines.py --data DATA
+    python benchmarks/baselines.py --data DATA --suites search --search wikiqa_test trecqa_test
     python benchmarks/baselines.py --data DATA --model FOLDER --suites sts
 
 DATA is that of `alignment.py`. Everything is fitted on the same texts: 10,000 NLI sentences, for search those and the
@@ -26,8 +27,14 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, sizes_ladder
 
-SUITES: dict[str, Callable[[Path], Texts]] = {"sts": sts, "search": search}
-FITTED = {"sts": lambda data: nli(data, 10_000), "search": documents}
+SUITES: dict[str, Callable[[argparse.Namespace], Texts]] = {
+    "sts": lambda options: sts(options.data),
+    "search": lambda options: search(options.data, options.search),
+}
+FITTED: dict[str, Callable[[argparse.Namespace], list[str]]] = {
+    "sts": lambda options: nli(options.data, 10_000),
+    "search": lambda options: documents(options.data, options.search),
+}
 
 
 def ways(ladder: list[Size]) -> dict[str, dict[str, list[tuple[str, str, Size]]]]:
@@ -72,10 +79,10 @@ def scored(embedder: Embedder, texts: Texts, tables: dict[str, dict[str, list[tu
     return pd.DataFrame(cells, columns=["table", "way", "size", "score", "low", "high"])
 
 
-def report(folder: Path, about: str) -> str:
+def report(folder: Path, about: str, searched: list[str]) -> str:
     """The tables of all suites that were run."""
     text = ["# Cuts that cost nothing", about]
-    measures = {"sts": f"Mean Spearman (%) of {', '.join(STS)}", "search": f"Mean nDCG@10 (%) of {', '.join(SEARCH)}"}
+    measures = {"sts": f"Mean Spearman (%) of {', '.join(STS)}", "search": f"Mean nDCG@10 (%) of {', '.join(searched)}"}
     for suite, measure in measures.items():
         if not (file := folder / f"{suite}.csv").exists():
             continue
@@ -94,6 +101,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=str(get_model_path()))
     parser.add_argument("--suites", nargs="*", choices=SUITES, default=list(SUITES))
+    parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
     parser.add_argument("--work", type=Path, default=Path("baselines"), help="folder for embeddings")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "baselines")
     options = parser.parse_args()
@@ -101,14 +109,14 @@ def main() -> None:
     ladder = sizes_ladder(model)
     options.out.mkdir(parents=True, exist_ok=True)
     for suite in options.suites:
-        texts = SUITES[suite](options.data)
+        texts = SUITES[suite](options)
         folder = options.work / suite
         folder.mkdir(parents=True, exist_ok=True)
         depths = [size.num_layers for size in ladder]
-        embedder = Embedder(model, texts.all, FITTED[suite](options.data), depths, folder)
+        embedder = Embedder(model, texts.all, FITTED[suite](options), depths, folder)
         scored(embedder, texts, ways(ladder)).round(3).to_csv(options.out / f"{suite}.csv", index=False)
     name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
-    written = report(options.out, f"{name}. Written by `benchmarks/baselines.py`.")
+    written = report(options.out, f"{name}. Written by `benchmarks/baselines.py`.", options.search)
     (options.out / "README.md").write_text(written, encoding="utf-8")
     print(written)
 

@@ -22,7 +22,7 @@ from st_matryoshka2d import align, evaluate, truncate
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
-parser.add_argument("--texts", type=Path, help="a CSV file with a few thousand texts like those you will embed")
+parser.add_argument("--texts", type=Path, help="a CSV file with about ten thousand texts like those you will embed")
 parser.add_argument("--task", default="STSBenchmark")
 parser.add_argument("--smoke", action="store_true", help="generated sentences, offline")
 options = parser.parse_args()

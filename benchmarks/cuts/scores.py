@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pandas as pd
 import pytrec_eval
 from numpy.typing import NDArray
 from peers import unit
-from reproduction.fitted import SEARCH
 from reproduction.suites import STS, search_tasks
 from scipy.stats import rankdata
 
@@ -123,6 +123,6 @@ def sts(data: Path) -> Pairs:
     return Pairs([pd.read_parquet(data / "sts" / name / "test.parquet") for name in STS])
 
 
-def search(data: Path) -> Search:
-    """Read the search tasks."""
-    return Search(search_tasks(data, SEARCH))
+def search(data: Path, names: Sequence[str]) -> Search:
+    """Read search tasks."""
+    return Search(search_tasks(data, names))

@@ -17,7 +17,7 @@ Layers: TypeAlias = Literal["first", "ends"]
 
 def align(
     model: options.Model,
-    texts: Annotated[Path, texts_option("A few thousand texts like those that will be embedded")],
+    texts: Annotated[Path, texts_option("About ten thousand texts like those that will be embedded")],
     columns: Columns = None,
     max_texts: Annotated[int, typer.Option(help="Texts to use; drawn at random if there are more.", min=3)] = 20_000,
     sizes: Annotated[

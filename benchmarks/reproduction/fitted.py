@@ -17,6 +17,7 @@ DOCUMENTS = "10,000 NLI and the documents"
 QUORA = f"{DOCUMENTS}, 5,000 Quora questions"
 QUESTIONS = f"{DOCUMENTS}, 955 training questions"
 TRAINED = f"{QUESTIONS}, trained on them"
+SAMPLE = "10,000 NLI, a quarter of the documents, 955 training questions"
 FOR_THE_LADDER = f"{COUNTS[-1]:,} NLI, for the ladder"
 
 
@@ -46,10 +47,11 @@ def questions(data: Path, name: str) -> list[str]:
     return list(pd.read_parquet(data / "pairs" / f"{name}.parquet")["anchor"].drop_duplicates())
 
 
-def documents_and_questions(options: argparse.Namespace) -> list[str]:
-    """Return 10,000 NLI sentences, the documents, and questions of two training splits."""
+def documents_and_questions(options: argparse.Namespace, one_in: int = 1) -> list[str]:
+    """Return 10,000 NLI sentences, one in so many of the documents, and questions of two training splits."""
+    texts = documents(options.data, options.search)
     asked = [questions(options.data, name) for name in ("wikiqa_train", "trecqa_train")]
-    return [*documents(options.data, options.search), *asked[0], *asked[1]]
+    return [*texts[:10_000], *texts[10_000::one_in], *asked[0], *asked[1]]
 
 
 FITTED: dict[str, Callable[[argparse.Namespace], list[str]] | None] = {
@@ -61,4 +63,5 @@ FITTED: dict[str, Callable[[argparse.Namespace], list[str]] | None] = {
     QUORA: lambda options: [*documents(options.data, options.search), *questions(options.data, "quora_train")[:5000]],
     QUESTIONS: documents_and_questions,
     TRAINED: documents_and_questions,
+    SAMPLE: lambda options: documents_and_questions(options, one_in=4),
 }

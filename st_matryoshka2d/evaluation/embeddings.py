@@ -50,6 +50,7 @@ class Embeddings:
         model: SentenceTransformer,
         depths: Iterable[int],
         *,
+        document_depths: Iterable[int] | None = None,
         processes: Processes = _ALONE,
         show_progress_bar: bool = False,
     ) -> None:
@@ -59,22 +60,26 @@ class Embeddings:
         self.after_encoding: Callable[[], object] = _nothing  # lets a caller exclude the time of encoding
         self.folder: Path | None = None
         self._memos: dict[PromptType | None, Memo] = {}
-        pipeline = EveryLayer.of(model, depths)
-        self._depths = list(pipeline.depths)
-        with quiet_mteb(FutureWarning, DeprecationWarning):  # it calls a deprecated method to get the width
-            self._wrapper: Any = SentenceTransformerEncoderWrapper(pipeline)
-        self.meta: ModelMeta = self._wrapper.mteb_model_meta.model_copy(
+        self._depths = sorted({*depths})
+        # Only queries need the other depths, and a corpus is long.
+        self._document_depths = self._depths if document_depths is None else sorted({*document_depths})
+        self._encoders: dict[str, Any] = {}  # by the depths that they embed at
+        for wanted in (self._depths, self._document_depths):
+            if str(wanted) not in self._encoders:
+                with quiet_mteb(FutureWarning, DeprecationWarning):  # it calls a deprecated method to get the width
+                    self._encoders[str(wanted)] = SentenceTransformerEncoderWrapper(EveryLayer.of(model, wanted))
+        self.meta: ModelMeta = self._encoders[str(self._depths)].mteb_model_meta.model_copy(
             update={"name": model_name(model), "revision": model_revision(model)}
         )
 
     def __getstate__(self) -> dict[str, Any]:
         """State for another process: the embeddings, without the model."""
-        return {**self.__dict__, "_wrapper": None, "after_encoding": _nothing}
+        return {**self.__dict__, "_encoders": {}, "after_encoding": _nothing}
 
     def alone(self) -> Embeddings:
         """Copy without the other processes, for work that is not shared with them."""
         single = copy.copy(self)
-        single._wrapper, single.processes = self._wrapper, _ALONE  # copying drops the model, as pickling does
+        single._encoders, single.processes = self._encoders, _ALONE  # copying drops the model, as pickling does
         return single
 
     def begin(self, folder: Path | None) -> None:
@@ -99,16 +104,17 @@ class Embeddings:
             self._fill(memo, memo.missing(texts), prompt_type=prompt_type, **kwargs)
             rows = memo.rows(texts)
         wanted = self._depths if depths is None else depths
-        return {depth: torch.from_numpy(memo.take(rows, self._columns(memo.width, depth))) for depth in wanted}
+        columns = _columns(self._depths, memo.width)
+        return {depth: torch.from_numpy(memo.take(rows, columns[depth])) for depth in wanted}
 
     def of_documents(self, texts: Sequence[str], bar: tqdm[Any], **kwargs: Any) -> dict[int, Tensor]:
-        """Return embeddings (texts, full dim) of a chunk of a corpus by layer; they are not cached."""
+        """Return embeddings (texts, full dim) of a chunk of a corpus by document layer; they are not cached."""
         once = _longest_first(set(texts))
         at = {text: row for row, text in enumerate(once)}
         rows = [at[text] for text in texts]
-        embeddings = self._encode(once, bar, prompt_type=PromptType.document, **kwargs)
-        width = embeddings.shape[1]
-        return {depth: torch.from_numpy(embeddings[:, self._columns(width, depth)][rows]) for depth in self._depths}
+        embeddings = self._encode(once, self._document_depths, bar, prompt_type=PromptType.document, **kwargs)
+        columns = _columns(self._document_depths, embeddings.shape[1])
+        return {depth: torch.from_numpy(embeddings[:, of_depth][rows]) for depth, of_depth in columns.items()}
 
     def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
         """Encode the missing texts chunk by chunk; each process encodes a share."""
@@ -117,33 +123,29 @@ class Embeddings:
         with tqdm(total=len(missing), desc="Texts", leave=False, disable=not self.show_progress_bar) as bar:
             for start in range(0, len(missing), _CHUNK * count):
                 shares = [missing[start : start + _CHUNK * count][one::count] for one in range(count)]
-                own = shares[rank], self._encode(shares[rank], bar, **kwargs) if shares[rank] else None
+                own = shares[rank], self._encode(shares[rank], self._depths, bar, **kwargs) if shares[rank] else None
                 for texts, embeddings in self.processes.everyones(own):
                     if texts:
                         memo.add(texts, embeddings, write=rank == 0)
                 bar.update(sum(map(len, shares)) - len(shares[rank]))
         self.after_encoding()
 
-    def _encode(self, texts: list[str], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
+    def _encode(self, texts: list[str], depths: list[int], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
         """Encode a few batches at a time, so that the progress bar moves."""
-        if self._wrapper is None:
+        if not self._encoders:
             raise RuntimeError(f"{kwargs['task_metadata'].name} requested other texts for one size than for another.")
         batch_size = kwargs.get("batch_size", 32)
         step = _BATCHES_PER_STEP * batch_size
         parts = []
         for few in (texts[start : start + step] for start in range(0, len(texts), step)):
             loader = DataLoader(Dataset.from_dict({"text": few}), batch_size=batch_size)
-            parts.append(np.asarray(self._wrapper.encode(loader, **kwargs)))
+            parts.append(np.asarray(self._encoders[str(depths)].encode(loader, **kwargs)))
             finite = np.isfinite(parts[-1]).all(axis=1)
             if not finite.all():
                 broken = few[int(np.argmin(finite))][:80]
                 raise ValueError(f"The model's embedding of {broken!r} is not finite; no score could be trusted.")
             bar.update(len(few))
         return np.concatenate(parts)
-
-    def _columns(self, width: int, num_layers: int) -> slice:
-        full, place = width // len(self._depths), self._depths.index(num_layers)
-        return slice(place * full, (place + 1) * full)
 
 
 class Memo:
@@ -198,6 +200,12 @@ class Memo:
         self._rows.update({digest: row for row, digest in enumerate(digests, start)})
         self._chunks.append(embeddings)
         self._files += 1
+
+
+def _columns(depths: Sequence[int], width: int) -> dict[int, slice]:
+    """Locate each depth in embeddings that hold all depths side by side."""
+    full = width // len(depths)
+    return {depth: slice(place * full, (place + 1) * full) for place, depth in enumerate(depths)}
 
 
 def _digest(text: str) -> bytes:

@@ -62,8 +62,11 @@ def running(
     total = sum(len(parts_of(task)) for task in tasks) * steps
     bar = tqdm(total=total, desc=what, disable=not show_progress_bar)
     with processes.failing_together(), random_states_kept(), bar:
-        depths = {depth for variant in variants for depth in (variant.size.num_layers, variant.document_layers)}
-        embeddings = Embeddings(model, depths, processes=processes, show_progress_bar=show_progress_bar)
+        of_documents = {variant.document_layers for variant in variants}
+        depths = {variant.size.num_layers for variant in variants} | of_documents
+        embeddings = Embeddings(
+            model, depths, document_depths=of_documents, processes=processes, show_progress_bar=show_progress_bar
+        )
         # Encoding has its own bar; without this, its time would distort the estimate for the scores.
         embeddings.after_encoding = bar.unpause
         search = CorpusSearch(embeddings, variants, corpus_chunk_size=corpus_chunk_size, shortlist=shortlist)

@@ -82,6 +82,22 @@ def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> Non
     assert set(encoded.values()) == {1}
 
 
+def test_documents_skip_layers_that_only_queries_need(tiny: SentenceTransformer) -> None:
+    batches: list[int] = []
+    last: Any = tiny[0].model.encoder.layer[-1]
+    last.register_forward_pre_hook(lambda module, args: batches.append(len(args[0])))
+    through_last = []
+    for documents in ("4L-32d", "2L-32d"):
+        batches.clear()
+        quiet(tiny, LocalRetrieval(), sizes=["4L-32d"], documents=documents)
+        through_last.append(sum(batches))
+    task = LocalRetrieval()
+    task.load_data()
+    splits = [split for of_subset in task.dataset.values() for split in of_subset.values()]
+    documents_in_all = sum(len(split["corpus"]) for split in splits)
+    assert through_last[1] < documents_in_all < through_last[0]  # the rest are queries, and texts that verify the cut
+
+
 def test_grid_records_document_size(tiny: SentenceTransformer, tmp_path: Path) -> None:
     plain = quiet(tiny, LocalSTS(), sizes=["3L-16d"])
     across = quiet(tiny, LocalSTS(), sizes=["3L-16d"], documents="4L-32d")

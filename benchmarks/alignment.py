@@ -10,8 +10,8 @@ DATA holds `nli/triplets_train.parquet` (anchor, positive); `pairs/<name>.parque
 quora_train, wikiqa_train and trecqa_train, whose questions are none of the test queries;
 `sts/<name>/test.parquet` (sentence1, sentence2, score) and `retrieval/<name>/` with corpus, queries and qrels.
 
-Only "trained on them" trains the model, without labels. Results are cached: an interrupted run continues from the files
-in `--out`.
+Only "trained on them" trains the model, without labels. Scores are saved after each task: an interrupted run aligns again
+and continues with the tasks that have none.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.sizes import full_size
 
 
-def sts(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame:
+def sts(model: SentenceTransformer, name: str, options: argparse.Namespace) -> pd.DataFrame:
     """Score the ladder and all dims twice: both texts at one size, and the second text at the full size."""
     full = full_size(model)
-    tasks = [sts_task(pd.read_parquet(options.data / "sts" / name / "test.parquet"), name=name) for name in STS]
+    task = sts_task(pd.read_parquet(options.data / "sts" / name / "test.parquet"), name=name)
     sizes = [*sizes_ladder(model), *(Size(layers, full.dim) for layers in range(1, full.num_layers))]
-    same = evaluate(model, tasks, sizes=sizes)
-    across = evaluate(model, tasks, dims=[64, full.dim], documents=full)
+    same = evaluate(model, task, sizes=sizes)
+    across = evaluate(model, task, dims=[64, full.dim], documents=full)
     return pd.concat([same.frame, across.frame])
 
 
-def search(model: SentenceTransformer, options: argparse.Namespace) -> pd.DataFrame:
+def search(model: SentenceTransformer, name: str, options: argparse.Namespace) -> pd.DataFrame:
     """Score queries at every depth on documents at the full depth."""
     full = full_size(model)
     depths = [*options.depths, full.num_layers] if options.depths else None
-    tasks = search_tasks(options.data, options.search)
-    return evaluate(model, tasks, depths, dims=[64, full.dim], documents=full).frame
+    return evaluate(model, search_tasks(options.data, [name]), depths, dims=[64, full.dim], documents=full).frame
 
 
 SUITES = {"sts": sts, "search": search}
+COLUMNS = ["task", "num_layers", "dim", "documents", "score"]
 
 
 def file_of(folder: Path, suite: str, fitted: str) -> Path:
@@ -87,9 +87,12 @@ def train(model: SentenceTransformer, texts: list[str], options: argparse.Namesp
 
 
 def run(fitted: str, options: argparse.Namespace) -> None:
-    """Align the model and run the suites that have no scores yet."""
-    wanted = [suite for suite in options.suites if not file_of(options.out, suite, fitted).exists()]
-    if not wanted:
+    """Align the model and score the tasks that have no scores yet."""
+    tasks = {"sts": STS, "search": options.search}
+    files = {suite: file_of(options.out, suite, fitted) for suite in options.suites}
+    known = {suite: pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS) for suite, file in files.items()}
+    missing = [(suite, task) for suite in files for task in tasks[suite] if task not in set(known[suite]["task"])]
+    if not missing:
         return
     dtype = torch.bfloat16 if options.bf16 else torch.float32
     model = SentenceTransformer(options.model, device=options.device, model_kwargs={"dtype": dtype})
@@ -100,13 +103,12 @@ def run(fitted: str, options: argparse.Namespace) -> None:
         if fitted == TRAINED:
             train(model.float(), texts, options)
             model = align(model.to(dtype), texts, layers=layers, show_progress_bar=True)
-    for suite in wanted:
-        frame = SUITES[suite](model, options).query("is_main")
-        columns = ["task", "num_layers", "dim", "documents", "score"]
-        frame = frame.assign(score=(100 * frame["score"]).round(3))[columns]
-        file = file_of(options.out, suite, fitted)
-        frame.to_csv(file.with_suffix(".part"), index=False)
-        file.with_suffix(".part").rename(file)
+    for suite, task in missing:
+        frame = SUITES[suite](model, task, options).query("is_main")
+        frame = frame.assign(score=(100 * frame["score"]).round(3))[COLUMNS]
+        known[suite] = pd.concat([known[suite], frame]) if len(known[suite]) else frame
+        known[suite].to_csv(files[suite].with_suffix(".part"), index=False)
+        files[suite].with_suffix(".part").rename(files[suite])
 
 
 def read(folder: Path, suite: str) -> pd.DataFrame:
@@ -119,9 +121,7 @@ def read(folder: Path, suite: str) -> pd.DataFrame:
 def by_depth(frame: pd.DataFrame) -> list[str]:
     """Build a table with a row per set of texts and a column per depth."""
     wide = frame.pivot_table(index="fitted", columns="num_layers", values="score", sort=False).sort_index(axis=1)
-    rows = [
-        ["fitted on", *(f"{layers} layer{'' if number == 0 else 's'}" for number, layers in enumerate(wide.columns)), "mean"]
-    ]
+    rows = [["fitted on", *(f"{layers} layer{'' if layers == 1 else 's'}" for layers in map(int, wide.columns)), "mean"]]
     rows += [[str(name), *(f"{score:.1f}" for score in [*line, line.mean()])] for name, line in wide.iterrows()]
     return markdown(rows)
 

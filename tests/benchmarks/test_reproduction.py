@@ -206,6 +206,23 @@ def test_alignment_page_quotes_larger_model() -> None:
         assert numbers(page, name) == [f"{means[layers]:.1f}" for layers in (1, 2, 4, 6, 8, 10, 12)]
 
 
+def test_alignment_page_quotes_search_with_the_last_layers() -> None:
+    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
+    results = ROOT / "benchmarks" / "results" / "alignment"
+    documents = "search-10000_NLI_and_the_documents"
+    of_five = pd.read_csv(results / "ends" / "scores" / f"{documents}.csv")
+    with_questions = pd.read_csv(results / "ends" / "scores" / f"{documents}_955_training_questions.csv")
+    rows = {
+        "first and last layers, five sets": of_five[of_five["dim"] == 384],
+        "first and last layers, five sets, 955 more questions": with_questions[with_questions["dim"] == 384],
+        "first and last layers, WikiQA, 955 more questions": with_questions[
+            (with_questions["dim"] == 384) & (with_questions["task"] == "wikiqa_test")
+        ],
+    }
+    for name, part in rows.items():
+        assert numbers(page, name) == [f"{score:.1f}" for score in part.groupby("num_layers")["score"].mean()]
+
+
 def test_papers_page_quotes_learning_rates() -> None:
     folders = {"2e-5": "100x64-2e-05", "5e-5": "100x64-5e-05", "2e-4": "100x64", "5e-4": "100x64-0.0005"}
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## Learning rates")[1].split("## ")[0]
@@ -222,7 +239,7 @@ def test_papers_page_quotes_learning_rates() -> None:
                 sizes = found["num_layers"].astype(str) + "L-" + found["dim"].astype(str) + "d"
                 assert cell == f"{found[sizes.isin(LADDER)]['score'].mean():.1f}"
                 quoted += 1
-    assert quoted == 7
+    assert quoted == 15
 
 
 def test_papers_page_quotes_larger_model() -> None:

@@ -223,6 +223,17 @@ def test_alignment_page_quotes_search_with_the_last_layers() -> None:
         assert numbers(page, name) == [f"{score:.1f}" for score in part.groupby("num_layers")["score"].mean()]
 
 
+def test_alignment_page_quotes_half_of_the_larger_model() -> None:
+    scores = pd.read_csv(next((ROOT / "benchmarks/results/alignment/all-mpnet-base-v2-ends/scores").glob("*.csv")))
+    page = " ".join((ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").split())
+    wide = scores[scores["dim"] == 768].set_index(["num_layers", "task"])["score"]
+    half, whole = wide[6], wide[12]
+    one, two = "wikiqa_test", ["wikiqa_test", "trecqa_test"]
+    assert f"{half[one] / whole[one]:.0%} ({half[one]:.1f} of {whole[one]:.1f})".replace("%", " %") in page
+    means = half[two].mean(), whole[two].mean()
+    assert f"{means[0] / means[1]:.0%} of the two sets ({means[0]:.1f} of {means[1]:.1f})".replace("%", " %") in page
+
+
 def test_papers_page_quotes_learning_rates() -> None:
     folders = {"2e-5": "100x64-2e-05", "5e-5": "100x64-5e-05", "2e-4": "100x64", "5e-4": "100x64-0.0005"}
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## Learning rates")[1].split("## ")[0]

@@ -67,9 +67,9 @@ class SizesEncoder:
         revision: A digest of everything that affects the model's embeddings.
 
     Raises:
-        TypeError: The model is neither a model nor a name, or a batch or a row has another type.
-        ValueError: A size is not within the model, column names are wrong, the sizes or the engine replace a keyword, a
-            batch lacks the text column or already has a new one, or a worker finds another model.
+        TypeError: The model is neither a model nor a name.
+        ValueError: A size is not within the model, column names are wrong, the sizes or the engine replace a keyword, or a
+            worker finds another model.
         FileNotFoundError: There is no such folder or model.
 
     Example:
@@ -102,7 +102,9 @@ class SizesEncoder:
         if not isinstance(text, str) or not text:
             raise TypeError(f"text must be the name of the column that holds the texts, got {text!r}.")
         self._model = model if isinstance(model, SentenceTransformer) else None
-        self._path = "" if self._model is not None else _reachable(os.fspath(model))  # type: ignore[arg-type]
+        self._path = "" if isinstance(model, SentenceTransformer) else os.fspath(model)
+        if self._path and Path(self._path).exists():
+            self._path = str(Path(self._path).absolute())  # workers start in another folder
         whole = load(self._path, device=device) if self._model is None else self._model
         wanted = validate_sizes(sizes, full_size(whole))
         self.text, self.columns = text, _named(wanted, columns)
@@ -113,16 +115,13 @@ class SizesEncoder:
         encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)  # a wrong keyword fails here, not in a worker
         self.model_name, self.revision = model_name(whole), model_revision(whole)
         self._mark = uuid4().hex
-        self._every: EveryLayer | None = EveryLayer.of(whole, self._depths)
+        self._every: EveryLayer | None = EveryLayer.of(whole, (size.num_layers for size in wanted))
 
     def __call__(self, batch: Any) -> Any:
-        """Add a column for each size to a batch.
+        """Return a batch, of any kind that the class describes, with a new column for each size; nothing changes in place.
 
         Args:
-            batch: A dict of columns, a `pandas.DataFrame`, a `pyarrow.Table` or `RecordBatch`, or an iterator over batches.
-
-        Returns:
-            A batch of the same kind with the new columns. Nothing is changed in place.
+            batch: A batch, or an iterator over batches.
 
         Raises:
             TypeError: The batch is none of these, or a row of the text column is not a string.
@@ -148,13 +147,10 @@ class SizesEncoder:
         return batch
 
     def encode(self, texts: Any) -> dict[str, NDArray[np.float32]]:
-        """Embed a column of texts.
+        """Embed a column of texts: for each new column an array (texts, dim).
 
         Args:
             texts: A list, or an array or a series of NumPy, pandas, pyarrow or Daft.
-
-        Returns:
-            For each new column an array (texts, dim).
 
         Raises:
             TypeError: A row is not a string.
@@ -181,10 +177,6 @@ class SizesEncoder:
             state["_model"] = copy.deepcopy(self._model).cpu()
         return state
 
-    @property
-    def _depths(self) -> list[int]:
-        return [size.num_layers for size in self.columns.values()]
-
     def _column(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
         """Copy one size: a view would keep all sizes in memory."""
         if self.normalize_embeddings:
@@ -202,15 +194,14 @@ class SizesEncoder:
     def _loaded(self) -> EveryLayer:
         """Load the model in a worker and check that it is the one that the encoder was made with."""
         if self._model is not None:
-            return EveryLayer.of(self._model.to(self.device or get_device_name()), self._depths)
-        model = load(self._path, device=self.device)
-        if model_revision(model) != self.revision:
+            model = self._model.to(self.device or get_device_name())
+        elif model_revision(model := load(self._path, device=self.device)) != self.revision:
             raise ValueError(
                 f"{self._path!r} holds another model here than where the SizesEncoder was made, or library versions differ. "
                 "Give all machines the same files and versions, or make the encoder from a model in memory, which is sent "
                 "to the workers."
             )
-        return EveryLayer.of(model, self._depths)
+        return EveryLayer.of(model, (size.num_layers for size in self.columns.values()))
 
 
 def require_columns(found: Sequence[str], text: str, new: Iterable[str]) -> None:
@@ -221,11 +212,6 @@ def require_columns(found: Sequence[str], text: str, new: Iterable[str]) -> None
         raise ValueError(
             f"There already is a column {taken[0]!r}, which would be replaced. Choose other names: columns=[...]."
         )
-
-
-def _reachable(path: str) -> str:
-    """The full path of a folder: workers start in another folder."""
-    return str(Path(path).absolute()) if Path(path).exists() else path
 
 
 def _named(sizes: Sequence[Size], columns: Sequence[str] | None) -> dict[str, Size]:

@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
@@ -80,30 +82,28 @@ def benchmark_latency(
     routes_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(rounds, "rounds")
-    if texts is not None:
-        check_texts(texts)
-    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else list(texts)
+    check_texts(() if texts is None else texts)
+    batch = list(islice(cycle(_TEXTS), batch_size) if texts is None else texts)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
     require_padding(model)
     full = full_size(model)
     depths = sorted({full.num_layers, *_depths(num_layers, sizes, full)})
-    cuts = {depth: cut_to(model, num_layers=depth) for depth in depths}
+    cuts = [cut_to(model, num_layers=depth) for depth in depths]
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
-    quartiles = seconds.quantile([0.25, 0.5, 0.75]) * 1000
-    milliseconds = quartiles.loc[0.5]
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75], axis=0) * 1000
     return pd.DataFrame(
         {
             # the main columns come first and last, because a narrow terminal hides the middle
             "num_layers": depths,
-            "milliseconds_per_text": milliseconds.to_numpy() / len(batch),
-            "milliseconds": milliseconds.to_numpy(),
-            "low": quartiles.loc[0.25].to_numpy(),
-            "high": quartiles.loc[0.75].to_numpy(),
+            "milliseconds_per_text": median / len(batch),
+            "milliseconds": median,
+            "low": low,
+            "high": high,
             # `parameters` yields shared parameters once
-            "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()],
+            "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts],
             "theory": [full.num_layers / depth for depth in depths],
-            "speedup": (milliseconds[full.num_layers] / milliseconds).to_numpy(),
+            "speedup": median[-1] / median,
         }
     )
 
@@ -117,23 +117,19 @@ def _depths(num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] 
 
 
 def _time_in_turns(
-    models: dict[int, SentenceTransformer], texts: list[str], batch_size: int, rounds: int, show_progress_bar: bool
-) -> pd.DataFrame:
-    """Return the seconds of each call: a row per round, a column per model."""
-    names = list(models)
+    models: Sequence[SentenceTransformer], texts: list[str], batch_size: int, rounds: int, show_progress_bar: bool
+) -> Float[np.ndarray, "rounds models"]:
+    """Return the seconds of each call."""
     warm_up = max(1, rounds // _ROUNDS_TO_ONE_OF_WARM_UP)
-    seconds: list[dict[int, float]] = []
-    with tqdm(total=(warm_up + rounds) * len(names), desc="Warm-up", disable=not show_progress_bar) as bar:
+    seconds = np.zeros((warm_up + rounds, len(models)))
+    with tqdm(total=seconds.size, desc="Warm-up", disable=not show_progress_bar) as bar:
         for turn in range(warm_up + rounds):
             if turn == warm_up:
                 bar.set_description("Timed calls")
-            first = turn % len(names)
-            timed: dict[int, float] = {}
-            for name in names[first:] + names[:first]:
+            for place in np.roll(range(len(models)), -turn):  # another model comes first in each round
                 start = time.perf_counter()
                 # `encode` returns arrays, so pending work on a GPU is included.
-                models[name].encode(texts, batch_size=batch_size, show_progress_bar=False)
-                timed[name] = time.perf_counter() - start
+                models[place].encode(texts, batch_size=batch_size, show_progress_bar=False)
+                seconds[turn, place] = time.perf_counter() - start
                 bar.update()
-            seconds.append(timed)
-    return pd.DataFrame(seconds[warm_up:], columns=names)
+    return seconds[warm_up:]

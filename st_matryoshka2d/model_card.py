@@ -22,7 +22,6 @@ _PAPERS = {
     "EspressoLoss": "https://arxiv.org/abs/2402.14776",
 }
 
-_WIDTH = "Plain sentence-transformers can only reduce the dimensions, with all layers: {}."
 _NOT_NORMALISED = (
     "Embeddings with fewer dimensions are the first coordinates of the full ones, and are not normalised again. This does "
     "not change cosine similarity; for dot products, pass `normalize_embeddings=True` to `encode`."
@@ -80,16 +79,15 @@ def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
         >>> "the first 3 of 6 layers and the first 64 of 384" in Path("3L-64d/README.md").read_text(encoding="utf-8")
         True
     """
-    readme = _card_of(folder)
-    _write_section(readme, "trained sizes", _section(_config(Path(folder)), _called(readme)))
+    readme, name = _card_of(folder)
+    _write_section(readme, "trained sizes", _section(_config(Path(folder)), name))
 
 
 def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> None:
     """Add a section to the card of a saved model: scores by layers and dims, their heat map, and how to load a size.
 
-    The section "Sizes" goes into `README.md`, and the heat map beside it, as `grid.png`; a second call replaces them. Saving
-    the model again writes a new card, so call this last and upload the folder: `HfApi().upload_folder(folder_path=folder,
-    repo_id=...)`. To show the model's name there, call `model.model_card_data.set_model_id("you/name")` before saving.
+    The section "Sizes" goes into `README.md`, and the heat map beside it, as `grid.png`; a second call replaces them. Call
+    this last, as `add_sizes_to_model_card`, and upload the folder: `HfApi().upload_folder(folder_path=folder, repo_id=...)`.
 
     Args:
         folder: Where the model was saved with `save_pretrained`.
@@ -107,7 +105,7 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
         >>> "## Sizes" in Path("saved/README.md").read_text(encoding="utf-8")
         True
     """
-    readme = _card_of(folder)
+    readme, name = _card_of(folder)
     config = readme.with_name("config.json")
     depth = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
     scored = max(size.num_layers for size in grid.sizes)
@@ -118,7 +116,7 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     metric = ", ".join([pivots.metric_name(grid.frame), *pivots.shown_labels(grid.frame)])
     section = _SCORES.format(subject=subject, metric=metric, table=grid.to_markdown())
     if _BEGIN.format("trained sizes") not in readme.read_text(encoding="utf-8"):  # which shows it already
-        section += f"\n\n{_USAGE.format(name=_called(readme), size=grid.sizes[len(grid.sizes) // 2])}"
+        section += f"\n\n{_USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
     _write_section(readme, "sizes", section)
 
 
@@ -143,21 +141,23 @@ def _section(config: dict[str, Any], name: str) -> str:
     if loss := config.get("matryoshka_loss"):
         parts.append(_training(loss, sizes, is_cut=bool(cut)))
     if sizes:
-        parts.append(_table(sizes))
+        rows = [f"| {', '.join(map(str, row[0]))} | {', '.join(map(str, row[1]))} |" for row in layers_by_dims(sizes)]
+        parts.append("\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows]))
     if loss and loss.endswith(ALIGN) and "matryoshka_readouts" in config:
         parts.append(_WITH_THE_WHOLE if cut else _ONE_SPACE)
     if len(sizes) > 1:
         whole = Size.parse(cut["size"]) if cut else sizes[-1]
-        parts += [_USAGE.format(name=name, size=_middle(sizes, whole)), _WIDTH.format(_width(sizes, whole, name))]
+        parts += _usage(sizes, whole, name)
     return "\n\n".join([*parts, _NOT_NORMALISED])
 
 
 def _origin(cut: Mapping[str, Any]) -> str:
     size, full, model = Size.parse(cut["size"]), Size.parse(cut["of"]), cut.get("model")
     whole = f"[{model}](https://huggingface.co/{model})" if model else "a larger model"
-    first = f"the first {size.num_layers}" if size.num_layers > 1 else "the first"
-    kept = f"layers {', '.join(map(str, cut['layers']))}" if "layers" in cut else first
-    layers = f"{kept} of {full.num_layers}" + ("" if "layers" in cut else " layers")
+    if "layers" in cut:
+        layers = f"layers {', '.join(map(str, cut['layers']))} of {full.num_layers}"
+    else:
+        layers = f"the first {f'{size.num_layers} ' if size.num_layers > 1 else ''}of {full.num_layers} layers"
     return f"This model was cut from {whole}: {layers} and the first {size.dim} of {full.dim} dimensions."
 
 
@@ -166,48 +166,34 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
     by = f"`{loss}`" + (f" ([paper]({paper}))" if paper else "")
     if not sizes:
         return f"The whole model was trained with {by}, at no size within this cut."
-    if loss == ALIGN:
-        if is_cut:
-            return "Of the sizes that the whole model was aligned for, this cut has:"
-        return "This model can be cut in layers and in dimensions. It was aligned for these sizes, without training:"
+    if is_cut and loss == ALIGN:
+        return "Of the sizes that the whole model was aligned for, this cut has:"
     if is_cut:
         return f"The whole model was trained with {by}. Of its sizes, this cut has:"
-    return f"This model can be cut in layers and in dimensions. It was trained with {by} at these sizes:"
+    how = "aligned for these sizes, without training" if loss == ALIGN else f"trained with {by} at these sizes"
+    return f"This model can be cut in layers and in dimensions. It was {how}:"
 
 
-def _table(sizes: list[Size]) -> str:
-    """Format a Markdown table with a row for each run of layers with the same dims."""
-    rows = [f"| {', '.join(map(str, layers))} | {', '.join(map(str, dims))} |" for layers, dims in layers_by_dims(sizes)]
-    return "\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows])
-
-
-def _middle(sizes: list[Size], whole: Size) -> Size:
+def _usage(sizes: list[Size], whole: Size, name: str) -> list[str]:
+    """Show how to load a size of medium depth, and how to reduce the dims at full depth, to trained ones if any."""
     smaller = [size for size in sizes if size != whole]
     layers = sorted({size.num_layers for size in smaller})
     chosen = [size for size in smaller if size.num_layers == layers[(len(layers) - 1) // 2]]
-    return chosen[len(chosen) // 2]
-
-
-def _width(sizes: list[Size], whole: Size, name: str) -> str:
-    """Say how to reduce the dims at full depth, with a trained dim as the example if there is one."""
-    narrower = [size.dim for size in sizes if size.num_layers == whole.num_layers and size.dim < whole.dim]
+    narrower = [size.dim for size in smaller if size.num_layers == whole.num_layers and size.dim < whole.dim]
+    how = f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
     if narrower:
-        return f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'
-    return f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
+        how = f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'
+    plain = f"Plain sentence-transformers can only reduce the dimensions, with all layers: {how}."
+    return [_USAGE.format(name=name, size=chosen[len(chosen) // 2]), plain]
 
 
-def _card_of(folder: str | os.PathLike[str]) -> Path:
-    """Return the path of the card of a saved model; refuse a folder without one."""
+def _card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Return the path of a saved model's card, and the name in its own example of loading, or else that of the folder."""
     readme = Path(folder) / "README.md"
     if not readme.is_file():
         raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
-    return readme
-
-
-def _called(readme: Path) -> str:
-    """Return the model's name in the card's own example of loading it, or else that of the folder."""
     match = _LOADED.search(readme.read_text(encoding="utf-8"))
-    return match[1] if match else readme.resolve().parent.name
+    return readme, match[1] if match else readme.resolve().parent.name
 
 
 def _write_section(readme: Path, name: str, section: str) -> None:
@@ -215,9 +201,8 @@ def _write_section(readme: Path, name: str, section: str) -> None:
     card = readme.read_text(encoding="utf-8")
     begin, end = _BEGIN.format(name), f"<!-- {name}: end -->"
     section = f"{begin}\n{section}\n{end}"
-    earlier = re.compile(f"{begin}.*?{end}", flags=re.DOTALL)
-    if earlier.search(card):
-        changed = earlier.sub(lambda _: section, card)
+    if earlier := re.search(f"{begin}.*?{end}", card, flags=re.DOTALL):
+        changed = card.replace(earlier[0], section)
     elif heading := _BEFORE.search(card):
         changed = f"{card[: heading.start()]}{section}\n\n{card[heading.start() :]}"
     else:

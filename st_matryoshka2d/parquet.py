@@ -18,8 +18,8 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.batch_encoder import SizesEncoder, require_columns
-from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.sizes import Size, positive_int
+from st_matryoshka2d.table_files import write_parquet
 from st_matryoshka2d.texts import strings
 
 __all__ = ["encode_to_parquet"]
@@ -47,9 +47,8 @@ def encode_to_parquet(
     """Embed a corpus at many sizes into Parquet files. Call it again to continue a run that was killed.
 
     Shards are read, embedded and written one after the other, so memory does not grow with the corpus. A file is complete or
-    not there. The next call with the same arguments compares the texts of the finished shards and embeds the rest. A killed
-    run only loses the shard it was working on, and ends with the same bytes as a run that was not killed. Only one call at a
-    time may write to a folder.
+    not there: a killed run only loses the shard it was working on. The next call with the same arguments compares the texts
+    of the finished shards, embeds the rest, and ends with the same bytes. Only one call at a time may write to a folder.
 
     Args:
         model: A `SentenceTransformer`, a folder or a Hub name.
@@ -58,10 +57,9 @@ def encode_to_parquet(
         folder: Where to write `shard-000000.parquet` and so on. It is created if it does not exist.
         sizes: Sizes, as `Size` or as text such as `"6L-128d"`.
         text: Name of the column that holds the texts, in a data set and in the files.
-        columns: Names of the new columns, one for each size. The default is the size, such as `"6L-128d"`. Each column holds
-            lists of float32 of fixed length.
+        columns: As for `SizesEncoder`. Each new column holds lists of float32 of fixed length.
         shard_size: Texts in a file. The embeddings of one shard are in memory, at full width for each depth.
-        normalize_embeddings: Scale embeddings to unit length, after the dims are cut.
+        normalize_embeddings: As for `SizesEncoder`.
         device: Such as `"cuda"`; None for the best device, or the device of the model.
         show_progress_bar: Show a progress bar over the texts, including those of finished shards.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ... A run may continue with another
@@ -93,7 +91,7 @@ def encode_to_parquet(
         require_columns(texts.column_names, text, encoder.columns)
     about = _about(encoder, shard_size)
     for present in _shards(place)[:1]:
-        _require_same(present, {**about, "texts": None})  # before anything is embedded
+        _require_same(present, about)  # before anything is embedded
     total = len(texts) if isinstance(texts, Sized) else None
     with tqdm(desc="Texts", unit=" texts", total=total, disable=not show_progress_bar) as bar:
         written = _run(encoder, tables, place, about, bar)
@@ -116,7 +114,8 @@ def _run(
             if path.exists():
                 _require_same(path, of_shard)
             else:
-                _write(path, encoder(table), of_shard)
+                wide = encoder(table)
+                write_parquet(path, wide, {**(wide.schema.metadata or {}), _ABOUT: json.dumps(of_shard)})
             shards.append(path)
             bar.update(len(table))
     except (TypeError, ValueError) as error:
@@ -134,13 +133,9 @@ def _tables(texts: Any, column: str, rows: int) -> Iterator[pa.Table]:
             f"texts must be a list or a generator of texts or a datasets.Dataset, got a {type(texts).__name__}. Convert a "
             "frame with Dataset.from_pandas(frame), or choose a split of a DatasetDict."
         )
-    return _in_tables(iter(texts), column, rows)
-
-
-def _in_tables(texts: Iterator[str], column: str, rows: int) -> Iterator[pa.Table]:
-    """Texts as tables of one column."""
-    while chunk := list(islice(texts, rows)):
-        yield pa.table({column: strings(chunk, column)})
+    source = iter(texts)
+    chunks = iter(lambda: list(islice(source, rows)), [])
+    return (pa.table({column: strings(chunk, column)}) for chunk in chunks)
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:
@@ -182,7 +177,7 @@ def _require_same(path: Path, wanted: Mapping[str, Any]) -> None:
         raise ValueError(f"{path} was not written by encode_to_parquet. Choose an empty folder.")
     found = json.loads(metadata[_ABOUT])
     for name, value in wanted.items():
-        if value is not None and found.get(name) != value:
+        if found.get(name) != value:
             values = "" if name == "texts" else f": {found.get(name)} there, {value} now"
             raise ValueError(
                 f"{path} was written with other {name}{values}. Call with the same arguments to continue, or choose another "
@@ -197,10 +192,3 @@ def _digest(table: pa.Table) -> str:
     with pa.ipc.new_stream(sink, plain.schema) as stream:
         stream.write_table(plain)
     return xxhash.xxh3_128_hexdigest(sink.getvalue())
-
-
-def _write(path: Path, table: pa.Table, about: Mapping[str, Any]) -> None:
-    """Write one file completely or not at all; the same rows give the same bytes."""
-    metadata = {**(table.schema.metadata or {}), _ABOUT: json.dumps(about)}
-    table = table.replace_schema_metadata(metadata)
-    replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))

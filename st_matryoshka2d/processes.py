@@ -52,7 +52,7 @@ class Processes:
             dist.all_gather_object(values, value)
         except RuntimeError as error:
             raise OtherProcessError("This process stops because it has lost the others.") from error
-        if failures := [one for one in values if isinstance(one, _Failure)]:
+        if failures := [str(one) for one in values if isinstance(one, OtherProcessError)]:
             raise OtherProcessError(f"This process stops because another has failed. {' '.join(failures)}")
         return values
 
@@ -65,14 +65,10 @@ class Processes:
             raise
         except Exception as error:
             with suppress(RuntimeError):  # if the others are gone as well
-                self.everyones(_Failure(f"Process {self.rank}: {type(error).__name__}: {error}"))
+                self.everyones(OtherProcessError(f"Process {self.rank}: {type(error).__name__}: {error}"))
             raise
         self.everyones(None)
 
 
 class OtherProcessError(RuntimeError):
-    """Another process failed or was lost, not this one."""
-
-
-class _Failure(str):
-    """Message that a failed process sends instead of a result."""
+    """Another process failed or was lost, not this one. A failed process sends one to the others instead of a result."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,19 +28,18 @@ class TableFile:
 
     def write(self, path: str | os.PathLike[str], frame: pd.DataFrame, about: Mapping[str, Any]) -> None:
         """Save a table with its metadata, `about`: tables and texts."""
-        suffix = self._suffix(path)
+        suffix, plain = self._suffix(path), frame[[*self.columns]]
         meta = {name: value.to_dict("list") if isinstance(value, pd.DataFrame) else value for name, value in about.items()}
-        lists = {name: [_listed(value) for value in frame[name]] for name in self.lists}
+        table = pa.Table.from_pandas(plain, preserve_index=False)
+        for name in self.lists:
+            cells = frame[name].astype(object).where(frame[name].notna(), None)
+            table = table.append_column(name, pa.array(list(cells), self._schema.field(name).type))
         if suffix == ".parquet":
-            table = pa.Table.from_pandas(frame[[*self.columns]], preserve_index=False)
-            for name, kind in self.lists.items():
-                table = table.append_column(name, pa.array(lists[name], pa.list_(pa.from_numpy_dtype(kind))))
-            table = table.replace_schema_metadata({self._kind: json.dumps(meta)})
-            replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
+            write_parquet(path, table, {self._kind: json.dumps(meta)})
             return
-        rows = frame[[*self.columns]].to_dict("records")
-        for name, values in lists.items():
-            for row, value in zip(rows, values, strict=True):
+        rows = plain.to_dict("records")
+        for name in self.lists:
+            for row, value in zip(rows, table[name].to_pylist(), strict=True):
                 row |= {} if value is None else {name: value}
         content = json.dumps({"kind": self._kind, **meta, "rows": rows}, ensure_ascii=False)
         replace_file(path, lambda part: part.write_text(content, encoding="utf-8"))
@@ -50,12 +48,19 @@ class TableFile:
         """Read what `write` saved."""
         read = self._read_parquet if self._suffix(path) == ".parquet" else self._read_json
         check_is_file(path)
-        frame, meta = read(Path(path))
+        table, meta = read(Path(path))
+        lists = {name: pd.Series(table[name].to_pylist(), dtype=object) for name in self.lists}
+        frame = table.select([*self.columns]).to_pandas(ignore_metadata=True).assign(**lists)
         return frame, {name: pd.DataFrame(value) if isinstance(value, dict) else value for name, value in meta.items()}
 
     @property
     def _kind(self) -> str:
         return f"st_matryoshka2d.{self.name}"
+
+    @property
+    def _schema(self) -> pa.Schema:
+        lists = {name: pa.list_(pa.from_numpy_dtype(kind)) for name, kind in self.lists.items()}
+        return pa.schema({name: pa.from_numpy_dtype(kind) for name, kind in self.columns.items()} | lists)
 
     def _suffix(self, path: str | os.PathLike[str]) -> str:
         suffix = Path(path).suffix.lower()
@@ -63,7 +68,7 @@ class TableFile:
             raise ValueError(f"A {self.name} is saved as .parquet or .json, got {os.fspath(path)!r}.")
         return suffix
 
-    def _read_parquet(self, path: Path) -> _Content:
+    def _read_parquet(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
         try:
             # `read_table` would open the path twice, and find another file the second time if it is being replaced.
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -75,31 +80,28 @@ class TableFile:
         metadata = table.schema.metadata or {}
         if self._kind.encode() not in metadata or not {*self.columns, *self.lists} <= set(table.column_names):
             raise ValueError(f"{path} is a Parquet file, but not one that {self.name}.save wrote.")
-        frame = table.select([*self.columns]).to_pandas(ignore_metadata=True)
-        lists = {name: pd.Series(table[name].to_pylist(), dtype=object) for name in self.lists}
-        return frame.assign(**lists), json.loads(metadata[self._kind.encode()])
+        return table, json.loads(metadata[self._kind.encode()])
 
-    def _read_json(self, path: Path) -> _Content:
+    def _read_json(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
             raise ValueError(f"{path} is not a JSON file: {error}") from error
         if not isinstance(content, dict) or content.pop("kind", None) != self._kind:
             raise ValueError(f"{path} is a JSON file, but not one that {self.name}.save wrote.")
-        rows = content.pop("rows", None)
-        if not isinstance(rows, list) or not all(map(self._is_row, rows)):
+        try:
+            table = pa.Table.from_pylist(content.pop("rows", None), self._schema)
+        except (AttributeError, TypeError, pa.ArrowException):
+            table = None
+        if table is None or any(table[name].null_count for name in self.columns):
             raise ValueError(f"{path} is a JSON file of {self.name}.save, but its rows are broken.")
-        kinds = {name: "float64" if kind is float else None for name, kind in self.columns.items()}
-        kinds |= dict.fromkeys(self.lists, "object")
-        return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=kinds[name]) for name in kinds}), content
-
-    def _is_row(self, row: Any) -> bool:
-        kinds = {name: int | float if kind is float else kind for name, kind in self.columns.items()}
-        return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in kinds.items())
+        return table, content
 
 
-def _listed(value: Any) -> list[Any] | None:
-    return None if value is None or isinstance(value, float) else np.asarray(value).tolist()
+def write_parquet(path: str | os.PathLike[str], table: pa.Table, metadata: Mapping[Any, Any]) -> None:
+    """Write one file completely or not at all; the same rows give the same bytes."""
+    table = table.replace_schema_metadata(metadata)
+    replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
 
 
 class SavedTable:

@@ -8,7 +8,7 @@ import typer
 
 from st_matryoshka2d import __version__
 from st_matryoshka2d.cli.align import align
-from st_matryoshka2d.cli.command import Command
+from st_matryoshka2d.cli.command import Command, printing
 from st_matryoshka2d.cli.compare import compare
 from st_matryoshka2d.cli.grid import grid
 from st_matryoshka2d.cli.info import info
@@ -36,4 +36,4 @@ def about(
 
 
 for command in (info, align, grid, latency, recommend, compare, truncate):
-    app.command(cls=Command)(command)
+    app.command(cls=Command)(printing(command))

@@ -11,19 +11,15 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.tables import records, table
 
+_TEST = "auto: paired t-test of queries, Steiger's of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
+
 
 def compare(
     grid: options.Grid,
     other: options.Grid,
     alpha: Annotated[float, typer.Option(help="A difference is significant if p is below this.")] = 0.05,
-    test: Annotated[
-        Literal["auto", "fisher"],
-        typer.Option(
-            help="auto: paired t-test of queries, Steiger's of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
-        ),
-    ] = "auto",
+    test: Annotated[Literal["auto", "fisher"], typer.Option(help=_TEST)] = "auto",
     plot: Annotated[Path | None, options.figure_option("Draw the differences as a heat map")] = None,
-    as_json: options.AsJson = False,
 ) -> Answer:
     """Compare two grids of the same tasks: their differences, and whether these are significant."""
     options.make_folders(plot)
@@ -36,15 +32,7 @@ def compare(
     if plot is not None:
         comparison.plot(plot)
     title, cells, note = shown(comparison)
-    return Answer(
-        [title, table(*head_and_body(cells)), note],
-        {
-            "grid": comparison.names[0],
-            "other": comparison.names[1],
-            "alpha": alpha,
-            "correction": comparison.correction,
-            "differences": records(comparison.to_frame()),
-        },
-        as_json,
-        [plot],
-    )
+    first, second = comparison.names
+    data = {"grid": first, "other": second, "alpha": alpha, "correction": comparison.correction}
+    data["differences"] = records(comparison.to_frame())
+    return Answer([title, table(*head_and_body(cells)), note], data, [plot])

@@ -11,7 +11,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import open_model, require_model
+from st_matryoshka2d.cli.hub import Source
 from st_matryoshka2d.cli.tables import read_texts, records, table
 from st_matryoshka2d.sizes import Size
 
@@ -33,65 +33,40 @@ def _three_names(text: str) -> str:
     return ",".join(names)
 
 
+_PAIRS = options.file_option(
+    "--pairs", "Your own pairs of texts with similarity scores; may be repeated", (".csv", ".parquet"), exists=True
+)
+_NAMES = typer.Option(help="Columns of --pairs: two texts and the score.", metavar="A,B,SCORE", callback=_three_names)
+_DIMS = typer.Option(help="Dimensions to keep; may be repeated.", min=1, show_default="8, 16, 32, ... and all")
+_SIZES = options.size_option("A size such as 6L-128d, instead of all pairs of layers and dims; may be repeated.")
+_DOCUMENTS = options.size_option(
+    "Size of documents, such as 6L-384d, for queries of every size; may be repeated.", show_default="the query's own"
+)
+_PRECISIONS = typer.Option(
+    help="Precision of stored embeddings: float32, int8, binary, ...; may be repeated.", show_default="float32"
+)
+_CACHE = typer.Option(help="Folder for results; a killed run continues where it stopped.", file_okay=False)
+_JOBS = typer.Option(help="Sizes whose classifiers or clusters are fitted in parallel.", min=1)
+_WRITE = "Write the grid (recommend and compare read .parquet and .json)"
+_OUT = options.file_option("--out", _WRITE, (".parquet", ".json", ".csv", ".md"), writable=True)
+
+
 def grid(
-    model: options.Model,
+    *,
     tasks: Annotated[list[str] | None, typer.Option(help="Name of an mteb task; may be repeated.")] = None,
-    pairs: Annotated[
-        list[Path] | None,
-        options.file_option(
-            "--pairs",
-            "Your own pairs of texts with similarity scores; may be repeated",
-            (".csv", ".parquet"),
-            exists=True,
-        ),
-    ] = None,
-    columns: Annotated[
-        str,
-        typer.Option(help="Columns of --pairs: two texts and the score.", metavar="A,B,SCORE", callback=_three_names),
-    ] = _COLUMNS,
+    pairs: Annotated[list[Path] | None, _PAIRS] = None,
+    columns: Annotated[str, _NAMES] = _COLUMNS,
     num_layers: options.NumLayers = None,
-    dims: Annotated[
-        list[int] | None,
-        typer.Option(help="Dimensions to keep; may be repeated.", min=1, show_default="8, 16, 32, ... and all"),
-    ] = None,
-    sizes: Annotated[
-        list[Size] | None,
-        options.size_option("A size such as 6L-128d, instead of all pairs of layers and dims; may be repeated."),
-    ] = None,
-    documents: Annotated[
-        list[Size] | None,
-        options.size_option(
-            "Size of documents, such as 6L-384d, for queries of every size; may be repeated.",
-            show_default="the query's own",
-        ),
-    ] = None,
-    precisions: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Precision of stored embeddings: float32, int8, binary, ...; may be repeated.", show_default="float32"
-        ),
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder for results; a killed run continues where it stopped.", file_okay=False),
-    ] = None,
-    n_jobs: Annotated[int, typer.Option(help="Sizes whose classifiers or clusters are fitted in parallel.", min=1)] = 1,
+    dims: Annotated[list[int] | None, _DIMS] = None,
+    sizes: Annotated[list[Size] | None, _SIZES] = None,
+    documents: Annotated[list[Size] | None, _DOCUMENTS] = None,
+    precisions: Annotated[list[str] | None, _PRECISIONS] = None,
+    cache: Annotated[Path | None, _CACHE] = None,
+    n_jobs: Annotated[int, _JOBS] = 1,
     batch_size: options.BatchSize = 32,
-    out: Annotated[
-        Path | None,
-        options.file_option(
-            "--out",
-            "Write the grid (recommend and compare read .parquet and .json)",
-            (".parquet", ".json", ".csv", ".md"),
-            writable=True,
-        ),
-    ] = None,
+    out: Annotated[Path | None, _OUT] = None,
     plot: Annotated[Path | None, options.figure_option("Draw the grid as a heat map")] = None,
-    device: options.Device = None,
-    trust_remote_code: options.TrustRemoteCode = False,
-    revision: options.Revision = None,
-    token: options.Token = None,
-    as_json: options.AsJson = False,
+    source: Source,
 ) -> Answer:
     """Score a model at many sizes; each text runs through the model only once."""
     if not tasks and not pairs:
@@ -103,14 +78,14 @@ def grid(
     options.make_folders(out, plot)
     names = columns.split(",")
     tables = [(file, read_texts(file, names[:2], names[2:], _HINT)) for file in pairs or []]
-    require_model(model, revision, token)
+    source.require()
 
     from st_matryoshka2d import evaluate
     from st_matryoshka2d.evaluation.tasks import chosen_tasks
 
     chosen = chosen_tasks([*(tasks or []), *(_task_of_pairs(file, table, *names) for file, table in tables)])
     result = evaluate(
-        open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token),
+        source.open(),
         chosen,
         num_layers or None,
         dims or None,
@@ -126,8 +101,7 @@ def grid(
     if plot is not None:
         result.plot(plot)
     scores = result.to_frame().query("is_main").drop(columns="is_main")
-    data = {"model": result.model, "scores": records(scores)}
-    return Answer(list(_shown(result)), data, as_json, [out, plot])
+    return Answer(_shown(result), {"model": result.model, "scores": records(scores)}, [out, plot])
 
 
 def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: str, score: str) -> AbsTask:
@@ -151,13 +125,14 @@ def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
             yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame)}, percent", grid
 
 
-def _shown(result: GridResult) -> Iterator[RenderableType]:
+def _shown(result: GridResult) -> list[RenderableType]:
     from st_matryoshka2d.evaluation import pivots
 
-    for number, (title, grid) in enumerate(_sections(result)):
-        yield f"\n{title}" if number else title
-        yield table(*pivots.head_and_body(pivots.percent(grid.frame)))
-        yield from (f"\n{note}" for note in pivots.notes(grid.frame))
+    parts: list[RenderableType] = []
+    for title, grid in _sections(result):
+        parts += [f"\n{title}" if parts else title, table(*pivots.head_and_body(pivots.percent(grid.frame)))]
+        parts += [f"\n{note}" for note in pivots.notes(grid.frame)]
+    return parts
 
 
 def _write(result: GridResult, path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _LOG_IN = "log in with `hf auth login`, or give --token"
+
+
+def _known_place(name: str) -> str:
+    """Refuse a path that does not exist instead of looking for it on the Hub."""
+    path = Path(name)
+    if (name.startswith((".", "~")) or path.is_absolute()) and not path.is_dir():
+        raise typer.BadParameter(f"There is no folder {name}.")
+    return name
 
 
 def _empty_or_new(folder: Path | None) -> Path | None:
@@ -34,135 +43,138 @@ def _name_of_repository(name: str | None) -> str | None:
     return name
 
 
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="Folder to save the model in, new or empty.", file_okay=False, callback=_empty_or_new),
-]
-Push = Annotated[
-    str | None,
-    typer.Option(
-        "--push", help="Hub id of a new repository to upload it to, such as me/small.", callback=_name_of_repository
-    ),
-]
-Private = Annotated[bool, typer.Option("--private", help="Make that repository private.")]
+_MODEL = typer.Argument(help="Hub id or folder of a sentence-transformers model.", show_default=False, callback=_known_place)
+_DEVICE = typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest available")
+_TRUST = typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+# An empty text, which scripts pass if a variable is not set, is None.
+_TOKEN = typer.Option(help="Token for the Hub.", show_default="that of `hf auth login`", callback=lambda text: text or None)
+_OUT = typer.Option("--out", help="Folder to save the model in, new or empty.", file_okay=False, callback=_empty_or_new)
+_PUSH = "Hub id of a new repository to upload it to, such as me/small."
 
 
-def require_model(name: str, revision: str | None, token: str | None) -> None:
-    """Refuse a model that does not exist before any slow import."""
-    folder = Path(name)
-    if folder.exists():
-        if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
-            raise ValueError(f"{name} is not a model folder: it has neither modules.json nor config.json.")
-        return
-    from huggingface_hub import errors, resolve_revision
+@dataclass(frozen=True)
+class Source:
+    """A model to open, with the options for that."""
 
-    cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
-    with fetching(name, revision):
-        if "/" not in name:  # of sentence-transformers, or an early model without an organisation
-            with suppress(errors.RepositoryNotFoundError, errors.RevisionResolutionError):
-                resolve_revision(f"sentence-transformers/{name}", revision=revision, token=token, cache_dir=cache)
-                return
-        resolve_revision(name, revision=revision, token=token, cache_dir=cache)
+    model: Annotated[str, _MODEL]
+    device: Annotated[str | None, _DEVICE] = None
+    trust_remote_code: Annotated[bool, _TRUST] = False
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the Hub.")] = None
+    token: Annotated[str | None, _TOKEN] = None
 
+    def require(self) -> None:
+        """Refuse a model that does not exist before any slow import."""
+        folder = Path(self.model)
+        if folder.exists():
+            if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
+                raise ValueError(f"{self.model} is not a model folder: it has neither modules.json nor config.json.")
+            return
+        from huggingface_hub import errors, resolve_revision
 
-def open_model(name: str, **kwargs: Any) -> SentenceTransformer:
-    """Load the whole model."""
-    # `within_reach` fails at the first request if the model is missing or the Hub cannot be reached.
-    from sentence_transformers import SentenceTransformer
+        cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+        where: dict[str, Any] = {"revision": self.revision, "token": self.token, "cache_dir": cache}
+        with self.fetching() as (name, _):
+            if "/" not in name:  # of sentence-transformers, or an early model without an organisation
+                with suppress(errors.RepositoryNotFoundError, errors.RevisionResolutionError):
+                    resolve_revision(f"sentence-transformers/{name}", **where)
+                    return
+            resolve_revision(name, **where)
 
-    from st_matryoshka2d.hub.checkpoint import opened, within_reach
-    from st_matryoshka2d.hub.readouts import add_readouts
+    def open(self) -> SentenceTransformer:
+        """Load the whole model."""
+        # `within_reach` fails at the first request if the model is missing or the Hub cannot be reached.
+        from sentence_transformers import SentenceTransformer
 
-    with fetching(name, kwargs.get("revision")):
-        checkpoint, kwargs = within_reach(*opened(name, kwargs), None)
-        model = SentenceTransformer(checkpoint.name, **kwargs)
-        add_readouts(model, checkpoint, model.config, getattr(model.config, "num_hidden_layers", 0))
-        return model
+        from st_matryoshka2d.hub.checkpoint import opened, within_reach
+        from st_matryoshka2d.hub.readouts import add_readouts
 
+        with self.fetching() as (name, keywords):
+            checkpoint, keywords = within_reach(*opened(name, keywords), None)
+            model = SentenceTransformer(checkpoint.name, **keywords)
+            add_readouts(model, checkpoint, model.config, getattr(model.config, "num_hidden_layers", 0))
+            return model
 
-@contextmanager
-def fetching(name: str, revision: str | None) -> Iterator[None]:
-    """Turn errors of a download into messages for the command line."""
-    from huggingface_hub import errors
-    from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+    @contextmanager
+    def fetching(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the name and the keywords for opening; turn errors of a download into messages for the command line."""
+        from huggingface_hub import errors
 
-    try:
-        yield
-    except errors.GatedRepoError as error:
-        raise ValueError(f"{name} is gated: accept its conditions on the Hub, and {_LOG_IN}.") from error
-    except errors.RepositoryNotFoundError as error:
+        keywords = asdict(self)
+        name = keywords.pop("model")
         nor = "" if "/" in name else f", and no folder {name}"
-        raise ValueError(f"There is no model {name} on the Hub{nor}. If it is private, {_LOG_IN}.") from error
-    except errors.RevisionNotFoundError as error:
-        raise ValueError(f"{name} has no revision {revision}; --revision takes a branch, a tag or a commit.") from error
-    except (errors.RevisionResolutionError, errors.OfflineModeIsEnabled, httpx.TransportError) as error:
-        raise ValueError(f"{name} is neither a folder nor in the cache, and {_unreachable(error)}") from error
+        reasons = {
+            errors.GatedRepoError: f"{name} is gated: accept its conditions on the Hub, and {_LOG_IN}.",
+            errors.RepositoryNotFoundError: f"There is no model {name} on the Hub{nor}. If it is private, {_LOG_IN}.",
+            errors.RevisionNotFoundError: (
+                f"{name} has no revision {self.revision}; --revision takes a branch, a tag or a commit."
+            ),
+        }
+        with _explained(reasons, f"{name} is neither a folder nor in the cache, and"):
+            yield name, keywords
 
 
-def check_places(out: Path | None, push: str | None, private: bool, token: str | None) -> None:
-    """Check, before any work, that the model can be saved or uploaded."""
-    if out is None and push is None:
-        raise typer.BadParameter("Say where the model goes: --out FOLDER, --push ORG/NAME or both.")
-    if private and push is None:
-        raise typer.BadParameter("--private needs --push.")
-    if push is not None:
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+@dataclass(frozen=True)
+class Places:
+    """Where a model goes: a folder, a repository on the Hub, or both."""
 
-        if "authorization" not in build_hf_headers(token=token):
-            raise ValueError(f"An upload to {push} needs a token: {_LOG_IN}.")
+    out: Annotated[Path | None, _OUT] = None
+    push: Annotated[str | None, typer.Option("--push", help=_PUSH, callback=_name_of_repository)] = None
+    private: Annotated[bool, typer.Option("--private", help="Make that repository private.")] = False
+
+    def check(self, token: str | None) -> None:
+        """Check, before any work, that the model can be saved or uploaded."""
+        if self.out is None and self.push is None:
+            raise typer.BadParameter("Say where the model goes: --out FOLDER, --push ORG/NAME or both.")
+        if self.private and self.push is None:
+            raise typer.BadParameter("--private needs --push.")
+        if self.push is not None:
+            from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+            if "authorization" not in build_hf_headers(token=token):
+                raise ValueError(f"An upload to {self.push} needs a token: {_LOG_IN}.")
+
+    def save(self, model: SentenceTransformer, token: str | None) -> tuple[dict[str, str], list[str]]:
+        """Save a model with a card of its sizes and origin; return where, as data and as lines."""
+        from st_matryoshka2d import add_sizes_to_model_card
+
+        places: dict[str, str] = {}
+        with TemporaryDirectory() as temporary:
+            folder = str(self.out or temporary)
+            if self.push is not None:
+                model.model_card_data.set_model_id(self.push)
+            model.save_pretrained(folder)
+            if getattr(model.config, "matryoshka_cut", None) or getattr(model.config, "matryoshka_sizes", None):
+                add_sizes_to_model_card(folder)
+            if self.out is not None:
+                places["saved"] = str(self.out)
+            if self.push is not None:
+                places["pushed"] = _uploaded(model, folder, self.push, token=token, private=self.private)
+        return places, [f"{what.capitalize()}: {where}" for what, where in places.items()]
 
 
-def saved(
-    model: SentenceTransformer, out: Path | None, push: str | None, private: bool, token: str | None
-) -> dict[str, str]:
-    """Save a model with a card that lists its sizes and the model it was cut from; return the places."""
-    from st_matryoshka2d import add_sizes_to_model_card
-
-    places: dict[str, str] = {}
-    with TemporaryDirectory() as temporary:
-        folder = str(out or temporary)
-        if push is not None:
-            model.model_card_data.set_model_id(push)
-        model.save_pretrained(folder)
-        if getattr(model.config, "matryoshka_cut", None) or getattr(model.config, "matryoshka_sizes", None):
-            add_sizes_to_model_card(folder)
-        if out is not None:
-            places["saved"] = str(out)
-        if push is not None:
-            with _pushing(push):
-                places["pushed"] = model.push_to_hub(push, token=token, private=private, local_model_path=folder)
-    return places
-
-
-def place_lines(places: dict[str, str]) -> list[str]:
-    """Lines that say where the model was saved."""
-    return [f"{what.capitalize()}: {where}" for what, where in places.items()]
-
-
-@contextmanager
-def _pushing(repository: str) -> Iterator[None]:
-    """Turn errors of an upload into messages for the command line."""
-    from huggingface_hub import errors
-    from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
-
+def _uploaded(model: SentenceTransformer, folder: str, repository: str, **settings: Any) -> str:
     refusals = {
         401: f"The Hub rejected the token for {repository}: {_LOG_IN}.",
         403: f"The token has no write access to {repository}; choose a repository and a token that has.",
         409: f"{repository} already exists on the Hub; name a new repository.",
     }
+    reasons = {status: f"Nothing was uploaded. {refusal}" for status, refusal in refusals.items()}
+    with _explained(reasons, "Nothing was uploaded:"):
+        return model.push_to_hub(repository, local_model_path=folder, **settings)
+
+
+@contextmanager
+def _explained(reasons: Mapping[Any, str], otherwise: str) -> Iterator[None]:
+    """Turn the Hub's errors into messages for the command line, by their class or HTTP status."""
+    from huggingface_hub import constants, errors
+    from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
     try:
         yield
     except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        if status not in refusals:
+        if (reason := reasons.get(type(error)) or reasons.get(error.response.status_code)) is None:
             raise
-        raise ValueError(f"Nothing was uploaded. {refusals[status]}") from error
-    except (errors.OfflineModeIsEnabled, httpx.TransportError) as error:
-        raise ValueError(f"Nothing was uploaded: {_unreachable(error)}") from error
-
-
-def _unreachable(error: Exception) -> str:
-    from huggingface_hub import constants
-
-    why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else str(error.__cause__ or error)
-    return f"the Hub at {constants.ENDPOINT} cannot be reached: {why}."
+        raise ValueError(reason) from error
+    except (errors.RevisionResolutionError, errors.OfflineModeIsEnabled, httpx.TransportError) as error:
+        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else str(error.__cause__ or error)
+        raise ValueError(f"{otherwise} the Hub at {constants.ENDPOINT} cannot be reached: {why}.") from error

@@ -4,60 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import open_model, require_model
-from st_matryoshka2d.cli.tables import table, table_of_sizes
+from st_matryoshka2d.cli.hub import Source
+from st_matryoshka2d.cli.tables import table_of, table_of_sizes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from sentence_transformers import SentenceTransformer
 
+    from st_matryoshka2d.sizes import Size
 
-def info(
-    model: options.Model,
-    device: options.Device = None,
-    trust_remote_code: options.TrustRemoteCode = False,
-    revision: options.Revision = None,
-    token: options.Token = None,
-    as_json: options.AsJson = False,
-) -> Answer:
+
+def info(source: Source) -> Answer:
     """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes."""
-    require_model(model, revision, token)
+    source.require()
 
     from st_matryoshka2d.config_metadata import declared_dims, trained_sizes
     from st_matryoshka2d.sizes import full_size
 
-    loaded = open_model(model, device=device, trust_remote_code=trust_remote_code, revision=revision, token=token)
-    size = full_size(loaded)
-    ladder, refusal = _ladder(loaded)
-    dims = declared_dims(loaded.config)
-    sizes = trained_sizes(loaded.config)
-    facts = {
-        "model": model,
-        "architecture": getattr(loaded.config, "model_type", "unknown"),
-        "num_layers": size.num_layers,
-        "dim": size.dim,
-        "parameters": _parameters(loaded),
+    model = source.open()
+    size, sizes, dims = full_size(model), trained_sizes(model.config), declared_dims(model.config)
+    ladder, refusal = _ladder(model)
+    data = {
+        "model": source.model,
+        "architecture": getattr(model.config, "model_type", "unknown"),
+        **_costs(size, model),
         "trained_dims": dims,
         "trained_sizes": list(map(str, sizes)),
-        "similarity": str(loaded.similarity_fn_name),
-        "max_seq_length": loaded.max_seq_length,
+        "similarity": str(model.similarity_fn_name),
+        "max_seq_length": model.max_seq_length,
+        "can_be_cut": refusal is None,
+        "refusal": refusal,
+        "ladder": ladder,
     }
-    lines = [
-        f"{model}: {facts['architecture']}, {size.num_layers} layers x {size.dim} dimensions",
-        f"Parameters: {facts['parameters']:,}",
+    shown: list[RenderableType] = [
+        f"{source.model}: {data['architecture']}, {size.num_layers} layers x {size.dim} dimensions",
+        f"Parameters: {data['parameters']:,}",
         f"Trained dims (matryoshka_dimensions): {', '.join(map(str, dims)) or 'none declared'}",
-        f"Similarity: {facts['similarity']}. Longest text: {facts['max_seq_length']} tokens",
+        f"Similarity: {data['similarity']}. Longest text: {data['max_seq_length']} tokens",
         f"Can be cut in depth: {'yes' if refusal is None else f'no. {refusal}'}",
     ]
-    rungs = table(["ladder", "parameters"], [[rung["size"], f"{rung['parameters']:,}"] for rung in ladder])
-    shown: list[RenderableType] = [*lines]
     if ladder:
-        shown += ["", rungs]
+        shown += ["", table_of(ladder, {"ladder": "{size}", "parameters": "{parameters:,}"})]
     if sizes:
         shown += ["", "Trained sizes (matryoshka_sizes)", "", table_of_sizes(sizes)]
-    return Answer(shown, {**facts, "can_be_cut": refusal is None, "refusal": refusal, "ladder": ladder}, as_json)
+    return Answer(shown, data)
 
 
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:
@@ -69,11 +60,9 @@ def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | Non
         cuts = {size: cut_to(model, size.num_layers, size.dim) for size in sizes_ladder(model)}
     except (TypeError, ValueError) as error:
         return [], str(error)
-    return [
-        {"size": str(size), "num_layers": size.num_layers, "dim": size.dim, "parameters": _parameters(cut)}
-        for size, cut in cuts.items()
-    ], None
+    return [{"size": str(size), **_costs(size, cut)} for size, cut in cuts.items()], None
 
 
-def _parameters(model: SentenceTransformer) -> int:
-    return sum(weight.numel() for weight in model.parameters())
+def _costs(size: Size, cut: SentenceTransformer) -> dict[str, int]:
+    parameters = sum(weight.numel() for weight in cut.parameters())
+    return {"num_layers": size.num_layers, "dim": size.dim, "parameters": parameters}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,50 +9,29 @@ import typer
 
 from st_matryoshka2d.sizes import Size
 
-FIGURES = (".png", ".svg", ".pdf")
-
-
-def _known_place(name: str) -> str:
-    """Refuse a path that does not exist instead of looking for it on the Hub."""
-    path = Path(name)
-    if (name.startswith((".", "~")) or path.is_absolute()) and not path.is_dir():
-        raise typer.BadParameter(f"There is no folder {name}.")
-    return name
-
-
-def _given(text: str | None) -> str | None:
-    """Return None for an empty text, which scripts pass if a variable is not set."""
-    return text or None
-
-
-Model = Annotated[
-    str,
-    typer.Argument(help="Hub id or folder of a sentence-transformers model.", show_default=False, callback=_known_place),
-]
 Grid = Annotated[
     Path, typer.Argument(help="A grid that was saved as .parquet or .json.", show_default=False, exists=True, dir_okay=False)
 ]
 NumLayers = Annotated[list[int] | None, typer.Option(help="Layers to keep; may be repeated.", min=1, show_default="all")]
 BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
-Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest available")]
-TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
-Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the Hub.")]
-Token = Annotated[
-    str | None, typer.Option(help="Token for the Hub.", show_default="that of `hf auth login`", callback=_given)
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any) -> Any:
     """Option for a file whose suffix selects the format; other suffixes are refused before any work."""
     ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-    callback = _refusing_other_endings(suffixes, ending)
-    return typer.Option(name, help=f"{what}: {ending}.", dir_okay=False, callback=callback, **settings)
+
+    def check(given: Any) -> Any:
+        for path in given if isinstance(given, list) else [given]:
+            if path is not None and path.suffix.lower() not in suffixes:
+                raise typer.BadParameter(f"The file name must end with {ending}, got {str(path)!r}.")
+        return given
+
+    return typer.Option(name, help=f"{what}: {ending}.", dir_okay=False, callback=check, **settings)
 
 
 def figure_option(what: str) -> Any:
     """Option for a figure."""
-    return file_option("--plot", what, FIGURES, writable=True)
+    return file_option("--plot", what, (".png", ".svg", ".pdf"), writable=True)
 
 
 def make_folders(*files: Path | None) -> None:
@@ -73,13 +51,3 @@ def _read_size(text: str) -> Size:
         return Size.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def _refusing_other_endings(suffixes: tuple[str, ...], ending: str) -> Callable[[Any], Any]:
-    def check(given: Any) -> Any:
-        for path in given if isinstance(given, list) else [given]:
-            if path is not None and path.suffix.lower() not in suffixes:
-                raise typer.BadParameter(f"The file name must end with {ending}, got {str(path)!r}.")
-        return given
-
-    return check

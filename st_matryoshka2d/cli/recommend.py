@@ -9,21 +9,25 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.tables import read_table, records, table
+from st_matryoshka2d.cli.tables import read_table, records, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.table import Table
 
 _MIN_SCORE = 0.97
 _SHOWN = 10
 _HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."
 
+_REFERENCE = "Grid of the model before training; --min-score is then a share of its largest size's score."
+_QUERIES = "Queries per document in an index's life; chooses separate sizes for queries and documents."
+_TIMES = options.file_option("--latency", "Times written by the command latency", (".csv", ".json"), exists=True)
+
 
 def recommend(
     grid: options.Grid,
     min_score: Annotated[
-        float | None,
-        typer.Option(help="Share of the largest size's score to keep.", show_default=str(_MIN_SCORE)),
+        float | None, typer.Option(help="Share of the largest size's score to keep.", show_default=str(_MIN_SCORE))
     ] = None,
     best: Annotated[
         bool, typer.Option("--best", help="Choose the best score within the other limits, instead of the cheapest size.")
@@ -31,23 +35,9 @@ def recommend(
     max_ms: Annotated[float | None, typer.Option(help="Maximum milliseconds per text; needs times.")] = None,
     max_bytes: Annotated[float | None, typer.Option(help="Maximum bytes per vector.")] = None,
     task: Annotated[str | None, typer.Option(help="Judge by this task alone.", show_default="the mean over tasks")] = None,
-    reference: Annotated[
-        Path | None,
-        typer.Option(
-            help="Grid of the model before training; --min-score is then a share of its largest size's score.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
-    queries_per_document: Annotated[
-        float | None,
-        typer.Option(help="Queries per document in an index's life; chooses separate sizes for queries and documents."),
-    ] = None,
-    latency: Annotated[
-        Path | None,
-        options.file_option("--latency", "Times written by the command latency", (".csv", ".json"), exists=True),
-    ] = None,
-    as_json: options.AsJson = False,
+    reference: Annotated[Path | None, typer.Option(help=_REFERENCE, exists=True, dir_okay=False)] = None,
+    queries_per_document: Annotated[float | None, typer.Option(help=_QUERIES)] = None,
+    latency: Annotated[Path | None, _TIMES] = None,
 ) -> Answer:
     """Choose the cheapest size of a grid that is good enough and within the budget."""
     if best and min_score is not None:
@@ -63,34 +53,35 @@ def recommend(
         scores = scores.with_latency(_times(latency, {size.num_layers for size in scores.sizes}))
     if max_ms is not None and scores.latency is None:
         raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {_HOW_TO_TIME}")
-    wanted = None if best else _MIN_SCORE if min_score is None else min_score
-    before = None if reference is None else GridResult.load(reference)
     choice = scores.recommend(
-        wanted, max_ms=max_ms, max_bytes=max_bytes, task=task, reference=before, queries_per_document=queries_per_document
+        None if best else _MIN_SCORE if min_score is None else min_score,
+        max_ms=max_ms,
+        max_bytes=max_bytes,
+        task=task,
+        reference=None if reference is None else GridResult.load(reference),
+        queries_per_document=queries_per_document,
     )
     sizes = choice.to_frame()
-    timed = scores.latency is not None
-    share = f"of {name_of(choice.full)}" if before is None else "of reference"
-    head = ["layers", "dim", "precision", "score", share, *(["ms a text"] if timed else []), "bytes", "refused"]
-    body = [
-        [
-            str(row["num_layers"]),
-            str(row["dim"]),
-            row["precision"],
-            f"{row['score'] * 100:.2f}",
-            f"{row['relative'] * 100:.1f} %",
-            *([f"{row['milliseconds_per_text']:.2f}"] if timed else []),
-            str(row["bytes"]),
-            row["refused"],
-        ]
-        for row in sizes.head(_SHOWN).to_dict("records")
-    ]
     more = [f"{len(sizes) - _SHOWN} more sizes; --json has all."] if len(sizes) > _SHOWN else []
-    return Answer(
-        [str(choice), table(head, body, texts=("precision", "refused")), *more],
-        {"size": str(choice.size), "precision": choice.precision, "summary": str(choice), "sizes": records(sizes)},
-        as_json,
-    )
+    largest = "reference" if reference else name_of(choice.full)
+    data = {"size": str(choice.size), "precision": choice.precision, "summary": str(choice), "sizes": records(sizes)}
+    return Answer([str(choice), _table(sizes.head(_SHOWN), largest), *more], data)
+
+
+def _table(sizes: pd.DataFrame, largest: str) -> Table:
+    timed = sizes["milliseconds_per_text"].notna().any()
+    columns = {
+        "layers": "{num_layers}",
+        "dim": "{dim}",
+        "precision": "{precision}",
+        "score": "{score:.2f}",
+        f"of {largest}": "{relative:.1f} %",
+        **({"ms a text": "{milliseconds_per_text:.2f}"} if timed else {}),
+        "bytes": "{bytes}",
+        "refused": "{refused}",
+    }
+    in_percent = sizes.assign(score=sizes["score"] * 100, relative=sizes["relative"] * 100)
+    return table_of(in_percent.to_dict("records"), columns, texts=("precision", "refused"))
 
 
 def _times(path: Path, depths: set[int]) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _HINT = "Name the columns of texts with --columns."
+_COLUMNS = "A column of texts; may be repeated. A .txt file has one text per line."
 
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(help="A column of texts; may be repeated. A .txt file has one text per line.", show_default="text"),
-]
+Columns = Annotated[list[str] | None, typer.Option(help=_COLUMNS, show_default="text")]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
@@ -34,6 +32,11 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[st
     for row in body:
         drawn.add_row(*row)
     return drawn
+
+
+def table_of(rows: Iterable[Mapping[Any, Any]], columns: Mapping[str, str], texts: Sequence[str] = ()) -> Table:
+    """Build a table with a row for each of `rows`; a column is its name and a format, such as `{score:.2f}`."""
+    return table(list(columns), [[form.format_map(row) for form in columns.values()] for row in rows], texts)
 
 
 def table_of_sizes(sizes: Iterable[Size]) -> Table:
@@ -76,17 +79,13 @@ def texts_option(what: str) -> Any:
     return options.file_option("--texts", what, (".csv", ".parquet", ".txt"), exists=True)
 
 
-def check_columns(texts: Path, columns: list[str] | None) -> None:
-    """Refuse column names for a file without columns."""
-    if columns and texts.suffix.lower() == ".txt":
-        raise typer.BadParameter("--columns needs a .csv or .parquet file; a .txt file has one text per line.")
-
-
-def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
-    """Read the texts in a file in order, column after column, without empty ones."""
+def drawn_texts(path: Path, columns: list[str] | None, most: int, *, different: bool = False) -> list[str]:
+    """Read the texts in a file in order, column after column, without empty ones; a reproducible sample if too many."""
     import pandas as pd
 
     if path.suffix.lower() == ".txt":
+        if columns:
+            raise typer.BadParameter("--columns needs a .csv or .parquet file; a .txt file has one text per line.")
         try:
             texts = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=object)
         except UnicodeDecodeError as error:
@@ -98,11 +97,8 @@ def texts_in(path: Path, columns: list[str] | None) -> pd.Series[str]:
     texts = texts[texts.str.strip() != ""]
     if texts.empty:
         raise ValueError(f"{path} has no text, or only empty ones; at least one is needed.")
-    return texts
-
-
-def drawn_texts(texts: pd.Series[str], most: int) -> list[str]:
-    """Return all texts, or a reproducible sample if there are too many."""
+    if different:
+        texts = texts.drop_duplicates()
     return list(texts.sample(most, random_state=0) if len(texts) > most else texts)
 
 

@@ -19,7 +19,7 @@ _STYLES = [("-", "o"), ("--", "s"), (":", "D"), ("-.", "^")]
 def funnel_curves(shares: pd.DataFrame, vector_bytes: Mapping[str, int], *, title: str, label: str) -> Figure:
     """Draw a line for each first size: colours show sizes, the widest darkest, and line styles show precisions."""
     figure = new_figure(7.5, max(4.5, 1.5 + 0.22 * len(shares)))
-    axes = plain(figure.add_subplot())
+    axes = plain(figure.add_subplot(), xlabel="documents in the shortlist", ylabel=label, title=title)
     names = [str(name) for name in shares.index[::-1]]
     by_width = sorted({name.split()[0] for name in names}, key=lambda size: (Size.parse(size).dim, Size.parse(size)))
     colours = shades(by_width)
@@ -37,6 +37,5 @@ def funnel_curves(shares: pd.DataFrame, vector_bytes: Mapping[str, int], *, titl
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_xticks([], minor=True)
-    axes.set(xlabel="documents in the shortlist", ylabel=label, title=title)
     figure.legend(title="first stage", loc="outside right upper", frameon=False, handlelength=3.2)
     return figure

@@ -31,9 +31,7 @@ def delta_map(
     deltas: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: str, names: tuple[str, str], note: str
 ) -> Figure:
     """Draw blue where the first model is better, red where the second is (Starbucks, Figures 3 to 9); NaN is grey."""
-    values = deltas.to_numpy(dtype=float)
-    known = np.abs(values[np.isfinite(values)])
-    norm = CenteredNorm(halfrange=max([_LEAST_RANGE, *known]))
+    norm = CenteredNorm(halfrange=np.fmax.reduce(np.abs(deltas.to_numpy(dtype=float)), axis=None, initial=_LEAST_RANGE))
     figure, bar = _coloured_cells(deltas, texts, colours="RdBu", norm=norm)
     width, height = figure.get_size_inches()
     note = textwrap.fill(note, int(18 * width))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import chain, cycle, pairwise, product, repeat
+from itertools import chain, cycle, product, repeat
 
 import numpy as np
 import pandas as pd
@@ -39,24 +39,15 @@ _GAP = 5.0  # typographic points between the middle of a point and a label that 
 def plot_front(
     table: pd.DataFrame, column: str, path: str | os.PathLike[str] | None, title: str, metric: str, note: str
 ) -> Figure:
-    """Draw every size as a point, and a line through those that no size of the same cost or less outscores.
+    """Draw the rows of `costs`, with a `name`, as points by the cost in `column`, and a line through those of the `front`.
 
     Colours show dimensions, or layers if the cost depends on dimensions; sizes off the line are pale.
-
-    Args:
-        table: The rows of `costs`, with `name`, and `front` for those on the line.
-        column: Column of the cost.
-        path: Where to save the figure; None saves nothing.
-        title: Title of the figure.
-        metric: Label of the score axis.
-        note: Small text below the figure, such as the model.
     """
     table = table.assign(x=table[column].astype(float) / (1e6 if column == "parameters" else 1), y=table["score"] * 100)
     front = table["front"]
     figure = new_figure(8.0, 5.2)
-    axes = plain(figure.add_subplot(), "both")
+    axes = plain(figure.add_subplot(), "both", xlabel=_AXES[column], ylabel=metric, title=title)
     axes.set_axisbelow(True)
-    axes.set(xlabel=_AXES[column], ylabel=metric, title=title)
     add_note(figure, note)
     line = table[front].sort_values(["x", "y", "bytes"])
     axes.plot(line["x"], line["y"], color="0.35", linewidth=1.4, zorder=2)
@@ -114,27 +105,27 @@ def _label_points(
     FigureCanvasAgg(figure)  # measures text
     figure.draw_without_rendering()
     pixels = figure.dpi / 72
-    places, points_of_others = axes.transData.transform(points), axes.transData.transform(avoid)
-    lines = np.vstack([places, *(_along(start, end) for start, end in pairwise(places))])
+    inside, places, others = axes.get_window_extent(), axes.transData.transform(points), axes.transData.transform(avoid)
+    line = np.vstack([places, *map(_along, places, places[1:])])
     strokes = np.empty((0, 2))
     taken: list[Bbox] = []
     for point, place, text in zip(points, places, texts, strict=True):
         label = axes.annotate(text, tuple(point), (0, 0), textcoords="offset points", ha="center", va="center", fontsize=8)
         label.set_in_layout(False)  # the axes must not move to make room for it
         size = np.array(label.get_window_extent().size)
-        sides = product(_HEIGHTS_AWAY, _SIDES)
-        offsets = [np.array(side) * (size / 2 + _GAP * pixels + away * size[1]) for away, side in sides]
-        boxes = [Bbox(np.stack([place + offset - size / 2, place + offset + size / 2])) for offset in offsets]
-        inside = axes.get_window_extent()
+        sides = product(_HEIGHTS_AWAY, np.array(_SIDES))
+        offsets = [side * (size / 2 + _GAP * pixels + away * size[1]) for away, side in sides]
+        boxes = [Bbox.from_bounds(*(place + offset - size / 2), *size) for offset in offsets]
+        ways = [_along(place, place + offset) for offset in offsets]
         flaws = [
             # overlapping labels are far worse than one over the edge, which is worse than one over a point or a line
             10_000 * box.count_overlaps(taken)
-            + 1_000 * (_count(_along(place, place + offset), taken) + _count(strokes, [box]) > 0)
+            + 1_000 * (_count(way, taken) + _count(strokes, [box]) > 0)
             + 1_000 * (_count(box.corners(), [inside]) < 4)
-            + 5 * _count(points_of_others, [box.padded(2 * pixels)])
-            + 0.8 * _count(lines, [box])
+            + 5 * _count(others, [box.padded(2 * pixels)])
+            + 0.8 * _count(line, [box])
             + 0.4 * rank
-            for rank, (box, offset) in enumerate(zip(boxes, offsets, strict=True))
+            for rank, (box, way) in enumerate(zip(boxes, ways, strict=True))
         ]
         best = int(np.argmin(flaws))
         x, y = offsets[best] / pixels
@@ -142,7 +133,7 @@ def _label_points(
         if best >= len(_SIDES):
             arrow = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": size[1] / pixels / 2, "shrinkB": 4}
             axes.annotate("", tuple(point), (x, y), textcoords="offset points", arrowprops=arrow).set_in_layout(False)
-            strokes = np.vstack([strokes, _along(place, place + offsets[best])])
+            strokes = np.vstack([strokes, ways[best]])
         taken.append(boxes[best].padded(pixels))
 
 

@@ -40,25 +40,17 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
         raise ValueError("There are no times to draw.")
     times = times.sort_values("num_layers")
     figure = new_figure(2.4 + 0.6 * max(len(times), 4), 4.2)
-    axes = plain(figure.add_subplot())
+    under = "layers, and the measured time of a text"
+    axes = plain(figure.add_subplot(), xlabel=under, ylabel="speed-up over the full model", title=title or "")
     layers = times["num_layers"].to_numpy()
     axes.plot(layers, times["theory"], color="0.55", linestyle="--", marker="o", markersize=4, label="theory: N / layers")
     axes.plot(layers, times["speedup"], color=BLUE, marker="o", markersize=5, label="measured")
     for depth, measured, theory in zip(layers, times["speedup"], times["theory"], strict=True):
         # on the side away from the other line
-        above = measured > theory
-        axes.annotate(
-            f"{measured:.2f}x",
-            (depth, measured),
-            (3, 3) if above else (-3, -4),
-            textcoords="offset points",
-            ha="left" if above else "right",
-            va="bottom" if above else "top",
-            fontsize=8,
-        )
+        place, ha, va = ((3, 3), "left", "bottom") if measured > theory else ((-3, -4), "right", "top")
+        axes.annotate(f"{measured:.2f}x", (depth, measured), place, textcoords="offset points", ha=ha, va=va, fontsize=8)
     labels = times["milliseconds_per_text"].map("{:.3g} ms".format)
     axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, labels, strict=True)], fontsize=8)
-    axes.set(xlabel="layers, and the measured time of a text", ylabel="speed-up over the full model", title=title or "")
     axes.margins(x=0.11, y=0.08)  # room for the label of the first point
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)

@@ -21,10 +21,11 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def plain(axes: Axes, grid: Literal["both", "x", "y"] = "y") -> Axes:
-    """Give axes a pale grid, and remove the frame above and to the right."""
+def plain(axes: Axes, grid: Literal["both", "x", "y"] = "y", **labels: str) -> Axes:
+    """Give axes a pale grid and their labels, and remove the frame above and to the right."""
     axes.grid(axis=grid, color="0.93")
     axes.spines[["top", "right"]].set_visible(False)
+    axes.set(**labels)
     return axes
 
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from st_matryoshka2d.plots.style import BLUE, ORANGE, apart, new_figure, plain
 
+_REMOVED = "coordinates removed (%)"
+
 # Legend and style of each method, in Okabe and Ito's colours.
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "first": ("first coordinates", {"color": BLUE, "marker": "o", "zorder": 3}),
@@ -25,7 +27,7 @@ _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model: str = "") -> Figure:
     """Draw the relative score of every method for one model, from `TruncationResult.summary`."""
     figure = new_figure(7.0, 5.0)
-    axes = _axes(figure, 111, "score relative to the full size (%)")
+    axes = plain(figure.add_subplot(), xlabel=_REMOVED, ylabel="score relative to the full size (%)")
     axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
     for method, (label, style) in _METHODS.items():
         rows = summary[summary["method"] == method]
@@ -44,7 +46,7 @@ def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title:
     figure = new_figure(11.0, 5.0)
     labels = {"score": "score (%)", "relative": "relative to the model's own full size (%)"}
     for place, (column, label) in enumerate(labels.items(), 121):
-        axes = _axes(figure, place, label)
+        axes = plain(figure.add_subplot(place), xlabel=_REMOVED, ylabel=label)
         for (name, (summary, full_dim)), colour in zip(summaries.items(), (BLUE, ORANGE), strict=True):
             for method, style in (("first", {"marker": "o"}), ("random", {"marker": ".", "linestyle": "--"})):
                 rows = summary[summary["method"] == method]
@@ -69,17 +71,10 @@ def spread_panels(spreads: Mapping[str, NDArray[np.float64]]) -> Figure:
         smooth = np.convolve(values, np.ones(neighbours) / neighbours, mode="valid")
         start = (neighbours + 1) / 2
         axes.plot(start + np.arange(len(smooth)), smooth, color=colour, linewidth=2)
-        axes.set(title=title, ylabel="standard deviation", ylim=(0, None))
+        thick = f"coordinate (thick line: mean of {neighbours} neighbours)"
+        plain(axes, xlabel=thick, ylabel="standard deviation", title=title).set_ylim(bottom=0)
         axes.margins(x=0.01)
-        plain(axes)
-        axes.set_xlabel(f"coordinate (thick line: mean of {neighbours} neighbours)")
     return figure
-
-
-def _axes(figure: Figure, place: int, label: str) -> Axes:
-    axes = plain(figure.add_subplot(place))
-    axes.set(xlabel="coordinates removed (%)", ylabel=label)
-    return axes
 
 
 def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: Any) -> None:

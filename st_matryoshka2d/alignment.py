@@ -9,20 +9,26 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from st_matryoshka2d.backbone import share_memory
-from st_matryoshka2d.config_metadata import ALIGN, declare_dims, declare_training, declared_dims
+from st_matryoshka2d.config_metadata import (
+    ALIGN,
+    LayersByDepth,
+    chosen_layers,
+    declare_dims,
+    declare_layers,
+    declare_training,
+    declared_dims,
+)
 from st_matryoshka2d.cut import like, with_modules
 from st_matryoshka2d.identity import inherit_card, name_apart
-from st_matryoshka2d.kept_layers import LayersByDepth, chosen_layers, declare_layers
 from st_matryoshka2d.layers import routes_of, trailing_normalize
-from st_matryoshka2d.readout import Readout, declare_readouts, expect_readouts
+from st_matryoshka2d.readout import Readout, expect_readouts
 from st_matryoshka2d.readout_files import linear_of
 from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.readout_texts import Gathered, gather
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
-
-__all__ = ["align"]
 
 
 def align(
@@ -44,19 +50,17 @@ def align(
     relate texts as the whole model does, and coordinates that its depth predicts badly are scaled down.
 
     Afterwards any two sizes share one space, up to the narrower one's dims: queries embedded by 3 layers can search an index
-    of the whole model. Sizes with few layers or few dims score far better than before. All similarities at the full size
-    stay the same.
-
-    Each text goes through the model once. `truncate`, `load`, `encode_sizes`, `evaluate`, the losses and everything else use
-    the readout of their depth. After training, or for other texts, align the aligned model again: the new maps are merged
-    into the old ones, and the full size does not change, so an existing index of it stays valid.
+    of the whole model. Sizes with few layers or few dims score far better than before; all similarities at the full size
+    stay the same. `truncate`, `load`, `encode_sizes`, `evaluate`, the losses and everything else use the readout of their
+    depth. After training, or for other texts, align the aligned model again: the new maps are merged into the old ones, and
+    the full size does not change, so an existing index of it stays valid.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
-            It is not changed; the result shares its weights. Use float32: half precision rounds the rotation, and changes
-            cosines at the full size by up to 0.01.
+            It does not change; the result shares its weights. Half precision rounds the rotation, and changes cosines at the
+            full size by up to 0.01: use float32.
         texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator,
-            which is read in chunks. The regression uses all of them, the refinement a random sample of at most 20,000.
+            read in chunks. Each goes through the model once; the refinement uses a random sample of at most 20,000.
         sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on their own, and worse at
             searching an index of another size. Every depth gets a readout in any case.
         layers: Which layers each depth keeps. `"first"`: the first ones, so that one forward pass serves all depths.
@@ -78,8 +82,8 @@ def align(
             finite, or a `Router` is followed by other modules than a `Normalize`.
 
     References:
-        - Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to Conclusions, https://arxiv.org/abs/2303.09435: affine
-          maps from a layer to the last, in language models.
+        - Affine maps from a layer to the last, in language models: Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to
+          Conclusions, https://arxiv.org/abs/2303.09435.
         - LEAF, https://arxiv.org/abs/2509.12539: a small model for queries in the space of a large one for documents.
 
     Example:
@@ -87,8 +91,7 @@ def align(
         >>> things = ["a cat", "my car", "rain", "the piano", "soup", "a tall tree"]
         >>> texts = [f"{thing} {rest}" for thing in things for rest in ("at home", "in town", "today", "again", "is good")]
         >>> aligned = align(model, texts, steps=5)
-        >>> small = truncate(aligned, num_layers=3)
-        >>> queries, documents = small.encode(texts[::10]), aligned.encode(texts[::10])
+        >>> queries, documents = truncate(aligned, 3).encode(texts[::10]), aligned.encode(texts[::10])
         >>> model.similarity(queries, documents).argmax(dim=1)
         tensor([0, 1, 2])
     """
@@ -148,28 +151,24 @@ def _fitted(
     made: dict[str, dict[int, Affine]] = {}
     for name, route in gathered.items():
         whole = route.sample[:, -1] @ turn.T
+        length, variances = whole.norm(dim=1).mean(), (normalize(whole) if trailing_normalize(model) else whole).var(0)
         states = {depth: route.sample[:, depth - 1] for depth in range(1, route.num_layers)}
-        unit = nn.functional.normalize(whole, dim=1) if trailing_normalize(model) else whole
         start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
         better = refined(start, states, whole, small, steps, device, show_progress_bar) if steps else start
-        spreads = {depth: (route.fitted[depth - 1] + route.held_out[depth - 1]).covariance for depth in better}
-        better = {depth: damped(readout, spreads[depth], unit.var(0)) for depth, readout in better.items()}
-        length = whole.norm(dim=1).mean()  # regression shrinks predictions
-        scaled = {
-            depth: readout.times(float(length / readout(states[depth]).norm(dim=1).mean()))
-            for depth, readout in better.items()
-        }
-        made[name] = {**scaled, route.num_layers: Affine(turn, torch.zeros(route.dim))}
+        made[name] = {route.num_layers: Affine(turn, torch.zeros(route.dim))}
+        for depth, readout in better.items():
+            readout = damped(readout, route.sums(depth).covariance, variances)
+            shrunk = readout(states[depth]).norm(dim=1).mean()  # by the regression
+            made[name][depth] = readout.times(float(length / shrunk))
     return made
 
 
 def _regressed(route: Gathered) -> tuple[dict[int, Affine], Tensor]:
     """Return the readouts by regression, and the summed covariance of their outputs; for one layer, of the model's."""
-    sums = [fitted + held_out for fitted, held_out in zip(route.fitted, route.held_out, strict=True)]
     readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}
     slopes = {n: readout.weight.double() for n, readout in readouts.items()}
     slopes = slopes or {1: torch.eye(route.dim, dtype=torch.float64)}
-    return readouts, torch.stack([slope @ sums[n - 1].covariance @ slope.T for n, slope in slopes.items()]).sum(0)
+    return readouts, torch.stack([slope @ route.sums(n).covariance @ slope.T for n, slope in slopes.items()]).sum(0)
 
 
 def _check_modules(model: SentenceTransformer) -> None:
@@ -195,21 +194,15 @@ def _placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affi
 
 def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.dtype) -> dict[str, nn.Module]:
     """Insert a readout at the end of a route, before `Normalize`; merge it into one that is there already."""
-    *modules, (place, last) = [(name, share_memory(module)) for name, module in way.named_children()]
-    tail = [last] if isinstance(last, Normalize) else []
-    if not tail:
-        modules.append((place, last))
-    total = max(readouts)
-    before = modules[-1][1]
+    modules = {name: share_memory(module) for name, module in way.named_children()}
+    tail = [modules.popitem()[1]] if isinstance([*modules.values()][-1], Normalize) else []
+    place, before, total = str(len(modules)), [*modules.values()][-1], max(readouts)
     if isinstance(before, Readout):
-        place, readouts = modules.pop()[0], {n: readout.after(before.at(n)) for n, readout in readouts.items()}
-    elif not tail:
-        place = str(len(modules))
+        place, _ = modules.popitem()
+        readouts = {n: readout.after(before.at(n)) for n, readout in readouts.items()}
     linears = {n: linear_of(readout.weight.to(dtype), readout.bias.to(dtype)) for n, readout in readouts.items()}
-    device = next(way.parameters()).device
-    readout = Readout(total, linears.pop(total), linears).to(device).train(before.training)
-    named = {**dict(modules), place: readout}
-    return named | ({str(len(named)): tail[0]} if tail else {})
+    readout = Readout(total, linears.pop(total), linears).to(next(way.parameters()).device).train(before.training)
+    return {**modules, place: readout, **{str(len(modules) + 1): last for last in tail}}
 
 
 def _declared(
@@ -226,7 +219,7 @@ def _declared(
     for route in routes_of(aligned).values():
         config: Any = route.transformer.model.config
         declare_dims(config, {*declared_dims(config), *(size.dim for size in fine), full.dim})
-        declare_readouts(config, dims)
+        config.matryoshka_readouts = sorted(dims)
         expect_readouts(route.transformer, True)
         if before == ALIGN:
             config.matryoshka_sizes = []  # the sizes of an earlier alignment no longer apply

@@ -7,7 +7,7 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, shallow_view, share_memory
+from st_matryoshka2d.backbone import find_backbone, shallow_view, share_memory
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
 from st_matryoshka2d.verify import check_depths
@@ -53,7 +53,7 @@ class TruncatedTransformer(Transformer):
         if not isinstance(module, Transformer):
             raise TypeError(f"Expected a Transformer module, got {type(module).__name__}.")
         elastic = cls.__new__(cls)
-        elastic.__dict__.update(copy.copy(module).__dict__)
+        vars(elastic).update(vars(module))
         elastic._set_depth(num_layers)
         return elastic
 
@@ -63,10 +63,9 @@ class TruncatedTransformer(Transformer):
         Args:
             num_layers: Layers to keep; None for the default depth.
         """
-        depth = self._depth(num_layers)
         plain = Transformer.__new__(Transformer)
-        plain.__dict__.update({name: value for name, value in copy.copy(self).__dict__.items() if name != "num_layers"})
-        return cut_transformer(plain, depth)
+        vars(plain).update({name: value for name, value in vars(self).items() if name != "num_layers"})
+        return cut_transformer(plain, self._depth(num_layers))
 
     def forward(self, features: dict[str, Any], num_layers: int | None = None, **kwargs: Any) -> dict[str, Any]:
         """Run `num_layers` layers.
@@ -80,14 +79,13 @@ class TruncatedTransformer(Transformer):
             ValueError: The depth exceeds the model, or an aligned model was loaded without its readouts.
         """
         depth = self._depth(num_layers)
-        backbone = self._backbone
-        if depth == backbone.num_layers:
+        if depth == self._backbone.num_layers:
             whole: dict[str, Any] = super().forward(features, **kwargs)
             return whole
         if not self.has_readouts:
             require_readouts(self, self.model.config, [depth])
         shallow = copy.copy(self)
-        shallow._modules = {**self._modules, "model": shallow_view(self.model, backbone, depth)}
+        shallow._modules = {**self._modules, "model": shallow_view(self.model, self._backbone, depth)}
         outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
         return {**outputs, AT_DEPTH: depth} if self.has_readouts else outputs
 
@@ -95,22 +93,18 @@ class TruncatedTransformer(Transformer):
         return super().__repr__().replace("Transformer(", "TruncatedTransformer(", 1)
 
     def _set_depth(self, num_layers: int | None) -> None:
-        self._backbone: Backbone = find_backbone(self.model)
+        self._backbone = find_backbone(self.model)
         check_depths(self.model, self._backbone, list(range(1, self._backbone.num_layers + 1)))
-        self.num_layers: int | None = None
-        self.num_layers = None if num_layers is None else self._depth(num_layers)
+        self.num_layers: int | None = None if num_layers is None else self._depth(num_layers)
 
     def _depth(self, num_layers: Size | str | int | None) -> int:
-        total = self._backbone.num_layers
         if isinstance(num_layers, (Size, str)):
             raise TypeError(
                 f"TruncatedTransformer cuts layers, not dimensions: it takes a number of layers, got {str(num_layers)!r}. "
                 "Give both to encode: model.encode(texts, num_layers=3, truncate_dim=64)."
             )
-        depth = num_layers if num_layers is not None else self.num_layers
-        if depth is None:
-            return total
-        return within(depth, total, "num_layers")
+        depth, total = self.num_layers if num_layers is None else num_layers, self._backbone.num_layers
+        return total if depth is None else within(depth, total, "num_layers")
 
 
 # sentence-transformers writes module path and class name into every checkpoint; this path must not change.
@@ -121,7 +115,6 @@ def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
     """Cut a Transformer module to a number of layers, with shared weights."""
     model = module.model
     backbone = find_backbone(model)
-    within(num_layers, backbone.num_layers, "num_layers")
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ValueError(
             f"{type(model).__name__} has a PEFT adapter that is not merged, and a saved cut would lose it. "

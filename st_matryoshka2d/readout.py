@@ -14,14 +14,6 @@ from torch import nn
 
 from st_matryoshka2d.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
 
-__all__ = [
-    "AT_DEPTH",
-    "Readout",
-    "declare_readouts",
-    "expect_readouts",
-    "require_readouts",
-]
-
 AT_DEPTH = "num_layers"  # feature with the depth of the token embeddings; absent at the full depth
 
 
@@ -31,12 +23,7 @@ class Readout(Dense):
     .. math:: z = M_n h_n + b_n
 
     At the full depth N it equals a `Dense` with `linear`. Checkpoints name it `Dense`, so that plain sentence-transformers
-    loads them at the full depth. The maps of the other depths are in separate files in the same folder.
-
-    Args:
-        num_layers: N, the depth of `linear`.
-        linear: M_N, b_N.
-        shallower: M_n, b_n by depth.
+    loads them at the full depth. The maps of the other depths, `shallower`, are in separate files in the same folder.
     """
 
     linear: nn.Linear
@@ -81,10 +68,9 @@ class Readout(Dense):
 
     def cut(self, num_layers: int) -> Readout:
         """Cut to a depth and the maps of the depths below; weights are shared."""
-        below = {depth: self.at(depth) for depth in self.depths if depth < num_layers}
         made = copy.copy(self)
-        made._modules = {**self._modules, "linear": self.at(num_layers)}
-        made._modules["shallower"] = nn.ModuleDict({str(depth): linear for depth, linear in below.items()})
+        shallower = nn.ModuleDict({depth: linear for depth, linear in self.shallower.items() if int(depth) < num_layers})
+        made._modules = {**self._modules, "linear": self.at(num_layers), "shallower": shallower}
         made.num_layers = num_layers
         return made
 
@@ -98,10 +84,7 @@ class Readout(Dense):
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the map of the full depth as `Dense` does, and each other map into its own file."""
         self.plain().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        folder = Path(output_path)
-        for of_another in set(folder.glob(readout_file("*"))) - {folder / readout_file(depth) for depth in self.depths}:
-            of_another.unlink()
-        write_readouts(folder, self.linear, self.num_layers, {depth: self.at(depth) for depth in self.depths})
+        write_readouts(Path(output_path), self.linear, self.num_layers, {depth: self.at(depth) for depth in self.depths})
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]  # a Dense too
@@ -113,9 +96,8 @@ class Readout(Dense):
     @classmethod
     def around(cls, dense: Dense, readouts: StoredReadouts) -> Readout:
         """Combine the map of the full depth with those of the other depths."""
-        like = dense.linear.weight
-        shallower = {depth: linear.to(like.device, like.dtype) for depth, linear in readouts.by_depth.items()}
-        return cls(readouts.num_layers, dense.linear, shallower)
+        num_layers, by_depth = readouts
+        return cls(num_layers, dense.linear, {depth: linear.to(dense.linear.weight) for depth, linear in by_depth.items()})
 
 
 # sentence-transformers writes the class name into modules.json, and only trusts its own classes, so this class uses the name
@@ -126,11 +108,6 @@ Readout.__module__, Readout.__name__, Readout.__qualname__ = Dense.__module__, D
 def _unmade() -> Readout:
     """Create an empty object for unpickling, which cannot find the class by its name."""
     return Readout.__new__(Readout)
-
-
-def declare_readouts(config: Any, depths: Iterable[int]) -> None:
-    """Write the depths of the readouts into a model's config."""
-    config.matryoshka_readouts = sorted(depths)
 
 
 def expect_readouts(transformer: nn.Module, are_there: bool) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-__all__ = ["StoredReadouts", "linear_of", "read_readouts", "readout_file", "write_readouts"]
+# N of their model, and the maps by depth.
+StoredReadouts: TypeAlias = tuple[int, dict[int, nn.Linear]]
 
 
 def readout_file(num_layers: int | str) -> str:
@@ -20,21 +21,10 @@ def readout_file(num_layers: int | str) -> str:
     return f"readout-{num_layers}L.safetensors"
 
 
-@dataclass(frozen=True)
-class StoredReadouts:
-    """Readouts that were read from the files of a folder.
-
-    Attributes:
-        num_layers: N of their model.
-        by_depth: Maps by depth.
-    """
-
-    num_layers: int
-    by_depth: Mapping[int, nn.Linear]
-
-
 def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Mapping[int, nn.Linear]) -> None:
-    """Write a file for each depth, with a fingerprint of the map of the full depth."""
+    """Write a file for each depth, with a fingerprint of the map of the full depth; remove files of other depths."""
+    for of_another in set(folder.glob(readout_file("*"))) - {folder / readout_file(depth) for depth in by_depth}:
+        of_another.unlink()
     of = {"num_layers": str(num_layers), "of": _fingerprint(whole)}
     for depth, linear in by_depth.items():
         tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
@@ -42,7 +32,8 @@ def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Ma
 
 
 def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
-    """Read the files of one folder."""
+    """Read the files of one folder; refuse the readout of another model, depth or width."""
+    fingerprint = _fingerprint(whole)
     by_depth: dict[int, nn.Linear] = {}
     facts: dict[str, str] = {}
     for file in sorted(files):
@@ -52,23 +43,20 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
                 linear = linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
         except (SafetensorError, OSError, IndexError) as error:
             raise ValueError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
-        _check_facts(file, facts, linear, whole)
+        if facts.get("of") != fingerprint:
+            raise ValueError(
+                f"{file} belongs to other weights than the model.safetensors in the same folder, so its embeddings would "
+                "not be in the space of the whole model. Save the aligned model again, or align it again."
+            )
+        if file.name != readout_file(facts["depth"]):
+            raise ValueError(
+                f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again."
+            )
+        if linear.weight.shape != whole.weight.shape:
+            found, expected = (" x ".join(map(str, each.weight.shape)) for each in (linear, whole))
+            raise ValueError(f"{file} is {found}, but must be {expected}. Download or save the aligned model again.")
         by_depth[int(facts["depth"])] = linear
-    return StoredReadouts(int(facts["num_layers"]), by_depth)
-
-
-def _check_facts(file: Path, facts: Mapping[str, str], linear: nn.Linear, whole: nn.Linear) -> None:
-    """Refuse the readout of another model, depth or width."""
-    if facts.get("of") != _fingerprint(whole):
-        raise ValueError(
-            f"{file} belongs to other weights than the model.safetensors in the same folder, so its embeddings would not be "
-            "in the space of the whole model. Save the aligned model again, or align it again."
-        )
-    if file.name != readout_file(facts["depth"]):
-        raise ValueError(f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again.")
-    if linear.weight.shape != whole.weight.shape:
-        found, expected = (" x ".join(map(str, each.weight.shape)) for each in (linear, whole))
-        raise ValueError(f"{file} is {found}, but must be {expected}. Download or save the aligned model again.")
+    return int(facts["num_layers"]), by_depth
 
 
 def _fingerprint(linear: nn.Linear) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,8 +13,6 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.alignment import kl_divergence
-
-__all__ = ["Affine", "Sums", "damped", "fit_readout", "refined", "shared_rotation"]
 
 _STRENGTHS = [10.0**exponent for exponent in range(-5, 1)]  # ridge strengths to try, in units of the mean variance
 _MIXED = 5  # the first D / 5 directions are mixed at random
@@ -36,7 +33,7 @@ class Affine:
     bias: Float[Tensor, " out"]
 
     def __call__(self, rows: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts out"]:
-        """Map all rows."""
+        """Map rows."""
         return F.linear(rows, self.weight, self.bias)
 
     def then(self, matrix: Float[Tensor, "out out"]) -> Affine:
@@ -96,8 +93,8 @@ class Sums:
 
 def fit_readout(fitted: Sums, held_out: Sums) -> Affine:
     """Ridge regression in closed form; choose the strength on held-out texts, then fit on all texts."""
-    strength = _best_strength(fitted, held_out) if held_out.count and fitted.count > 1 else _STRENGTHS[-2]
     both = fitted + held_out
+    strength = _best_strength(fitted, held_out) if held_out.count and fitted.count > 1 else _STRENGTHS[-2]
     covariance, with_z = both.about(both.means)
     values, basis = torch.linalg.eigh(covariance)
     slope = basis @ ((basis.T @ with_z) * _factors(values, strength).unsqueeze(1))
@@ -158,35 +155,24 @@ def refined(
     """Refine each readout by gradient descent, also for the given small dims."""
     made = {}
     with tqdm(total=steps * len(readouts), desc="Readouts", disable=not show_progress_bar) as bar:
-        for depth, readout in readouts.items():
-            made[depth] = _descend(readout, states[depth], whole, small.get(depth, []), steps, device, bar)
+        for depth, start in readouts.items():
+            weight, bias = (nn.Parameter(values.to(device, copy=True)) for values in (start.weight, start.bias))
+            optimizer = torch.optim.Adam([weight, bias], lr=_LEARNING_RATE)
+            schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, steps)
+            draw = torch.Generator().manual_seed(0)
+            dims = small.get(depth, [])
+            for _ in range(steps):
+                batch = torch.randperm(len(whole), generator=draw)[:_BATCH]
+                drawn = [dims[place] for place in torch.randperm(len(dims), generator=draw)[:_DIMS_PER_STEP]]
+                embedded = F.linear(states[depth][batch].to(device), weight, bias)
+                loss = _distance(embedded, whole[batch].to(device), drawn)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                bar.update()
+            made[depth] = Affine(weight.detach().to(start.weight.device), bias.detach().to(start.bias.device))
     return made
-
-
-def _descend(
-    start: Affine,
-    state: Tensor,
-    whole: Tensor,
-    small: Sequence[int],
-    steps: int,
-    device: torch.device | str,
-    bar: tqdm[Any],
-) -> Affine:
-    weight, bias = (nn.Parameter(values.to(device, copy=True)) for values in (start.weight, start.bias))
-    optimizer = torch.optim.Adam([weight, bias], lr=_LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, max(steps, 1))
-    draw = torch.Generator().manual_seed(0)
-    for _ in range(steps):
-        batch = torch.randperm(len(whole), generator=draw)[:_BATCH]
-        drawn = [small[place] for place in torch.randperm(len(small), generator=draw)[:_DIMS_PER_STEP]]
-        embedded = F.linear(state[batch].to(device), weight, bias)
-        loss = _distance(embedded, whole[batch].to(device), drawn)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        bar.update()
-    return Affine(weight.detach().to(start.weight.device), bias.detach().to(start.bias.device))
 
 
 def _distance(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], small: Sequence[int]) -> Tensor:

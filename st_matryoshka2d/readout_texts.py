@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer
@@ -19,54 +19,38 @@ from st_matryoshka2d.readout_fit import Sums
 from st_matryoshka2d.sizes import full_size
 from st_matryoshka2d.texts import check_text
 
-__all__ = ["Gathered", "gather"]
-
 _CHUNK = 1024  # texts embedded between updates of the sums
 _HELD_OUT = 0.1  # share of the texts for choosing the strength of the regression
 _SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, limited by the next line
 _SAMPLE_BYTES = 2**30
 
 
-@dataclass
 class Gathered:
-    """Statistics and sample of the embeddings of one route.
+    """Statistics of the embeddings of one route by depth, and a random sample of them at all depths."""
 
-    Args:
-        num_layers: N.
-        dim: D.
+    def __init__(self, num_layers: int, dim: int) -> None:
+        self.num_layers, self.dim = num_layers, dim
+        self.fitted, self.held_out = ([Sums(dim) for _ in range(num_layers)] for _ in range(2))
+        self.sample: Float[Tensor, "texts layers dim"] = torch.empty(0, num_layers, dim)
+        self._keys = torch.empty(0)  # a random number for each sampled text; the sample has the smallest
 
-    Attributes:
-        fitted: Sums over nine tenths of the texts, for each depth.
-        held_out: Sums over the other texts.
-        sample: Embeddings of a random sample of the texts at all depths.
-        keys: Random keys of the sampled texts; the sample has the smallest keys.
-    """
-
-    num_layers: int
-    dim: int
-    fitted: list[Sums] = field(init=False)
-    held_out: list[Sums] = field(init=False)
-    sample: Float[Tensor, "texts layers dim"] = field(init=False)
-    keys: Float[Tensor, " texts"] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.fitted, self.held_out = ([Sums(self.dim) for _ in range(self.num_layers)] for _ in range(2))
-        self.sample, self.keys = torch.empty(0, self.num_layers, self.dim), torch.empty(0)
+    def sums(self, num_layers: int) -> Sums:
+        """Return the sums over all texts at a depth."""
+        return self.fitted[num_layers - 1] + self.held_out[num_layers - 1]
 
     def add(self, embeddings: Float[Tensor, "texts layers dim"], unit: bool, draw: torch.Generator) -> None:
         """Add a chunk of texts to the sums and to the sample."""
         if not embeddings.isfinite().all():
             raise ValueError("The model's embeddings of the texts are not all finite.")
-        whole = embeddings[:, -1]
-        whole = nn.functional.normalize(whole, dim=1) if unit else whole
+        whole = normalize(embeddings[:, -1]) if unit else embeddings[:, -1]
         held_out = torch.rand(len(embeddings), generator=draw) < _HELD_OUT
         for layer in range(self.num_layers):
             self.held_out[layer].add(embeddings[held_out, layer], whole[held_out])
             self.fitted[layer].add(embeddings[~held_out, layer], whole[~held_out])
-        keys = torch.cat([self.keys, torch.rand(len(embeddings), generator=draw)])
+        keys = torch.cat([self._keys, torch.rand(len(embeddings), generator=draw)])
         room = max(1000, min(_SAMPLE, _SAMPLE_BYTES // (4 * self.num_layers * self.dim)))
         kept = keys.argsort()[:room].sort().values
-        self.sample, self.keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
+        self.sample, self._keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
 
 
 def _different(texts: Iterable[str]) -> Iterator[str]:
@@ -88,9 +72,8 @@ def gather(
 ) -> dict[str, Gathered]:
     """Embed every text once by each route of the model."""
     different = _different(texts)
-    full = full_size(model)
+    full, unit = full_size(model), bool(trailing_normalize(model))
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
-    unit = bool(trailing_normalize(model))
     gathered = {name: Gathered(full.num_layers, full.dim) for name in routes_of(model)}
     draws = {name: torch.Generator().manual_seed(0) for name in gathered}
     count = 0

@@ -20,10 +20,7 @@ from st_matryoshka2d.table_files import SavedTable, TableFile
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CoordinateSpread", "coordinate_spread"]
-
-# Coordinates below this fraction of the median count as constant.
-_CONSTANT = 1e-3
+_CONSTANT = 1e-3  # coordinates below this fraction of the median count as constant
 
 
 @dataclass(frozen=True, eq=False, repr=False)

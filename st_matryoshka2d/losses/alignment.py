@@ -60,15 +60,14 @@ def score_logits(
     texts, *others = columns
     if not others:
         return scores_of_others(texts, texts, similarity, gathered)
-    candidates = [gather(column) if gathered else column for column in others]
-    return at_least_float32(similarity(texts, torch.cat(candidates)))
+    return at_least_float32(similarity(texts, torch.cat([gather(column, gathered) for column in others])))
 
 
 def scores_of_others(
     texts: Float[Tensor, "batch dim"], candidates: Float[Tensor, "batch dim"], similarity: Similarity, gathered: bool = False
 ) -> Float[Tensor, "batch others"]:
     """Compare each text with all candidates except its own row."""
-    scores = at_least_float32(similarity(texts, gather(candidates) if gathered else candidates))
+    scores = at_least_float32(similarity(texts, gather(candidates, gathered)))
     is_other = torch.ones_like(scores, dtype=torch.bool).scatter(1, own_rows(texts, gathered).unsqueeze(1), False)
     return scores[is_other].view(len(texts), -1)
 
@@ -81,7 +80,7 @@ def kl_divergence(student: Float[Tensor, "batch n"], teacher: Float[Tensor, "bat
 
 
 class KLAlignment(Term):
-    r"""Pull the score distributions of small sizes towards a larger size's (2DMSE, Eq. 6; Starbucks, Eq. 5).
+    """Pull the score distributions of small sizes towards a larger size's (2DMSE, Eq. 6; Starbucks, Eq. 5).
 
     Starbucks aligns every size with (N, D) and averages over the sizes; 2DMSE aligns every shallower size with the last
     layer at the same dim and sums. The teacher gets no gradient.
@@ -123,8 +122,7 @@ class KLAlignment(Term):
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the weighted divergence of sizes from their teachers: `kl`."""
-        pairs = self._pairs(step.weights, step.full)
-        divergences = [self._divergence(step, student, teacher) for student, teacher in pairs]
+        divergences = [self._divergence(step, *pair) for pair in self._pairs(step.weights, step.full)]
         total = torch.stack(divergences).sum() if divergences else step.embeddings(step.full)[0].new_zeros(())
         return {"kl": self.weight * (total / len(step.weights) if self.reduction == "mean" else total)}
 

@@ -100,8 +100,7 @@ def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:
 def check_finite(columns: Iterable[Tensor]) -> None:
     """Raise if embeddings have NaN or infinite values."""
     for index, column in enumerate(columns):
-        if not bool(torch.isfinite(column).all()):
-            bad = int((~torch.isfinite(column)).flatten(1).any(1).sum())
+        if bad := int((~torch.isfinite(column)).flatten(1).any(1).sum()):
             raise ValueError(
                 f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}; "
                 "no gradient was computed. Check for empty texts, a high learning rate, or float16 weights."

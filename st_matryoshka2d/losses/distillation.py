@@ -51,11 +51,9 @@ class RelationalDistill(Term):
         ValueError: `across` is used with a teacher of another width; for `"labels"`, at the first batch.
 
     Example:
-        >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-        >>> from st_matryoshka2d import sizes_ladder
+        >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
         >>> from st_matryoshka2d.losses import MultiSizeLoss
-        >>> task = MultipleNegativesRankingLoss(model)
-        >>> loss = MultiSizeLoss(model, task, sizes_ladder(model), terms=[RelationalDistill()])
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), ["2L-32d", "6L-384d"], terms=[RelationalDistill()])
     """
 
     def __init__(
@@ -92,8 +90,7 @@ class RelationalDistill(Term):
         elif any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
             self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would change
         self.teacher.requires_grad_(False)
-        width = self.teacher.get_embedding_dimension()
-        if self.across and width is not None:
+        if self.across and (width := self.teacher.get_embedding_dimension()) is not None:
             _check_width(width, full_size(model).dim)
         theirs, ours = _readers(self.teacher), _readers(model)
         self.tokenizers = {name: module.tokenizer for name, module in ours.items()}

@@ -14,9 +14,9 @@ from torch import Tensor, distributed, nn
 from st_matryoshka2d.layers import routes_of, unwrap
 
 
-def gather(rows: Float[Tensor, "batch width"]) -> Float[Tensor, "world width"]:
+def gather(rows: Float[Tensor, "batch width"], gathered: bool = True) -> Float[Tensor, "world width"]:
     """Gather the rows of all processes in order of rank; gradients flow back to the process of each row."""
-    return all_gather_with_grad(rows.contiguous()) if is_dist_initialized() else rows
+    return all_gather_with_grad(rows.contiguous()) if gathered and is_dist_initialized() else rows
 
 
 def own_rows(rows: Tensor, gathered: bool) -> Int[Tensor, " batch"]:
@@ -52,11 +52,8 @@ def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
     def reach_outputs(_: nn.Module, __: object, outputs: dict[str, Any]) -> dict[str, Any]:
         return {**outputs, "sentence_embedding": reach(outputs["sentence_embedding"])}
 
-    handle = unwrap(model).register_forward_hook(reach_outputs)
-    try:
+    with unwrap(model).register_forward_hook(reach_outputs):
         yield reach
-    finally:
-        handle.remove()
 
 
 class _Reach(torch.autograd.Function):

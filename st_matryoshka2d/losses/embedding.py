@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
-from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size
-from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.base.losses.gradcache import _get_batch_size
 from torch import Tensor, nn
 
 from st_matryoshka2d.backbone import Backbone
@@ -30,8 +29,8 @@ class Representation:
     observers: Sequence[Term]  # their numbers follow
     raw: bool  # whether embeddings are before `Normalize`, which `finish` applies
 
-    def embed(self, model: nn.Module, features: dict[str, Any], backbones: Mapping[str, Backbone]) -> Column:
-        """Embed one text column in one forward pass."""
+    def embed(self, model: nn.Module, features: dict[str, Any], backbones: Mapping[str, Backbone]) -> dict[str, Column]:
+        """Embed one text column in one forward pass, in the format of a `SentenceTransformer`."""
         mask = features.get("attention_mask")
         with reaching_heads(model) as reach:
             by_layer = layer_features(model, features, self.layers, backbones, normalize=not self.raw)
@@ -44,7 +43,7 @@ class Representation:
                     f"got {tuple(seen.shape)}."
                 )
             values.append(seen)
-        return reach(torch.cat(values, dim=1))
+        return {"sentence_embedding": reach(torch.cat(values, dim=1))}
 
     def split(self, column: Column) -> tuple[dict[int, Column], dict[Term, Column]]:
         """Split rows into embeddings of each layer, (texts, D), and numbers of each term, (texts, term.observes)."""
@@ -62,15 +61,6 @@ class Representation:
         for module in trailing_normalize(unwrap(model)):
             features = module(features)
         return features["sentence_embedding"]
-
-
-def embed_alike(columns: list[dict[str, Any]], embed: Callable[[dict[str, Any]], Column]) -> list[Column]:
-    """Embed columns; those that can be merged, such as positives and negatives, share one forward pass."""
-    first, *others = columns
-    merged = merge_feature_batches(others) if len(others) > 1 else None
-    embedded = [embed(first)]
-    embedded += [embed(column) for column in others] if merged is None else embed(merged).chunk(len(others))
-    return embedded
 
 
 def _tokens(features: Mapping[str, Any], mask: Tensor | None) -> Tokens:
@@ -94,7 +84,7 @@ class CachedStep(CachedLossMixin):
     """
 
     model: nn.Module
-    embed: Callable[[dict[str, Any]], Column]
+    embed: Callable[[dict[str, Any]], dict[str, Column]]
     score: Callable[[list[Tensor], Tensor | None], dict[str, Tensor]]
     parameters: Collection[nn.Parameter]
     mini_batch_size: int
@@ -132,20 +122,10 @@ class CachedStep(CachedLossMixin):
         self.values = {name: value.detach() for name, value in parts.items()}
         return total.detach()
 
-    def embed_minibatch(
-        self,
-        sentence_feature: dict[str, Any],
-        begin: int,
-        end: int,
-        with_grad: bool,
-        copy_random_state: bool,
-        random_state: RandContext | None = None,
-    ) -> tuple[Tensor, RandContext | None]:
-        """Embed the texts from `begin` to `end` at every layer of the step."""
-        texts = _create_minibatch(sentence_feature, begin, end)
-        with random_state or nullcontext(), nullcontext() if with_grad else torch.no_grad():
-            snapshot = RandContext(*texts.values()) if copy_random_state else None
-            return self.embed(texts), snapshot
+    def embed_minibatch(self, *args: Any, **kwargs: Any) -> tuple[Tensor, RandContext | None]:
+        """Embed some texts at every layer of the step, as sentence-transformers embeds them at one."""
+        embedding: Any = SimpleNamespace(model=self.embed)
+        return CachedLossMixin.embed_minibatch(embedding, *args, **kwargs)
 
     def _average_embedded(self, _: Tensor) -> None:
         """Average the gradients of the second embedding over processes: once, as their mini-batches may differ."""

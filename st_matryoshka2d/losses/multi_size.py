@@ -9,32 +9,26 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import embed_columns
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 from sentence_transformers.util import cos_sim, is_dist_initialized
 from torch import Tensor, distributed, nn
 from torch.autograd.graph import register_multi_grad_hook
 
-from st_matryoshka2d.backbone import find_backbone
+from st_matryoshka2d.backbone import Backbone, find_backbone
 from st_matryoshka2d.config_metadata import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.layers import routes_of, trailing_normalize, unwrap
+from st_matryoshka2d.layers import Route, routes_of, trailing_normalize, unwrap
+from st_matryoshka2d.losses import checks
 from st_matryoshka2d.losses.alignment import matrix_similarity
-from st_matryoshka2d.losses.checks import (
-    check_columns,
-    check_finite,
-    check_mini_batches,
-    check_not_inside,
-    check_wrapped_loss,
-    inside,
-)
 from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient
-from st_matryoshka2d.losses.embedding import CachedStep, Representation, embed_alike
+from st_matryoshka2d.losses.embedding import CachedStep, Representation
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
 from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.readout import require_readouts
-from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.sizes import Size, validate_sizes
 from st_matryoshka2d.verify import check_depths
 
 
@@ -60,8 +54,7 @@ class MultiSizeLoss(nn.Module):
         mini_batch_num_tokens: Tokens per mini-batch, without padding, instead of texts; also enables gradient caching.
 
     Raises:
-        TypeError: `loss` is not a loss or cannot be computed at several sizes, or this loss is wrapped in one that chooses
-            sizes too.
+        TypeError: `loss` is not a loss, cannot be computed at several sizes, or is wrapped in one that chooses sizes too.
         ValueError: Sizes are outside the model, weights do not fit, the loss was built on another model, or the model
             cannot be cut exactly. In training: a batch has a wrong number of columns or non-finite embeddings.
 
@@ -71,12 +64,10 @@ class MultiSizeLoss(nn.Module):
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
-        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), sizes=["2L-32d", Size(6, 384)])
+        >>> from st_matryoshka2d.losses import SIA, KLAlignment
+        >>> loss = MultiSizeLoss(model, CoSENTLoss(model), ["2L-32d", Size(6, 384)], terms=[KLAlignment(), SIA()])
         >>> loss.get_config_dict()["sizes"]
         ['2L-32d', '6L-384d']
-
-        >>> from st_matryoshka2d.losses import SIA, KLAlignment
-        >>> mixed = MultiSizeLoss(model, CoSENTLoss(model), sizes=["2L-32d", "6L-384d"], terms=[KLAlignment(), SIA()])
     """
 
     loss: Any  # a Module with `compute_loss_from_embeddings`
@@ -97,17 +88,13 @@ class MultiSizeLoss(nn.Module):
         mini_batch_num_tokens: int | None = None,
     ) -> None:
         super().__init__()
-        routes = routes_of(model)
-        check_wrapped_loss(loss, model)
-        self.full = full_size(model)
-        if isinstance(sizes, SizeSampler) and size_weights is not None:
-            raise ValueError("size_weights needs a list of sizes; a sampler has its own weights.")
-        self.sampler = sizes if isinstance(sizes, SizeSampler) else FixedSizes(sizes, self.full, size_weights)
-        validate_sizes(self.sampler.candidates, self.full)
+        self.full = checks.trainable_size(model)
+        checks.check_wrapped_loss(loss, model)
+        self.sampler = _sampler(sizes, self.full, size_weights)
         self.model = model
         self.loss = loss
         self.terms = nn.ModuleList(check_terms(terms))
-        check_mini_batches(mini_batch_size, mini_batch_num_tokens)
+        checks.check_mini_batches(mini_batch_size, mini_batch_num_tokens)
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
         self.similarity = matrix_similarity(loss) if any(term.uses_similarity for term in self.terms) else cos_sim
@@ -119,13 +106,9 @@ class MultiSizeLoss(nn.Module):
             for parameter in self.own.values():
                 parameter.register_hook(average_gradient)
         self.raw = any(term.uses_raw for term in self.terms) and bool(trailing_normalize(model))
-        self.backbones = {name: find_backbone(route.transformer.model) for name, route in routes.items()}
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
-        if not set(depths) <= set(range(1, self.full.num_layers + 1)):
-            raise ValueError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
         require_readouts(model, model.config, depths)
-        for name, route in routes.items():
-            check_depths(route.transformer.model, self.backbones[name], depths)
+        self.backbones = {name: self._checked(route, depths) for name, route in routes_of(model).items()}
         if self.full not in self.sampler.candidates:
             warnings.warn(
                 f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
@@ -136,7 +119,7 @@ class MultiSizeLoss(nn.Module):
     @property
     def calculate_loss(self) -> Any:
         """Always raise: `MatryoshkaLoss` and `Matryoshka2dLoss` read this when they wrap a loss."""
-        raise inside(self, "MatryoshkaLoss or Matryoshka2dLoss")
+        raise checks.inside(self, "MatryoshkaLoss or Matryoshka2dLoss")
 
     @property
     def signature(self) -> str:
@@ -146,8 +129,8 @@ class MultiSizeLoss(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Parts:
         """Compute the named parts of the loss from the features of each text column and the wrapped loss's labels."""
         columns = list(sentence_features)
-        check_not_inside(self, self.model)
-        check_columns(self.loss, len(columns), labels)
+        checks.check_not_inside(self, self.model)
+        checks.check_columns(self.loss, len(columns), labels)
         if unwrap(self.model).training and torch.is_grad_enabled():
             if self.own and not self.state_is_saved:
                 self.state_is_saved = True  # warn only once
@@ -158,13 +141,13 @@ class MultiSizeLoss(nn.Module):
                 self.started_alike = True
         weights = self.sampler.draw()
         plan = Representation(self._layers(weights), [term for term in self.terms if term.observes], self.raw)
-        embed = partial(plan.embed, self.model, backbones=self.backbones)
+        embed: Any = partial(plan.embed, self.model, backbones=self.backbones)
         score = partial(self._parts, plan=plan, weights=weights, inputs=columns)
         if self.is_cached:
             at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # a token limit replaces the text limit
             parts = Parts(CachedStep(self.model, embed, score, self.own.values(), *at_once).parts(columns, labels))
         else:
-            parts = Parts(score(embed_alike(columns, embed), labels))
+            parts = Parts(score(embed_columns(embed, columns), labels))
         if trained := [part for part in parts.values() if part.requires_grad]:
             register_multi_grad_hook(trained, lambda _: self._declare(), mode="any")
         return parts
@@ -186,6 +169,14 @@ class MultiSizeLoss(nn.Module):
                 declare_dims(config, {*declared_dims(config), *(size.dim for size in self.sampler.candidates)})
                 declare_training(config, self.sampler.candidates, self.signature)
 
+    def _checked(self, route: Route, depths: list[int]) -> Backbone:
+        """Find the layers of a route, and check that it can be cut at these depths."""
+        if not set(depths) <= set(range(1, self.full.num_layers + 1)):
+            raise ValueError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
+        backbone = find_backbone(route.transformer.model)
+        check_depths(route.transformer.model, backbone, depths)
+        return backbone
+
     def _layers(self, weights: Mapping[Size, float]) -> list[int]:
         """Return every depth that a step with these sizes needs."""
         needed = set(weights).union(*(term.sizes_needed(weights, self.full) for term in self.terms))
@@ -199,7 +190,7 @@ class MultiSizeLoss(nn.Module):
         weights: Mapping[Size, float],
         inputs: Sequence[Mapping[str, Any]],
     ) -> dict[str, Tensor]:
-        check_finite(texts)
+        checks.check_finite(texts)
         split = [plan.split(column) for column in texts]
         raw = {layer: [embeddings[layer] for embeddings, _ in split] for layer in plan.layers}
         step = Step(
@@ -231,3 +222,12 @@ class MultiSizeLoss(nn.Module):
         if isinstance(value, dict):
             return {f"{self.task_name}_{key}": part for key, part in value.items()}
         return {self.task_name: value}
+
+
+def _sampler(sizes: Sequence[Size | str] | SizeSampler, full: Size, weights: Sequence[float] | None) -> SizeSampler:
+    if not isinstance(sizes, SizeSampler):
+        return FixedSizes(sizes, full, weights)
+    if weights is not None:
+        raise ValueError("size_weights needs a list of sizes; a sampler has its own weights.")
+    validate_sizes(sizes.candidates, full)
+    return sizes

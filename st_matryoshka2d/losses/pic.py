@@ -100,5 +100,5 @@ class PIC(Term):
         with torch.autocast(low.device.type, enabled=False):
             predicted = phi(low.to(next(phi.parameters()).dtype))
             targets = (high.detach() if self.detach_target else high).to(predicted.dtype)
-            scores = cos_sim(predicted, gather(targets) if gathered else targets)
+            scores = cos_sim(predicted, gather(targets, gathered))
             return F.cross_entropy(scores / self.temperature, own_rows(low, gathered))

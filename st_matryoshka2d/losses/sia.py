@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -87,10 +86,10 @@ class SIA(Term):
         layers = [size.num_layers for size in ladder] if layers is None else layers
         self.layers = all_within(layers, full.num_layers, "num_layers")
         self.dims = ascending_dims([size.dim for size in ladder] if dims is None else dims, full.dim)
-        gammas = np.linspace(0.2, 0.7, len(self.dims) - 1).tolist() if gammas is None else gammas
+        gammas = np.linspace(0.2, 0.7, len(self.dims) - 1).round(9).tolist() if gammas is None else gammas
         self.gammas = _checked_gammas(gammas, self.dims)
         copying = torch.eye(self.dims[-2], full.dim, device=model.device)
-        self.P = nn.ParameterDict(OrderedDict((str(dim), nn.Parameter(copying[:dim].clone())) for dim in self.dims[:-1]))
+        self.P = nn.ParameterDict([(str(dim), nn.Parameter(copying[:dim].clone())) for dim in self.dims[:-1]])
 
     def layers_observed(self) -> set[int]:
         """Return the aligned layers."""
@@ -99,7 +98,9 @@ class SIA(Term):
     def observe(self, tokens: Mapping[int, Tokens]) -> Float[Tensor, "batch 2"]:
         """Return the two losses of each text, summed over layers and dims."""
         mask = next(iter(tokens.values())).mask
-        kept = _tokens_kept(mask.sum(dim=1).tolist(), self.gammas)
+        lengths = mask.sum(dim=1).tolist()
+        # k_i, rounded first, because 0.56 * 25 is a little above 14 in binary.
+        kept = [[min(m, max(8, math.ceil(round(gamma * m, 9)))) for m in lengths] for gamma in self.gammas]
         by_layer: list[Tensor] = []
         with torch.autocast(mask.device.type, enabled=False):  # half precision loses relations of close states
             for layer in tokens.values():
@@ -129,16 +130,15 @@ class SIA(Term):
         # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every token, h_cls . P_i^T
         # h_j[:d_i]. Projecting the query instead, (P_i h_cls) . h_j[:d_i], gives the same for a fraction of the work.
         scale = math.sqrt(states.shape[-1]) * self.attention_temperature
-        teacher = (states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale
-        widest = self.dims[-2]
+        floor, widest = torch.finfo(states.dtype).min, self.dims[-2]
+        teacher = ((states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale).masked_fill(~mask, floor)
         queries = [F.pad(query @ p.to(query.dtype).T, (0, widest - len(p))) for p in self.P.values()]
         student = torch.stack(queries, dim=1) @ states[..., :widest].transpose(1, 2) / scale
         padding = ~mask.unsqueeze(1)
-        floor = torch.finfo(states.dtype).min
         log_student = student.masked_fill(padding, floor).log_softmax(dim=-1)
-        log_teacher = teacher.masked_fill(~mask, floor).log_softmax(dim=-1).unsqueeze(1)
+        log_teacher = teacher.log_softmax(dim=-1).unsqueeze(1)
         difference = (log_student - log_teacher).masked_fill(padding, 0.0)
-        return (log_student.exp() * difference).sum(dim=(1, 2)), teacher.masked_fill(~mask, floor)
+        return (log_student.exp() * difference).sum(dim=(1, 2)), teacher
 
 
 def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
@@ -185,12 +185,6 @@ def _centred(
         mean = inside.sum(dim=1, keepdim=True) / count
         size = (inside.square().sum(dim=(1, 2), keepdim=True) / (count * states.shape[-1])).sqrt()
     return states - mean, size.clamp(min=torch.finfo(states.dtype).tiny)
-
-
-def _tokens_kept(lengths: Sequence[int], gammas: Sequence[float]) -> list[list[int]]:
-    r"""Count the tokens kept per prefix and text, :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` (A.5)."""
-    # Rounded first, because 0.56 * 25 is a little above 14 in binary.
-    return [[min(length, max(8, math.ceil(round(gamma * length, 9)))) for length in lengths] for gamma in gammas]
 
 
 def _cka_loss(

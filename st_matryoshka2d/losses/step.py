@@ -77,8 +77,8 @@ class Term(nn.Module, ABC):
     """A term added to the wrapped loss, for example an alignment of small sizes with the full one.
 
     A term that reads embeddings only needs `forward` and `get_config_dict`. One that reads token states also names their
-    layers in `layers_observed`, and computes a few numbers per text in `observe`, while the states are in memory. Gradient
-    caching caches these numbers along with the embeddings.
+    layers in `layers_observed`, and computes a few numbers per text in `observe`, while the states are in memory; gradient
+    caching caches them too.
 
     Attributes:
         uses_similarity: Whether the term uses the wrapped loss's similarity.
@@ -129,12 +129,11 @@ class Parts(dict[str, Tensor]):
 
 def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
     """Check that a term returned a dict of scalars."""
-    if not isinstance(parts, dict):
-        found: object = type(parts)
-    elif all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
+    if isinstance(parts, dict) and all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
         return parts
-    else:
-        found = {name: getattr(value, "shape", value) for name, value in parts.items()}
+    found = (
+        {name: getattr(value, "shape", value) for name, value in parts.items()} if isinstance(parts, dict) else type(parts)
+    )
     raise TypeError(f"{type(term).__name__}.forward must return a dict of names and scalar tensors, got {found}.")
 
 
@@ -145,10 +144,10 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
         if isinstance(terms, Term) or not isinstance(term, Term):
             found = f"the class {term.__name__}; call it: {term.__name__}()" if isinstance(term, type) else f"{term!r:.80}"
             raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
-        name, has_method = type(term).__name__, type(term).observe is not Term.observe
+        has_method = type(term).observe is not Term.observe
         if bool(term.observes) != has_method:
             raise TypeError(
-                f"{name} has {'an' if has_method else 'no'} `observe` method, but observes={term.observes}; it must be how "
-                "many numbers the method returns per text."
+                f"{type(term).__name__} has {'an' if has_method else 'no'} `observe` method, but observes={term.observes}; "
+                "it must be how many numbers the method returns per text."
             )
     return checked

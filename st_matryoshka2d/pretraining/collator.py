@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from numbers import Real
 from typing import Any
@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from st_matryoshka2d.pretraining.tokens import Words, split_special
+from st_matryoshka2d.pretraining.tokens import Ids, Words, split_special
 from st_matryoshka2d.sizes import positive_int
 
 _NOT_MASKED = -100
@@ -26,8 +25,7 @@ class SMAEDataCollator:
     .. math:: x_{enc} = Mask(x, p_{enc}), \qquad x_{dec} = Mask(x, p_{dec}), \qquad p_{dec} > p_{enc}
 
     Random words are drawn, at least one, with at most a share p of the text's tokens. Of their tokens, 80 % become the mask
-    token, 10 % another token and 10 % stay, as in BERT. A text longer than `max_length` is cropped to a random window
-    between its special tokens.
+    token, 10 % another token and 10 % stay, as in BERT. A text longer than `max_length` is cropped to a random window.
 
     Args:
         tokenizer: A fast tokenizer with a mask token and a padding token.
@@ -63,7 +61,13 @@ class SMAEDataCollator:
             if getattr(tokenizer, f"{name}_token_id") is None:
                 raise ValueError(f"{type(tokenizer).__name__} has no {name} token, which batches of masked texts need.")
         self.tokenizer = tokenizer
-        self.ratios = _checked_ratios(encoder_mask_ratio, decoder_mask_ratio)
+        encoder, decoder = encoder_mask_ratio, decoder_mask_ratio
+        self.ratios = {"": encoder, "decoder_": decoder}
+        for ratio in self.ratios.values():
+            if isinstance(ratio, bool) or not isinstance(ratio, Real):
+                raise TypeError(f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__}).")
+        if not 0 < encoder < decoder < 1:
+            raise ValueError(f"Ratios must be 0 < encoder_mask_ratio < decoder_mask_ratio < 1, got {encoder} and {decoder}.")
         self.seed = None if seed is None else positive_int(seed, "seed", least=0)
         self.pad_to_multiple_of = 1 if pad_to_multiple_of is None else positive_int(pad_to_multiple_of, "pad_to_multiple_of")
         self.max_length = tokenizer.model_max_length if max_length is None else positive_int(max_length, "max_length")
@@ -89,12 +93,12 @@ class SMAEDataCollator:
         batch = {"attention_mask": _padded([np.ones_like(row) for row in rows], width, 0)}
         words = [self.words.number(row) for row in rows]
         for prefix, ratio in self.ratios.items():
-            masked = [self._masked(*row, ratio, random) for row in zip(rows, words, strict=True)]
-            batch[f"{prefix}input_ids"] = _padded([inputs for inputs, _ in masked], width, self.tokenizer.pad_token_id)
-            batch[f"{prefix}labels"] = _padded([labels for _, labels in masked], width, _NOT_MASKED)
+            inputs, labels = zip(*(self._masked(*row, ratio, random) for row in zip(rows, words, strict=True)), strict=True)
+            batch[f"{prefix}input_ids"] = _padded(inputs, width, self.tokenizer.pad_token_id)
+            batch[f"{prefix}labels"] = _padded(labels, width, _NOT_MASKED)
         return batch
 
-    def _tokens(self, example: Mapping[str, Any]) -> NDArray[np.int64]:
+    def _tokens(self, example: Mapping[str, Any]) -> Ids:
         if not isinstance(example, Mapping) or not {"input_ids", "text"} & set(example):
             found = sorted(example) if isinstance(example, Mapping) else type(example).__name__
             raise ValueError(
@@ -102,7 +106,12 @@ class SMAEDataCollator:
                 "does not know: tokenize the texts with token_rows, or set remove_unused_columns=False."
             )
         if "input_ids" in example:
-            row = _given_ids(example)
+            row = np.asarray(example["input_ids"])
+            if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+                raise TypeError(f"The input_ids of an example must be a list of integers, got {example['input_ids']!r:.80}.")
+            if "attention_mask" in example:
+                row = row[np.asarray(example["attention_mask"], dtype=bool)]
+            row = row.astype(np.int64)
         elif isinstance(text := example["text"], str):
             row = np.asarray(self.tokenizer(text, verbose=False)["input_ids"], dtype=np.int64)
         else:
@@ -112,14 +121,14 @@ class SMAEDataCollator:
             raise ValueError(f"Nothing can be masked in {shown!r}, which has only special tokens. Leave it out.")
         return row
 
-    def _random(self, rows: Sequence[NDArray[np.int64]]) -> np.random.Generator:
+    def _random(self, rows: Sequence[Ids]) -> np.random.Generator:
         if self.seed is None:
             return np.random.default_rng(int(torch.randint(2**62, ())))
         # Seeded by the batch itself: a count of batches would differ in a resumed run or another process.
         digest = blake2b(b"|".join(row.tobytes() for row in rows), digest_size=8).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest, "big")])
 
-    def _cropped(self, row: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    def _cropped(self, row: Ids, random: np.random.Generator) -> Ids:
         if len(row) <= self.max_length:
             return row
         front, text, behind = split_special(row, self.words.outside)
@@ -131,9 +140,7 @@ class SMAEDataCollator:
         start = int(starts[random.integers(len(starts))])
         return np.array([*front, *text[start : start + room], *behind], dtype=np.int64)
 
-    def _masked(
-        self, row: NDArray[np.int64], words: NDArray[np.int64], ratio: float, random: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _masked(self, row: Ids, words: Ids, ratio: float, random: np.random.Generator) -> tuple[Ids, Ids]:
         """Return the masked row, and labels: the original tokens where masked."""
         lengths = np.bincount(words[words >= 0])
         order = random.permutation(len(lengths))
@@ -146,24 +153,5 @@ class SMAEDataCollator:
         return np.where(chosen, seen, row), np.where(chosen, row, _NOT_MASKED)
 
 
-def _checked_ratios(encoder: float, decoder: float) -> dict[str, float]:
-    for ratio in (encoder, decoder):
-        if isinstance(ratio, bool) or not isinstance(ratio, Real):
-            raise TypeError(f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__}).")
-    if not 0 < encoder < decoder < 1:
-        raise ValueError(f"Ratios must be 0 < encoder_mask_ratio < decoder_mask_ratio < 1, got {encoder} and {decoder}.")
-    return {"": encoder, "decoder_": decoder}
-
-
-def _given_ids(example: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Return the ids of an example, without padding."""
-    row = np.asarray(example["input_ids"])
-    if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
-        raise TypeError(f"The input_ids of an example must be a list of integers, got {example['input_ids']!r:.80}.")
-    if "attention_mask" in example:
-        row = row[np.asarray(example["attention_mask"], dtype=bool)]
-    return row.astype(np.int64)
-
-
-def _padded(rows: Sequence[NDArray[np.int64]], width: int, filler: int) -> Tensor:
+def _padded(rows: Iterable[Ids], width: int, filler: int) -> Tensor:
     return torch.from_numpy(np.stack([np.pad(row, (0, width - len(row)), constant_values=filler) for row in rows]))

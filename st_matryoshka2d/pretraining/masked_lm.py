@@ -26,7 +26,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, probing, same
-from st_matryoshka2d.kept_layers import cut_config
+from st_matryoshka2d.config_metadata import cut_config
 
 
 def load_masked_lm(
@@ -58,31 +58,29 @@ def _tokenizer(name_or_path: str | os.PathLike[str], **hub: Any) -> PreTrainedTo
 
 @dataclass(frozen=True)
 class MaskedLM:
-    """Dotted paths of the encoder and of the head's last layer in the model, and of the embedding layer in the encoder."""
+    """The encoder's blocks, the path of its embedding layer in it, and that of the head's last layer in the model."""
 
     backbone: Backbone
-    encoder: str
     entry: str
     vocabulary: str
 
     def head(self, mlm: PreTrainedModel, states: Tensor) -> Tensor:
         """Apply the head before its last layer: (rows, hidden) to (rows, width of the output embeddings)."""
         given = BaseModelOutput(last_hidden_state=states[None])
-        view = _replaced(mlm, {self.encoder: _InPlace(lambda *_, **__: given), self.vocabulary: nn.Identity()})
+        view = _replaced(mlm, {mlm.base_model_prefix: _InPlace(lambda *_, **__: given), self.vocabulary: nn.Identity()})
         logits: Tensor = view(inputs_embeds=states[None]).logits
         return logits[0]
 
     def decode(self, mlm: PreTrainedModel, blocks: nn.ModuleList, cls: Tensor, **inputs: Tensor) -> Tensor:
         """Run other blocks on the encoder's embeddings, the first replaced by `cls`; return (batch, tokens, hidden)."""
-        encoder = mlm.get_submodule(self.encoder)
-        embed = encoder.get_submodule(self.entry)
+        embed = mlm.base_model.get_submodule(self.entry)
 
         def with_cls(*args: Any, **kwargs: Any) -> Tensor:
             embedded: Tensor = embed(*args, **kwargs)
             return torch.cat([cls[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
 
         replacements = {self.entry: _InPlace(with_cls), str(self.backbone.blocks): blocks}
-        view = _replaced(encoder, replacements, cut_config(mlm.config, len(blocks)))
+        view = _replaced(mlm.base_model, replacements, cut_config(mlm.config, len(blocks)))
         states: Tensor = view(**inputs).last_hidden_state
         return states
 
@@ -99,10 +97,16 @@ def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
     backbone = find_backbone(encoder)
     if backbone.blocks is None:
         raise ValueError(f"{type(mlm).__name__} repeats one block; the decoder needs a separate first block to copy.")
+    output: Any = mlm.get_output_embeddings()
+    vocabulary = [path for path, module in mlm.named_modules() if module is output]
+    if not vocabulary or not isinstance(output, nn.Linear):
+        raise ValueError(f"{type(mlm).__name__} ends in {type(output).__name__}, not in a linear layer over the vocabulary.")
     with probing(mlm) as inputs:
-        entry = _find_entry(encoder, backbone, inputs)
-        parts = MaskedLM(backbone, mlm.base_model_prefix, entry, _find_vocabulary(mlm))
-        _check_head(mlm, parts, inputs)
+        parts = MaskedLM(backbone, _find_entry(encoder, backbone, inputs), vocabulary[0])
+        wanted = mlm(**inputs).logits.flatten(0, 1)
+        logits = output(parts.head(mlm, encoder(**inputs).last_hidden_state.flatten(0, 1)))
+        if not same(logits, wanted, tolerance=1e-5 if logits.dtype == torch.float32 else 2e-2):
+            raise ValueError(f"{type(mlm).__name__}: its head, run separately, gives different logits than the model.")
     return parts
 
 
@@ -114,12 +118,12 @@ def _find_entry(encoder: PreTrainedModel, backbone: Backbone, inputs: Mapping[st
     paths = {part: path for path, part in encoder.named_modules() if path and not f"{path}.".startswith(f"{blocks}.")}
     with ExitStack() as hooks:
         for module in paths:
-            hooks.callback(module.register_forward_hook(lambda seen, _, out: outputs.append((paths[seen], out))).remove)
+            hooks.enter_context(module.register_forward_hook(lambda seen, _, out: outputs.append((paths[seen], out))))
         first = next(encoder.get_submodule(blocks).children())
-        note_input = first.register_forward_pre_hook(
+        note = first.register_forward_pre_hook(
             lambda _, args, kwargs: block_input.append(args[0] if args else kwargs.get("hidden_states")), with_kwargs=True
         )
-        hooks.callback(note_input.remove)
+        hooks.enter_context(note)
         encoder(**inputs)
     found = [path for path, output in outputs if block_input and output is block_input[0]]
     if not found:
@@ -128,23 +132,6 @@ def _find_entry(encoder: PreTrainedModel, backbone: Backbone, inputs: Mapping[st
         )
     outermost: str = min(found, key=lambda path: path.count("."))
     return outermost
-
-
-def _find_vocabulary(mlm: PreTrainedModel) -> str:
-    output: Any = mlm.get_output_embeddings()
-    found: list[str] = [path for path, module in mlm.named_modules() if module is output]
-    if not found or not isinstance(output, nn.Linear):
-        raise ValueError(f"{type(mlm).__name__} ends in {type(output).__name__}, not in a linear layer over the vocabulary.")
-    return found[0]
-
-
-def _check_head(mlm: PreTrainedModel, parts: MaskedLM, inputs: Mapping[str, Tensor]) -> None:
-    """Check that the parts, in sequence, give the model's own logits."""
-    wanted = mlm(**inputs).logits.flatten(0, 1)
-    states = mlm.get_submodule(parts.encoder)(**inputs).last_hidden_state.flatten(0, 1)
-    logits = mlm.get_submodule(parts.vocabulary)(parts.head(mlm, states))
-    if not same(logits, wanted, tolerance=1e-5 if logits.dtype == torch.float32 else 2e-2):
-        raise ValueError(f"{type(mlm).__name__}: its head, run separately, gives different logits than the model.")
 
 
 class _InPlace(nn.Module):

@@ -93,7 +93,7 @@ class SMAEForPreTraining(nn.Module):
         if projection not in ("linear", "head"):
             raise ValueError(f"projection must be 'linear' or 'head', got {projection!r}.")
         self._parts = find_masked_lm(mlm)
-        encoder: Any = mlm.get_submodule(self._parts.encoder)
+        encoder: Any = mlm.base_model
         full = Size(self._parts.backbone.num_layers, mlm.config.hidden_size)
         self.sizes = ladder_to(full) if sizes is None else validate_sizes(sizes, full)
         check_depths(encoder, self._parts.backbone, sorted({size.num_layers for size in self.sizes}))
@@ -173,14 +173,14 @@ class SMAEForPreTraining(nn.Module):
             if decoder_input_ids is None:
                 raise ValueError("decoder_input_ids is missing; use SMAEDataCollator, or mae=False for no decoder.")
             cls = self._project([states[size.num_layers][:, 0, : size.dim] for size in self.sizes])
-            given = decoder_input_ids, attention_mask, decoder_masked
+            given = decoder_masked, {"input_ids": decoder_input_ids, "attention_mask": attention_mask}
             # Recomputed in the backward pass, so that only one size is in memory at a time.
             rows += [checkpoint(self._decode, part, *given, use_reentrant=False) for part in cls.chunk(len(self.sizes))]
         return self._score(torch.cat(rows), tokens)
 
     def _states(self, input_ids: Tensor, attention_mask: Tensor) -> dict[int, Float[Tensor, "batch tokens D"]]:
         """Return the output of the encoder cut at each trained depth, from one pass."""
-        encoder: Any = self.mlm.get_submodule(self._parts.encoder)
+        encoder: Any = self.mlm.base_model
         with hidden_states(encoder):
             outputs = encoder(input_ids=input_ids, attention_mask=attention_mask)
         states = {depth: outputs.hidden_states[depth] for depth in {size.num_layers for size in self.sizes}}
@@ -195,12 +195,9 @@ class SMAEForPreTraining(nn.Module):
         padded = [nn.functional.pad(state, (0, self.mlm.config.hidden_size - state.shape[1])) for state in states]
         return self._parts.head(self.mlm, torch.cat(padded))
 
-    def _decode(
-        self, cls: Float[Tensor, "batch D"], input_ids: Tensor, attention_mask: Tensor, masked: Tensor
-    ) -> Float[Tensor, "rows E"]:
+    def _decode(self, cls: Float[Tensor, "batch D"], masked: Tensor, inputs: dict[str, Tensor]) -> Float[Tensor, "rows E"]:
         """Return the head's output at the decoder's masked tokens, for one size."""
-        states = self._parts.decode(self.mlm, self.decoder, cls, input_ids=input_ids, attention_mask=attention_mask)
-        return self._parts.head(self.mlm, states[masked])
+        return self._parts.head(self.mlm, self._parts.decode(self.mlm, self.decoder, cls, **inputs)[masked])
 
     def _score(self, rows: Float[Tensor, "rows E"], tokens: dict[str, Tensor]) -> SMAEOutput:
         """Compute Eq. 8 and 9 over masked tokens: the encoder's at all sizes, then the decoder's at all sizes."""
@@ -209,9 +206,8 @@ class SMAEForPreTraining(nn.Module):
         counts = [len(targets) for targets in names.values()]
         exact = torch.promote_types(rows.dtype, torch.float32)
         weights = [rows.new_full((count,), 1 / (count * len(self.sizes)), dtype=exact) for count in counts]
-        loss, by_row = vocabulary_cross_entropy(
-            rows, vocabulary.weight, vocabulary.bias, torch.cat(list(names.values())), torch.cat(weights)
-        )
+        of_rows = torch.cat(list(names.values())), torch.cat(weights)
+        loss, by_row = vocabulary_cross_entropy(rows, vocabulary.weight, vocabulary.bias, *of_rows)
         parts = {name: part.mean() for name, part in zip(names, by_row.split(counts), strict=True)}
         return SMAEOutput(loss=loss, parts=parts)
 

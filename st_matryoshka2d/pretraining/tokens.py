@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from datasets import Dataset, IterableDataset
-from jaxtyping import Int
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -15,9 +14,9 @@ from transformers import PreTrainedTokenizerBase
 from st_matryoshka2d.sizes import positive_int
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)
+Ids: TypeAlias = NDArray[np.int64]
 
-# Each token of a longer word counts as a word: in byte-level and SentencePiece vocabularies, a whole sentence of a script
-# without spaces is one "word".
+# Tokens of longer words count as words: in byte-level and SentencePiece vocabularies, a sentence without spaces is one word.
 _LONGEST_WORD = 16
 
 
@@ -35,8 +34,7 @@ def token_rows(
         tokenizer: The model's tokenizer.
         text_column: Column of the texts; other columns are dropped.
         pack_to: None makes one row per text; the collator crops long ones. A number packs texts, joined by the tokenizer's
-            separator, into rows of that many tokens, special ones included; the last row of each thousand texts may be
-            shorter.
+            separator, into rows of so many tokens, special ones included; the last row of a thousand texts may be shorter.
 
     Returns:
         A dataset, or a stream, with the column `input_ids`.
@@ -112,14 +110,13 @@ class Words:
         vocabulary = tokenizer.get_vocab()
         ids = np.fromiter(vocabulary.values(), dtype=np.int64)
         unknown = [] if tokenizer.unk_token_id is None else [tokenizer.unk_token_id]
-        # never masked
-        self.special: Int[NDArray[np.int64], " special"] = np.union1d(self.outside, unknown).astype(np.int64)
-        self.ordinary: Int[NDArray[np.int64], " ordinary"] = np.setdiff1d(ids, self.special)
+        self.special: Ids = np.union1d(self.outside, unknown).astype(np.int64)  # never masked
+        self.ordinary: Ids = np.setdiff1d(ids, self.special)
         self._known, self._begins, self._ends = (np.zeros(ids.max() + 1, dtype=bool) for _ in range(3))
         self._known[ids] = True
         self._begins[ids], self._ends[ids] = _boundaries(list(vocabulary), tokenizer.backend_tokenizer)
 
-    def number(self, tokens: Int[NDArray[np.int64], " tokens"]) -> Int[NDArray[np.int64], " tokens"]:
+    def number(self, tokens: Ids) -> Ids:
         """Return the word number of each token of a text, from 0 without gaps; -1 for special tokens."""
         known = (tokens >= 0) & (tokens < len(self._known))
         known[known] = self._known[tokens[known]]
@@ -139,7 +136,7 @@ class Words:
         return numbers
 
 
-def special_ids(tokenizer: PreTrainedTokenizerBase) -> Int[NDArray[np.int64], " special"]:
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> Ids:
     """Return the tokens that belong to no text, ascending; the unknown token stands for text, so it is not among them."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TypeError(f"Expected a transformers tokenizer, got {type(tokenizer).__name__}.")
@@ -157,19 +154,13 @@ def _boundaries(tokens: Sequence[str], tokenizer: Tokenizer) -> tuple[list[bool]
     suffix = getattr(tokenizer.model, "end_of_word_suffix", None)
     ends = [token.endswith(suffix) if suffix else False for token in tokens]
     if prefix:
-        begins = [not token.startswith(prefix) for token in tokens]
-    elif suffix:
-        begins = [False] * len(tokens)
-    elif tokenizer.decoder is not None:  # which puts a space before a beginning
-        begins = [tokenizer.decoder.decode(["a", token])[1:2].isspace() for token in tokens]
-    else:
-        begins = [True] * len(tokens)
-    return begins, ends
+        return [not token.startswith(prefix) for token in tokens], ends
+    if tokenizer.decoder is not None and not suffix:  # the decoder puts a space before a beginning
+        return [tokenizer.decoder.decode(["a", token])[1:2].isspace() for token in tokens], ends
+    return [not suffix] * len(tokens), ends
 
 
-def split_special(
-    tokens: Sequence[int] | NDArray[np.int64], special: NDArray[np.int64]
-) -> tuple[list[int], list[int], list[int]]:
+def split_special(tokens: Sequence[int] | Ids, special: Ids) -> tuple[list[int], list[int], list[int]]:
     """Split tokens into special ones in front, the text, and special ones behind."""
     of_text = np.flatnonzero(~np.isin(tokens, special))
     start, stop = (int(of_text[0]), int(of_text[-1]) + 1) if len(of_text) else (len(tokens), len(tokens))

@@ -16,8 +16,6 @@ from st_matryoshka2d.losses.sia import SIA, ascending_dims
 from st_matryoshka2d.losses.step import Term
 from st_matryoshka2d.sizes import Size, ladder_to
 
-_GAMMAS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # A.5, for 16, 32, 64, 128, 256, 512
-
 # A.5: layers, the dims of the checkpoints, the full dim; Table 7: alpha.
 _PRESETS = {
     "tinybert-6l": ((1, 2, 3, 4, 5, 6), (16, 32, 64, 256, 512, 768), 768, 0.4),
@@ -98,8 +96,6 @@ class MIPICLoss(MultiSizeLoss):
         if dims is None:
             dims = default.get("dims", [size.dim for size in ladder_to(full)])
         dims = ascending_dims(dims, full.dim)
-        if gammas is None and dims == default.get("dims"):
-            gammas = default["gammas"]
         terms: list[Term] = []
         if sia and alpha < 1:
             layers = default.get("layers") if layers is None else layers
@@ -124,7 +120,7 @@ class MIPICLoss(MultiSizeLoss):
             "layers": list(layers),
             "checkpoints": [Size(layer, dim) for layer, dim in zip(layers, narrow, strict=True)],
             "dims": [16, 32, 64, 128, 256, 512, full],
-            "gammas": list(_GAMMAS),
+            "gammas": [0.2, 0.3, 0.4, 0.5, 0.6, 0.7],
             "alpha": alpha,
             "temperature": 0.05,
         }

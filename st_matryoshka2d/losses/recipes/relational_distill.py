@@ -48,8 +48,7 @@ class RelationalDistillLoss(MultiSizeLoss):
         gather_across_devices: Whether to compare texts across all processes; a wrapped loss has its own setting.
         loss: A wrapped loss for the full size, which must be in S; built on the same model. None for no labels.
         mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
-        across: Weight of a second part, which keeps all sizes in one space (see `RelationalDistill`); 0 disables it. None
-            for 1 if an aligned model is its own teacher, else 0.
+        across: Weight of a second part, which keeps all sizes in one space; 0 and None as in `RelationalDistill`.
 
     Raises:
         ValueError: A wrapped loss is used with `teacher="labels"`, without the full size in S, or with

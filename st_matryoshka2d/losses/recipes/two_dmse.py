@@ -36,8 +36,7 @@ class TwoDMSELoss(MultiSizeLoss):
         model: The model to train, of more than one layer.
         loss: The wrapped loss, built on the same model; the paper uses AnglELoss.
         dims: Dims to draw d from; None for 8, 16, 32, ... below D (section 3.2).
-        weights: The five lambdas. `(1, 1, 1, 1, 0)` is Table 2's ablation without alignment, `(0, 1, 1, 1, 1)` the one
-            without the last layer.
+        weights: The five lambdas. Table 2 has `(1, 1, 1, 1, 0)`, no alignment, and `(0, 1, 1, 1, 1)`, no last layer.
         kl_temperature: Temperature of both softmaxes.
         kl_over: `"scores"`: over similarities to the batch's candidates; `"embedding"`: over coordinates (authors' code).
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
@@ -118,8 +117,8 @@ class PCACompression(Term):
     def _column(self, column: Tensor, dim: int, gathered: bool) -> Tensor:
         with torch.autocast(column.device.type, enabled=False):
             embeddings = at_least_float32(column)
-            seen = gather(embeddings.detach()) if gathered else embeddings
-            target, student = embeddings.detach() @ _pca(seen, dim).to(embeddings), prefix(embeddings, dim)
+            basis = _pca(gather(embeddings.detach(), gathered), dim).to(embeddings)
+            target, student = embeddings.detach() @ basis, prefix(embeddings, dim)
             return F.mse_loss(student, target) + kl_divergence(student, target, temperature=1.0)
 
 
@@ -127,8 +126,7 @@ class PCACompression(Term):
 def _pca(seen: Float[Tensor, "texts full"], dim: int) -> Float[Tensor, "full dim"]:
     """Return U_k S_k, the principal directions of the attention among coordinates."""
     # A = U S V^T = softmax(E^T E / sqrt(D)). The eigenvectors of A A^T, in double precision, give U and S like an exact SVD,
-    # in half the time. The entry of largest magnitude in each column of U is made positive; otherwise the target would flip
-    # from step to step.
+    # in half the time. Each column of U has its entry of largest magnitude made positive, or the target would flip.
     texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)  # Apple's GPUs have no double
     attention = torch.softmax(texts.T @ texts / texts.shape[1] ** 0.5, dim=-1)
     squares, vectors = torch.linalg.eigh(attention @ attention.T)  # ascending

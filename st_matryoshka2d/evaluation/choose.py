@@ -44,7 +44,7 @@ class Recommendation:
     @property
     def size(self) -> Size:
         """The chosen size."""
-        return Size(int(self.frame["num_layers"].iloc[0]), int(self.frame["dim"].iloc[0]))
+        return Size(*self.frame[["num_layers", "dim"]].iloc[0])
 
     @property
     def documents(self) -> Size:
@@ -84,9 +84,6 @@ class _Limit:
     column: str
     bound: float
 
-    def met(self, values: Any) -> Any:
-        return values >= self.bound if self.column == "relative" else values <= self.bound
-
     def shown(self, value: float) -> str:
         if self.column == "relative":
             return f"{value * 100:.4g} %"
@@ -97,7 +94,9 @@ class _Limit:
         return f"{'at least' if self.column == 'relative' else 'at most'} {self.shown(self.bound)}"
 
     def missed(self, row: pd.Series[Any]) -> str:
-        return "" if self.met(row[self.column]) else f"{self.name} {self.shown(row[self.column])}, {self.wanted} wanted"
+        value = row[self.column]
+        met = value >= self.bound if self.column == "relative" else value <= self.bound
+        return "" if met else f"{self.name} {self.shown(value)}, {self.wanted} wanted"
 
     def best(self, table: pd.DataFrame) -> str:
         row = table.sort_values(self.column, ascending=self.column != "relative", kind="stable").iloc[0]
@@ -117,8 +116,7 @@ def recommend(
     limits = _limits(grid, min_score, max_ms, max_bytes)
     if queries_per_document is not None:
         _positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
-        if grid.latency is None:
-            raise ValueError(f"queries_per_document needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
+        _require_times(grid, "queries_per_document")
     table = costs(grid.frame, grid.latency, task, queries_per_document)
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
@@ -126,28 +124,17 @@ def recommend(
     full = _required_full(table)
     share_of = f"the score of {reference_name(full, grid.full_size)}"
     if reference is not None:
-        if not isinstance(reference, Scores):
-            raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
-        if task is None and set(reference.tasks) != set(grid.tasks):
-            raise ValueError(
-                f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
-                "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
-            )
-        full_of_reference = _required_full(costs(reference.frame, reference.latency, task))
-        table["relative"] = table["score"] / full_of_reference["score"]
-        share_of = f"the reference's score at {reference_name(full_of_reference, reference.full_size)}"
-    scored = table["score"].notna()
-    fits = scored & _all_met(table, limits)
-    if not fits.any():
-        wanted = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
-        raise ValueError(f"No size of {len(table)} meets every limit: {wanted}. {_what_there_is(table[scored], limits)}")
-    missed = ["; ".join(filter(None, (limit.missed(row) for limit in limits))) for _, row in table.iterrows()]
+        full_score, share_of = _reference(reference, grid, task)
+        table["relative"] = table["score"] / full_score
+    table["refused"] = _refused(table, limits).where(table["score"].notna(), "no score")
+    if (table["refused"] != "").all():
+        there_is = _what_there_is(table.dropna(subset="score"), limits)
+        raise ValueError(f"No size of {len(table)} meets every limit: {there_is}")
     cheap = [time_column(grid) if queries_per_document is None else "milliseconds_in_all", "bytes"]
-    order = [*cheap, "score"] if min_score is not None else ["score", *cheap]
-    ranked = table.assign(refused=pd.Series(missed, table.index).where(scored, "no score"), _fits=fits).sort_values(
-        ["_fits", *order, "dim"], ascending=[False, *(name != "score" for name in order), True], ignore_index=True
-    )
-    return Recommendation(ranked.drop(columns="_fits"), full, share_of)
+    order = ["score", *cheap] if min_score is None else [*cheap, "score"]
+    ranked = table.sort_values([*order, "dim"], ascending=[*(name != "score" for name in order), True])
+    fits_first = ranked.sort_values("refused", key=lambda refused: refused != "", kind="stable", ignore_index=True)
+    return Recommendation(fits_first, full, share_of)
 
 
 def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:
@@ -158,14 +145,18 @@ def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_byt
             raise ValueError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
         limits.append(_Limit("score", "relative", share))
     if max_ms is not None:
-        if grid.latency is None:
-            raise ValueError(f"max_ms needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
+        _require_times(grid, "max_ms")
         limits.append(_Limit("time", "milliseconds_per_text", _positive(max_ms, "max_ms", "2.5, milliseconds for a text")))
     if max_bytes is not None:
         limits.append(_Limit("vector", "bytes", _positive(max_bytes, "max_bytes", "512, bytes of a vector")))
     if not limits:
         raise ValueError("There is no limit to choose by. Pass min_score, max_ms or max_bytes.")
     return limits
+
+
+def _require_times(grid: Scores, name: str) -> None:
+    if grid.latency is None:
+        raise ValueError(f"{name} needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
 
 
 def _positive(value: object, name: str, example: str) -> float:
@@ -180,8 +171,7 @@ def _positive(value: object, name: str, example: str) -> float:
 def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     full, compared = full_row(table), "Scores are relative to the largest size, but"
     if full is None:
-        missing = Size(int(table["num_layers"].max()), int(table["dim"].max()))
-        raise ValueError(f"{compared} {missing} was not scored. Score it as well.")
+        raise ValueError(f"{compared} {Size(*table[['num_layers', 'dim']].max())} was not scored. Score it as well.")
     if math.isnan(full["score"]):
         raise ValueError(
             f"{compared} {name_of(full)} has no score on some task. Choose one task with `task=`, or score the other "
@@ -192,15 +182,32 @@ def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     return full
 
 
-def _all_met(table: pd.DataFrame, limits: Sequence[_Limit]) -> pd.Series[bool]:
-    return pd.DataFrame({limit.name: limit.met(table[limit.column]) for limit in limits}).all(axis=1)
+def _reference(reference: object, grid: Scores, task: str | None) -> tuple[float, str]:
+    """Return the score of the reference's largest size, and its name."""
+    if not isinstance(reference, Scores):
+        raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
+    if task is None and set(reference.tasks) != set(grid.tasks):
+        raise ValueError(
+            f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
+            "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
+        )
+    full = _required_full(costs(reference.frame, reference.latency, task))
+    return full["score"], f"the reference's score at {reference_name(full, reference.full_size)}"
+
+
+def _refused(table: pd.DataFrame, limits: Sequence[_Limit]) -> pd.Series[str]:
+    """Describe the limits that each size misses; empty if it meets all."""
+    missed = ["; ".join(filter(None, (limit.missed(row) for limit in limits))) for _, row in table.iterrows()]
+    return pd.Series(missed, table.index)
 
 
 def _what_there_is(table: pd.DataFrame, limits: Sequence[_Limit]) -> str:
-    """Describe the best value of each limited column, over all sizes and over sizes that meet the other limits."""
-    text = f"The best of any size: {', '.join(limit.best(table) for limit in limits)}."
+    """Describe the limits, and the best value of each over all sizes and over sizes that meet the other limits."""
+    text = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
+    text += f". The best of any size: {', '.join(limit.best(table) for limit in limits)}."
     near = []
     for limit in limits if len(limits) > 1 else ():
-        if (rows := table[_all_met(table, [other for other in limits if other is not limit])]).size:
+        others = [other for other in limits if other is not limit]
+        if (rows := table[_refused(table, others) == ""]).size:
             near.append(limit.best(rows))
     return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text

@@ -11,15 +11,16 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid_io import AXES, Items, axis_labels
+from st_matryoshka2d.evaluation.grid_io import AXES, Items, axis_labels, with_items
 from st_matryoshka2d.evaluation.scores import Scores
-from st_matryoshka2d.evaluation.significance import holm, item_test
+from st_matryoshka2d.evaluation.significance import ItemTest, holm, item_test
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SIZE = ["num_layers", "dim"]
+_PART, _SIZE = ["task", "split", "subset"], ["num_layers", "dim"]
+_PLACE = [*_PART, *_SIZE]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +82,8 @@ class GridComparison:
         return saved(path, lambda: delta_map(self.pivot(task) * 100, self._texts(task, "\n{}"), names=self.names, **words))
 
     def __str__(self) -> str:
-        return f"{shown(self)[0]}\n{self.to_markdown()}\n{self._note()}"
+        title, cells, note = shown(self)
+        return "\n".join([title, pivots.aligned(*pivots.head_and_body(cells)), note])
 
     __repr__ = __str__
 
@@ -92,17 +94,16 @@ class GridComparison:
         return pivots.subject(list(self._rows(task)["task"].unique()))
 
     def _minus(self, task: str | None = None) -> str:
-        metrics = self._rows(task)["metric"].unique()
-        return f"{metrics[0] if len(metrics) == 1 else 'main score'}, {' minus '.join(self.names)}"
+        return f"{pivots.metric_name(self.frame.assign(is_main=True), task)}, {' minus '.join(self.names)}"
 
     def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
-        deltas, tasks = self.pivot(task) * 100, self._rows(task)["task"].nunique()
+        deltas, rows = self.pivot(task) * 100, self._rows(task)
         texts = pd.DataFrame("", index=deltas.index, columns=deltas.columns)
-        for _, rows in self._rows(task).groupby(_SIZE):
-            if rows["task"].nunique() == tasks:
-                layers, dim = rows[_SIZE].iloc[0]
+        for _, cell in rows.groupby(_SIZE):
+            if cell["task"].nunique() == rows["task"].nunique():
+                layers, dim = cell[_SIZE].iloc[0]
                 delta = deltas[dim][layers]
-                texts.at[layers, dim] = "nan" if np.isnan(delta) else f"{delta:+z.2f}{_mark(rows, delta, counts)}"
+                texts.at[layers, dim] = "nan" if np.isnan(delta) else f"{delta:+z.2f}{_mark(cell, delta, counts)}"
         return texts
 
     def _note(self, task: str | None = None) -> str:
@@ -136,21 +137,17 @@ def compare(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
     first, second = grid.plain(), other.plain()
-    facing = second
-    if _single_sizes(first, second):  # relabel the second grid, so that two different sizes can be compared
+    two_sizes = len(first.sizes) == len(second.sizes) == 1 and first.sizes != second.sizes
+    names = _names(first, second, with_size=two_sizes)
+    if two_sizes:  # relabel the second grid, so that its size can be compared with the other size
         size = {"num_layers": first.sizes[0].num_layers, "dim": first.sizes[0].dim}
-        facing = replace(second, frame=second.frame.assign(**size), items=second.items.assign(**size), latency=None)
-    frame = _joined(first, facing)
-    ours, theirs = _items(first), _items(facing)
-    tests = []
-    for row in frame.to_dict("records"):
-        place, scores = _place_of(row), (row["score"], row["other_score"])
-        items = ours.get(place), theirs.get(place)
-        tests.append(item_test(row["metric"], scores, *items, fisher=test == "fisher", where=place))
-    frame = pd.concat([frame.assign(delta=frame["score"] - frame["other_score"]), pd.DataFrame(tests)], axis=1)
+        second = replace(second, frame=second.frame.assign(**size), items=second.items.assign(**size), latency=None)
+    joined = _joined(first, second)
+    tests = pd.DataFrame([_test(row, fisher=test == "fisher") for row in joined.to_dict("records")])
+    frame = joined[[*_PLACE, "metric", "score", "other_score"]]
+    frame = frame.assign(delta=frame["score"] - frame["other_score"]).join(tests)
     adjusted = holm(frame["p_value"]) if correction else frame["p_value"].to_numpy()
-    frame = frame.assign(p_adjusted=adjusted, significant=adjusted < alpha)
-    return GridComparison(frame, _names(first, second), alpha, correction)
+    return GridComparison(frame.assign(p_adjusted=adjusted, significant=adjusted < alpha), names, alpha, correction)
 
 
 def shown(comparison: GridComparison) -> tuple[str, pd.DataFrame, str]:
@@ -170,49 +167,45 @@ def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
     return (counts.format(f"{agree}:{against}/{number}" if against else f"{agree}/{number}") if number else "") + unknown
 
 
-_PART = ["task", "split", "subset"]
-
-
-def _place_of(row: Mapping[Hashable, Any]) -> str:
-    """Identify a row of `frame` or `items` by task, split, subset and size."""
-    return f"{row['task']} ({row['split']}, {row['subset']}) at {Size(int(row['num_layers']), int(row['dim']))}"
-
-
 def _joined(grid: Scores, other: Scores) -> pd.DataFrame:
-    """Join the main scores of both grids at their common sizes, as `score` and `other_score`."""
-    ours, theirs = (one.frame[one.frame["is_main"]][[*_PART, *_SIZE, "metric", "score"]] for one in (grid, other))
-    _same(ours, theirs, _PART[:1], " Compare the tasks of both, `grid.at(tasks=...)`.")
+    """Join the main scores of both grids, with their items, at their common sizes; `other_` is the second grid."""
+    ours, theirs = (with_items(one.frame[one.frame["is_main"]], one.items) for one in (grid, other))
+    _same(ours, theirs, ["task"], " Compare the tasks of both, `grid.at(tasks=...)`.")
     _same(ours, theirs, [*_PART, "metric"])
-    table = ours.merge(theirs.rename(columns={"score": "other_score"}), on=[*_PART, *_SIZE, "metric"])
+    keys = [*_PLACE, "metric"]
+    table = ours.merge(theirs.set_index(keys).add_prefix("other_").reset_index(), on=keys)
     if table.empty:
         first, second = (", ".join(map(str, one.sizes)) for one in (grid, other))
         raise ValueError(f"The grids have no size in common: the first has {first}, the other {second}.")
     return table
 
 
-def _items(grid: Scores) -> dict[str, Items]:
-    """Collect the items of each main score."""
-    found = {}
-    for row in grid.items.to_dict("records"):
-        gold = None if row["gold"] is None or isinstance(row["gold"], float) else np.asarray(row["gold"], dtype=float)
-        found[_place_of(row)] = Items(list(row["ids"]), np.asarray(row["values"], dtype=float), gold)
-    return found
+def _test(row: Mapping[Hashable, Any], *, fisher: bool) -> ItemTest:
+    """Test the difference of the scores in a row of `_joined`."""
+    where = f"{row['task']} ({row['split']}, {row['subset']}) at {Size(row['num_layers'], row['dim'])}"
+    ours, theirs = (_items(*(row[prefix + name] for name in Items._fields)) for prefix in ("", "other_"))
+    return item_test(row["metric"], (row["score"], row["other_score"]), ours, theirs, fisher=fisher, where=where)
 
 
-def _names(grid: Scores, other: Scores) -> tuple[str, str]:
+def _items(ids: Any, values: Any, gold: Any) -> Items | None:
+    """Convert the cells of a table; empty ones are None or NaN."""
+    if isinstance(ids, float):
+        return None
+    gold = None if gold is None or isinstance(gold, float) else np.asarray(gold, dtype=float)
+    return Items(list(ids), np.asarray(values, dtype=float), gold)
+
+
+def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:
     """Choose different names for the two grids: model, precision and truncation, size, or "first" and "other"."""
-    first, second = (
-        " ".join([one.model.rsplit("/", 1)[-1], *axis_labels(pivots.shown(one.frame))]).strip() for one in (grid, other)
-    )
-    if _single_sizes(grid, other):
-        first, second = (f"{name} {one.sizes[0]}".strip() for name, one in ((first, grid), (second, other)))
+
+    def name(one: Scores) -> str:
+        labels = [one.model.rsplit("/", 1)[-1], *axis_labels(pivots.shown(one.frame))]
+        return " ".join([*labels, str(one.sizes[0])] if with_size else labels).strip()
+
+    first, second = name(grid), name(other)
     if first == second:
         first, second = f"{first} (first)" if first else "", f"{second} (other)" if second else ""
     return first or "first", second or "other"
-
-
-def _single_sizes(grid: Scores, other: Scores) -> bool:
-    return len(grid.sizes) == len(other.sizes) == 1 and grid.sizes != other.sizes
 
 
 def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: str = "") -> None:

@@ -1,24 +1,121 @@
-"""Read and check corpora, queries, judgments and labelled texts."""
+"""Read and check users' tables, corpora, queries and judgments, row by row, without loading them whole."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import ClassLabel, Dataset, Features, Value
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 
-from st_matryoshka2d.evaluation import custom_tables as tables
-from st_matryoshka2d.evaluation.custom_tables import Table, first_of, identifier, is_missing, rows, text
 from st_matryoshka2d.texts import check_text
 
+Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
+Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] | Sequence[Any] | Set[Any]]
+
+_BATCH = 1000  # rows of a `Dataset` in memory at a time
+
+
+def check_kind(given: object, what: str) -> None:
+    """Refuse anything but a table."""
+    if isinstance(given, DatasetDict):
+        raise TypeError(f"{what} is a DatasetDict; pass one of its splits ({', '.join(given)}).")
+    if isinstance(given, (str, Path)):
+        raise TypeError(f"{what} is {given!r}; read the file first, for example with pandas.read_csv.")
+    if isinstance(given, IterableDataset):
+        raise TypeError(f"{what} is an IterableDataset, which can be read only once; load it without streaming=True.")
+    if not isinstance(given, (Dataset, pd.DataFrame, Mapping)):
+        raise TypeError(
+            f"{what} must be a datasets.Dataset, a pandas.DataFrame or a dict, got {type(given).__name__}. "
+            "pandas.DataFrame(rows) makes a table from a list of rows."
+        )
+
+
+def check_columns(table: Table, what: str, columns: Mapping[str, str], needed: str = "") -> None:
+    """Refuse a table that is empty or ragged, or lacks columns; `needed` lists them if their names are fixed."""
+    check_kind(table, what)
+    there = ", ".join(map(repr, column_names(table))) or "none"
+    missing = {keyword: column for keyword, column in columns.items() if column not in column_names(table)}
+    if missing and needed:
+        names = " and ".join(missing.values())
+        raise ValueError(f"{what} needs the columns {needed}; {names} is not among {there}. Rename the columns.")
+    for keyword, column in missing.items():
+        raise ValueError(f"{what} has no column {column!r}. Its columns: {there}. Choose one with {keyword}='...'.")
+    if len(set(columns.values())) < len(columns):
+        named = ", ".join(f"{keyword}={column!r}" for keyword, column in columns.items())
+        raise ValueError(f"These must be different columns: {named}.")
+    lengths = {}
+    for column in columns.values():
+        values = table if isinstance(table, (Dataset, pd.DataFrame)) else table[column]
+        if isinstance(values, (str, Mapping)) or not hasattr(values, "__len__"):
+            raise TypeError(f"Column {column!r} of {what} must be a list, got {type(values).__name__}.")
+        lengths[column] = len(values)
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{column}: {length}" for column, length in lengths.items())
+        raise ValueError(f"All columns of {what} must have the same length; their lengths are {counts}.")
+    if not any(lengths.values()):
+        raise ValueError(f"{what} is empty; it needs at least one row.")
+
+
+def column_names(table: Table) -> list[str]:
+    """Return the names of a table's columns."""
+    return list(table.column_names if isinstance(table, Dataset) else table)
+
+
+def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Iterate over the rows of some columns, as Python types."""
+    batches = table.select_columns(list(columns)).with_format(None).iter(_BATCH) if isinstance(table, Dataset) else [table]
+    for batch in batches:
+        cells = (batch[column] for column in columns)
+        yield from zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True)
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether a cell is empty: None, NaN or pandas' NA."""
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def text(
+    value: Any, where: str, expected: str = "expected a non-empty text, got", hint: str = " Fill it in or drop the row."
+) -> str:
+    """Check a text that must not be blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{where}: {expected} {value!r}.{hint}")
+    check_text(value, where)
+    return value
+
+
+def number(value: Any, where: str) -> float:
+    """Check a finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{where}: expected a finite number, got {value!r}. Fix it or drop the row.")
+    return float(value)
+
+
+def identifier(value: Any, where: str) -> str:
+    """Check an id and return it as a string; integers are accepted."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(int(value))
+    return text(value, where, "an id must be a non-empty string or an integer, got", "")
+
+
+def relevance(value: Any, where: str) -> int:
+    """Check a relevance: 0, 1, 2, ..."""
+    grade = float(value) if isinstance(value, Real) else math.nan
+    if not grade.is_integer() or grade < 0:
+        raise ValueError(f"{where}: relevance must be a whole number of 0 (not relevant) or more, got {value!r}.")
+    return int(grade)
+
+
+def first_of(names: Sequence[object], limit: int = 3) -> str:
+    """Format the first few names for a message."""
+    return ", ".join(map(repr, names[:limit])) + (", ..." if len(names) > limit else "")
 
 
 def read_queries(given: Texts) -> Dataset:
@@ -45,13 +142,13 @@ def read_corpus(given: Texts) -> Dataset:
 
 def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
     """Return the texts as a table, with its columns by role; ids may be called _id, as on the Hub."""
-    tables.check_kind(given, what)
+    check_kind(given, what)
     table = given if isinstance(given, (Dataset, pd.DataFrame)) else _of_mapping(given, what)
-    there = tables.column_names(table)
+    there = column_names(table)
     columns = {column: column for column in wanted if column in there or column != "title"}
     if "id" not in there and "_id" in there:
         columns["id"] = "_id"
-    tables.check_columns(table, what, columns, needed="id and text")
+    check_columns(table, what, columns, needed="id and text")
     return table, columns
 
 
@@ -94,12 +191,9 @@ def _with_titles(cells: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {**cells, "title": ["" if is_missing(title) else title for title in cells["title"]]}
 
 
-Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] | Sequence[Any] | Set[Any]]
-
-
 def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     """Convert judgments to nested dicts: query id, document id, relevance."""
-    tables.check_kind(given, "qrels")
+    check_kind(given, "qrels")
     found: dict[str, dict[str, int]] = {}
     judgments = _judged_in_table(given) if isinstance(given, (Dataset, pd.DataFrame)) else _judged_in_mapping(given)
     for where, query, document, value in judgments:
@@ -107,19 +201,18 @@ def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
         judged = found.setdefault(query_id, {})
         if document_id in judged:
             raise ValueError(f"{where}: document {document_id!r} is judged more than once for query {query_id!r}.")
-        judged[document_id] = tables.relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
+        judged[document_id] = relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
     if not found:
         raise ValueError("qrels is empty; it needs at least one relevant document for one query.")
     return found
 
 
 def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, Any, Any]]:
-    there = tables.column_names(table)
-    # Data sets on the Hub use a hyphen.
-    hyphened = {"query_id": "query-id", "corpus_id": "corpus-id"}
-    query, document = (other if other in there and name not in there else name for name, other in hyphened.items())
-    columns = {"query_id": query, "corpus_id": document, "score": "score"}
-    tables.check_columns(table, "qrels", columns, needed="query_id, corpus_id and score")
+    there, columns = column_names(table), {name: name for name in ("query_id", "corpus_id", "score")}
+    for name, hyphened in (("query_id", "query-id"), ("corpus_id", "corpus-id")):  # as in data sets on the Hub
+        if hyphened in there and name not in there:
+            columns[name] = hyphened
+    check_columns(table, "qrels", columns, needed="query_id, corpus_id and score")
     for row, cells in enumerate(rows(table, list(columns.values()))):
         yield f"qrels, row {row}", *cells
 
@@ -134,69 +227,3 @@ def _judged_in_mapping(given: Mapping[Any, Any]) -> Iterator[tuple[str, Any, Any
         graded = documents.items() if isinstance(documents, Mapping) else ((document, 1) for document in documents)
         for document, value in graded:
             yield "qrels", query, document, value
-
-
-Label: TypeAlias = str | int
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Texts with labels; `several`: the labels are lists; `names`: class names of numbered labels."""
-
-    texts: list[str]
-    labels: list[tuple[Label, ...]]
-    several: bool
-    names: list[str] | None
-
-    def counts(self) -> Counter[Label]:
-        """Count the texts of each label."""
-        return Counter(label for labels in self.labels for label in dict.fromkeys(labels))
-
-
-def read_labelled(table: Table, what: str, text_column: str, label_column: str) -> Labelled:
-    """Read the texts of a split and their labels."""
-    tables.check_columns(table, what, {"text": text_column, "label": label_column})
-    texts, labels, several = [], [], False
-    for row, (words, value) in enumerate(rows(table, [text_column, label_column])):
-        where = f"{what}, row {row}, {label_column}"
-        is_list = isinstance(value, (list, tuple, np.ndarray))
-        several = is_list if row == 0 else several
-        if is_list != several:
-            kind = "a list of labels" if several else "one label"
-            raise ValueError(f"{where}: expected {kind} as in row 0, got {value!r}.")
-        texts.append(text(words, f"{what}, row {row}, {text_column}"))
-        labels.append(tuple(_label(label, where) for label in (value if is_list else [value])))
-    feature = table.features[label_column] if isinstance(table, Dataset) else None
-    feature = getattr(feature, "feature", feature)  # of a list
-    return Labelled(texts, labels, several, list(feature.names) if isinstance(feature, ClassLabel) else None)
-
-
-def check_labels(train: Labelled, test: Labelled) -> list[Label]:
-    """Check the labels of both splits and return all of them in the order of their numbers."""
-    if train.several != test.several:
-        kinds = ["lists of labels" if split.several else "one label for each text" for split in (train, test)]
-        raise ValueError(f"train has {kinds[0]}, test has {kinds[1]}; both need the same.")
-    if train.names and test.names and train.names != test.names:
-        raise ValueError(f"The labels of train and test are numbered differently: {train.names} and {test.names}.")
-    learnt, asked = set(train.counts()), set(test.counts())
-    if len({type(label) for label in learnt | asked}) > 1:
-        texts, numbers = (sorted(label for label in learnt | asked if isinstance(label, kind)) for kind in (str, int))
-        raise ValueError(f"Labels must be all strings or all integers; got {first_of(texts)} and {first_of(numbers)}.")
-    if len(learnt) < 2:
-        raise ValueError(f"train needs at least two different labels, got {sorted(learnt)}.")
-    if unlearnt := sorted(asked - learnt):
-        raise ValueError(
-            f"Labels that are only in test: {first_of(unlearnt)} ({len(unlearnt)} in all). "
-            "No classifier can learn them. Add them to train or drop their texts."
-        )
-    # mteb's average precision needs labels 0 and 1 in a binary test, so the labels of the test come first.
-    return sorted(learnt, key=lambda label: (label not in asked, label))
-
-
-def _label(value: Any, where: str) -> Label:
-    if isinstance(value, Integral):
-        return int(value)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: a label must be a string or an integer, got {value!r}. Fix it or drop the row.")
-    check_text(value, where)
-    return value

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from datasets import Dataset, DatasetDict
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 
-from st_matryoshka2d.evaluation import custom_data
-from st_matryoshka2d.evaluation.custom_data import Judgments, Label, Labelled, Texts
-from st_matryoshka2d.evaluation.custom_tables import Table, check_columns, first_of, number, rows, text
+from st_matryoshka2d.evaluation import custom_data, custom_labels
+from st_matryoshka2d.evaluation.custom_data import Judgments, Table, Texts, check_columns, first_of, number, rows, text
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
 
@@ -40,12 +39,11 @@ def sts_task(
         sentence1: Column of the first texts.
         sentence2: Column of the second texts.
         score: Column of the scores, on any scale; higher means more similar.
-        name: Name of the task in the results.
+        name: Name of the task in the results; no name of mteb.
 
     Raises:
         TypeError: `pairs` is not a table.
-        ValueError: A column or text is missing or empty; a score is not a finite number; all scores are equal; the name
-            belongs to mteb. Messages count rows from 0.
+        ValueError: A column or text is missing; a score is not a finite number; all are equal. Rows are counted from 0.
 
     Warns:
         UserWarning: A pair is repeated with different scores.
@@ -84,9 +82,9 @@ class OwnRetrieval(OwnData, AbsTaskRetrieval):
 def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str = "MyRetrieval") -> AbsTaskRetrieval:
     """Make a retrieval task from your own documents, queries and relevance judgments.
 
-    The main score is nDCG@10, as in BEIR. Ids are strings; integers are converted. A `Dataset` on disk is not loaded into
-    memory. `sts_task` explains mteb's prompts and cache; here the prompt names are `"Retrieval-query"`, `"Retrieval"` or
-    `"query"`, and likewise with `document`.
+    The main score is nDCG@10, as in BEIR. Ids are strings; integers are converted. A `Dataset` on disk stays there.
+    `sts_task` explains mteb's prompts and cache; here the prompt names are `"Retrieval-query"`, `"Retrieval"` or `"query"`,
+    and likewise with `document`.
 
     Args:
         corpus: A dict of ids to texts or to `{"title": ..., "text": ...}`, or a `Dataset` or `DataFrame` with the columns id
@@ -94,12 +92,12 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
         queries: A dict of ids to texts, or a table with the columns id (or _id) and text.
         qrels: A dict of query ids to lists of relevant document ids, or to dicts of document ids to relevance (0, 1, 2,
             ...), or a table with the columns query_id, corpus_id (or with a hyphen) and score. Others are not relevant.
-        name: Name of the task in the results.
+        name: As for `sts_task`.
 
     Raises:
         TypeError: An argument has another type.
-        ValueError: A column, id or text is missing; an id or judgment is repeated; a relevance is not a whole number of 0
-            or more; a judgment has an unknown id; no query has a relevant document; the name belongs to mteb.
+        ValueError: A column, id or text is missing; an id or judgment is repeated; a relevance is not 0, 1, 2, ...; a
+            judgment has an unknown id; no query has a relevant document.
 
     Warns:
         UserWarning: Queries without a relevant document are dropped; documents have neither text nor title.
@@ -138,10 +136,6 @@ def _check_known(judged: Collection[str], there: Dataset, kind: str, what: str) 
         )
 
 
-# mteb's multilabel classifier uses this many neighbours, and fails with fewer texts.
-_NEIGHBOURS = 5
-
-
 class OwnClassification(OwnData, AbsTaskClassification):
     """The task that `classification_task` makes of texts with one label each."""
 
@@ -171,11 +165,10 @@ def classification_task(
 ) -> AbsTaskClassification:
     """Make a classification task from your own labelled texts.
 
-    As in all classification tasks of mteb, classifiers are fitted on a few random texts per label from `train` and scored
-    on all of `test`; the main score is the mean accuracy. With one label per text, the classifier is a logistic regression.
-    With lists of labels, the task is mteb's multilabel task: five nearest neighbours, accuracy over complete label sets, and
-    at most 3000 texts of `test`. `sts_task` explains mteb's prompts and cache; here the task type is `"Classification"` or
-    `"MultilabelClassification"`.
+    As in mteb, classifiers are fitted on a few random texts per label from `train` and scored on all of `test`; the main
+    score is the mean accuracy. With one label per text, the classifier is a logistic regression. With lists of labels, it is
+    mteb's multilabel task: five nearest neighbours, accuracy over complete label sets, and at most 3000 texts of `test`.
+    `sts_task` explains mteb's prompts and cache; the task type is `"Classification"` or `"MultilabelClassification"`.
 
     Args:
         train: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
@@ -184,12 +177,12 @@ def classification_task(
         label: Column of the labels: strings or integers, one per text, or lists of them.
         samples_per_label: Training texts per label, or fewer if `train` has fewer.
         n_experiments: Number of classifiers, each fitted on its own random texts.
-        name: Name of the task in the results.
+        name: As for `sts_task`.
 
     Raises:
         TypeError: An argument is not a table, or a number is not an integer.
         ValueError: A column, text or label is missing; `train` has fewer than two labels; a label is only in `test`; there
-            are too few texts for mteb's multilabel task; the name belongs to mteb. Messages count rows from 0.
+            are too few texts for mteb's multilabel task. Rows are counted from 0.
 
     Warns:
         UserWarning: `test` has texts of `train`; a label has fewer than `samples_per_label` training texts.
@@ -203,48 +196,14 @@ def classification_task(
     check_name(name)
     samples_per_label = positive_int(samples_per_label, "samples_per_label")
     n_experiments = positive_int(n_experiments, "n_experiments")
-    training = custom_data.read_labelled(train, "train", text, label)
-    testing = custom_data.read_labelled(test, "test", text, label)
-    labels = custom_data.check_labels(training, testing)
-    if training.several:
-        _check_neighbours(training, testing, samples_per_label)
-    for message in _warnings(training, testing, samples_per_label):
+    training = custom_labels.read_labelled(train, "train", text, label)
+    testing = custom_labels.read_labelled(test, "test", text, label)
+    labels = custom_labels.check_labels(training, testing, samples_per_label)
+    for message in custom_labels.remarks(training, testing, samples_per_label):
         warnings.warn(message, stacklevel=2)
     own = OwnMultilabelClassification if training.several else OwnClassification
-    data = DatasetDict({"train": _dataset(training, labels), "test": _dataset(testing, labels)})
+    data = DatasetDict(
+        {"train": custom_labels.labelled_dataset(training, labels), "test": custom_labels.labelled_dataset(testing, labels)}
+    )
     description = f"{len(training.texts)} training texts, {len(testing.texts)} test texts, {len(labels)} labels."
     return own(name, data, description=description, samples_per_label=samples_per_label, n_experiments=n_experiments)
-
-
-def _warnings(train: Labelled, test: Labelled, samples_per_label: int) -> Iterator[str]:
-    seen = set(train.texts)
-    if leaked := sum(text in seen for text in test.texts):
-        yield f"Texts of test that are also in train: {leaked} of {len(test.texts)}. They make the scores too high."
-    counts = train.counts()
-    if rare := [label for label, count in counts.items() if count < samples_per_label]:
-        rarest = min(rare, key=counts.__getitem__)
-        yield (
-            f"Labels with fewer than samples_per_label={samples_per_label} texts in train: {len(rare)} (the rarest, "
-            f"{rarest!r}, has {counts[rarest]}). All of their texts are used."
-        )
-
-
-def _check_neighbours(train: Labelled, test: Labelled, samples_per_label: int) -> None:
-    labelled = sum(bool(labels) for labels in train.labels)
-    if min(labelled, samples_per_label) < _NEIGHBOURS:
-        raise ValueError(
-            f"With lists of labels, mteb uses {_NEIGHBOURS} nearest neighbours: train needs {_NEIGHBOURS} texts with a "
-            f"label, got {labelled}, and samples_per_label must be {_NEIGHBOURS} or more, got {samples_per_label}."
-        )
-    if len(test.counts()) < 2:
-        raise ValueError(f"With lists of labels, test needs at least two different labels, got {list(test.counts())}.")
-
-
-def _dataset(split: Labelled, labels: list[Label]) -> Dataset:
-    """Make a data set with labels as `ClassLabel`."""
-    number = {label: index for index, label in enumerate(labels)}
-    numbered = [[number[label] for label in row] for row in split.labels]
-    kind = ClassLabel(names=[str(label) for label in labels])
-    features = Features({"text": Value("string"), "label": List(kind) if split.several else kind})
-    cells = {"text": split.texts, "label": numbered if split.several else [row[0] for row in numbered]}
-    return Dataset.from_dict(cells, features=features)

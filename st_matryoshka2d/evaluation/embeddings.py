@@ -41,8 +41,7 @@ def _nothing() -> None: ...
 class Embeddings:
     """The embeddings of a task's texts at several layers, each text through the model once per prompt.
 
-    mteb's own wrapper of sentence-transformers models chooses the prompt, and whether to call `encode`, `encode_query` or
-    `encode_document`. Processes that share the texts must request them in the same order.
+    mteb's own wrapper chooses the prompt and the method. Processes must request their shared texts in the same order.
     """
 
     def __init__(
@@ -53,24 +52,24 @@ class Embeddings:
         document_depths: Iterable[int] | None = None,
         processes: Processes = _ALONE,
         show_progress_bar: bool = False,
+        after_encoding: Callable[[], object] = _nothing,
     ) -> None:
         self.similarity = str(SimilarityFunction(model.similarity_fn_name).value)
         self.processes = processes
         self.show_progress_bar = show_progress_bar
-        self.after_encoding: Callable[[], object] = _nothing  # lets a caller exclude the time of encoding
+        self.after_encoding = after_encoding
         self.folder: Path | None = None
         self._memos: dict[PromptType | None, Memo] = {}
-        self._depths = sorted({*depths})
+        self._depths = tuple(sorted({*depths}))
         # Only queries need the other depths, and a corpus is long.
-        self._document_depths = self._depths if document_depths is None else sorted({*document_depths})
-        self._encoders: dict[str, Any] = {}  # by the depths that they embed at
-        for wanted in (self._depths, self._document_depths):
-            if str(wanted) not in self._encoders:
-                with quiet_mteb(FutureWarning, DeprecationWarning):  # it calls a deprecated method to get the width
-                    self._encoders[str(wanted)] = SentenceTransformerEncoderWrapper(EveryLayer.of(model, wanted))
-        self.meta: ModelMeta = self._encoders[str(self._depths)].mteb_model_meta.model_copy(
-            update={"name": model_name(model), "revision": model_revision(model)}
-        )
+        self._document_depths = self._depths if document_depths is None else tuple(sorted({*document_depths}))
+        with quiet_mteb(FutureWarning, DeprecationWarning):  # it calls a deprecated method to get the width
+            self._encoders: dict[tuple[int, ...], Any] = {
+                wanted: SentenceTransformerEncoderWrapper(EveryLayer.of(model, wanted))
+                for wanted in {self._depths, self._document_depths}
+            }
+        identity = {"name": model_name(model), "revision": model_revision(model)}
+        self.meta: ModelMeta = self._encoders[self._depths].mteb_model_meta.model_copy(update=identity)
 
     def __getstate__(self) -> dict[str, Any]:
         """State for another process: the embeddings, without the model."""
@@ -103,18 +102,18 @@ class Embeddings:
         except KeyError:
             self._fill(memo, memo.missing(texts), prompt_type=prompt_type, **kwargs)
             rows = memo.rows(texts)
-        wanted = self._depths if depths is None else depths
-        columns = _columns(self._depths, memo.width)
-        return {depth: torch.from_numpy(memo.take(rows, columns[depth])) for depth in wanted}
+        full = memo.width // len(self._depths)
+        starts = {depth: self._depths.index(depth) * full for depth in (self._depths if depths is None else depths)}
+        return {depth: torch.from_numpy(memo.take(rows, slice(start, start + full))) for depth, start in starts.items()}
 
     def of_documents(self, texts: Sequence[str], bar: tqdm[Any], **kwargs: Any) -> dict[int, Tensor]:
         """Return embeddings (texts, full dim) of a chunk of a corpus by document layer; they are not cached."""
-        once = _longest_first(set(texts))
+        depths, once = self._document_depths, _longest_first(set(texts))
         at = {text: row for row, text in enumerate(once)}
         rows = [at[text] for text in texts]
-        embeddings = self._encode(once, self._document_depths, bar, prompt_type=PromptType.document, **kwargs)
-        columns = _columns(self._document_depths, embeddings.shape[1])
-        return {depth: torch.from_numpy(embeddings[:, of_depth][rows]) for depth, of_depth in columns.items()}
+        embeddings = self._encode(once, depths, bar, prompt_type=PromptType.document, **kwargs)
+        by_depth = embeddings.reshape(len(once), len(depths), -1)
+        return {depth: torch.from_numpy(by_depth[rows, place]) for place, depth in enumerate(depths)}
 
     def _fill(self, memo: Memo, missing: list[str], **kwargs: Any) -> None:
         """Encode the missing texts chunk by chunk; each process encodes a share."""
@@ -130,21 +129,19 @@ class Embeddings:
                 bar.update(sum(map(len, shares)) - len(shares[rank]))
         self.after_encoding()
 
-    def _encode(self, texts: list[str], depths: list[int], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
+    def _encode(self, texts: list[str], depths: tuple[int, ...], bar: tqdm[Any], **kwargs: Any) -> NDArray[np.floating]:
         """Encode a few batches at a time, so that the progress bar moves."""
         if not self._encoders:
             raise RuntimeError(f"{kwargs['task_metadata'].name} requested other texts for one size than for another.")
         batch_size = kwargs.get("batch_size", 32)
-        step = _BATCHES_PER_STEP * batch_size
         parts = []
-        for few in (texts[start : start + step] for start in range(0, len(texts), step)):
-            loader = DataLoader(Dataset.from_dict({"text": few}), batch_size=batch_size)
-            parts.append(np.asarray(self._encoders[str(depths)].encode(loader, **kwargs)))
-            finite = np.isfinite(parts[-1]).all(axis=1)
-            if not finite.all():
-                broken = few[int(np.argmin(finite))][:80]
-                raise ValueError(f"The model's embedding of {broken!r} is not finite; no score could be trusted.")
-            bar.update(len(few))
+        for few in Dataset.from_dict({"text": texts}).iter(_BATCHES_PER_STEP * batch_size):
+            loader = DataLoader(Dataset.from_dict(few), batch_size=batch_size)
+            parts.append(np.asarray(self._encoders[depths].encode(loader, **kwargs)))
+            if (broken := ~np.isfinite(parts[-1]).all(axis=1)).any():
+                text = few["text"][int(np.argmax(broken))][:80]
+                raise ValueError(f"The model's embedding of {text!r} is not finite; no score could be trusted.")
+            bar.update(len(parts[-1]))
         return np.concatenate(parts)
 
 
@@ -176,10 +173,8 @@ class Memo:
         """Append embeddings (texts, columns); with `write=False`, another process writes the file."""
         digests = [_digest(text) for text in texts]
         if self._folder is not None and write:
-            tensors = {
-                "texts": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, _DIGEST),
-                "embeddings": np.ascontiguousarray(embeddings),
-            }
+            texts_as_bytes = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, _DIGEST)
+            tensors = {"texts": texts_as_bytes, "embeddings": np.ascontiguousarray(embeddings)}
             replace_file(self._folder / f"{self._files:06}.safetensors", lambda part: save_file(tensors, part))
         self._append(digests, embeddings)
 
@@ -200,12 +195,6 @@ class Memo:
         self._rows.update({digest: row for row, digest in enumerate(digests, start)})
         self._chunks.append(embeddings)
         self._files += 1
-
-
-def _columns(depths: Sequence[int], width: int) -> dict[int, slice]:
-    """Locate each depth in embeddings that hold all depths side by side."""
-    full = width // len(depths)
-    return {depth: slice(place * full, (place + 1) * full) for place, depth in enumerate(depths)}
 
 
 def _digest(text: str) -> bytes:

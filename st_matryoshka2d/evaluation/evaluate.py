@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
@@ -43,8 +44,8 @@ def evaluate(
     """Score a model at many sizes; each text goes through the model once per task and prompt.
 
     Scores equal those of `mteb.evaluate(truncate(model, num_layers, dim), task)`, up to rounding. A corpus is read once, in
-    chunks, and may be larger than memory. Under `torchrun` or `accelerate launch` the processes share the work: call this
-    with the same arguments in each of them, and all return the whole grid.
+    chunks, and may be larger than memory. The processes of `torchrun` or `accelerate launch` share the work: call this with
+    the same arguments in each, and all return the whole grid.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
@@ -53,14 +54,13 @@ def evaluate(
         num_layers: Depths, each 1..N; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
-        documents: One or several document sizes, such as `"6L-384d"`. Queries of every size then search documents of this
-            size, by the dims that both have. In pair tasks, the second texts are the documents. None: documents have the
-            size of the query.
-        precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`: one or several of `"float32"`,
-            `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"` and `"binary"`. Integers are scaled to the
+        documents: One or several document sizes, such as `"6L-384d"`, which queries of every size then search by the dims
+            that both have. In pair tasks, the second texts are the documents. None: documents have the size of the query.
+        precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`: `"float32"`, `"float16"`,
+            `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"`, `"binary"`, one or several. Integers are scaled to the
             range of the texts that are encoded together; for a corpus, of its first `corpus_chunk_size` documents.
-        cache: A folder or mteb's `ResultCache`. Each result is saved as soon as it is known, under the name of the model and
-            a hash of its weights and settings, and a killed run resumes from there. None disables caching.
+        cache: A folder or mteb's `ResultCache`. Each result is saved at once, under the name of the model and a hash of its
+            weights and settings, and a killed run resumes from there. None disables caching.
         n_jobs: Processes that fit mteb's classifiers and clusterings in parallel. Scores do not depend on it.
         batch_size: Texts per forward pass.
         corpus_chunk_size: Documents of a retrieval task that a process holds in memory.
@@ -86,16 +86,15 @@ def evaluate(
     """
     routes_of(model)
     full = full_size(model)
-    if sizes is not None:
-        if num_layers is not None or dims is not None:
-            raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
-        wanted = validate_sizes(sizes, full)
-    else:
+    if sizes is None:
         layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
         wanted = sizes_product(all_within(layers, full.num_layers, "num_layers"), all_within(widths, full.dim, "dims"))
-    stored = precisions_of(precisions)
-    chosen = chosen_tasks(tasks)
+    elif num_layers is None and dims is None:
+        wanted = validate_sizes(sizes, full)
+    else:
+        raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
+    stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     sides = _document_sizes(documents, full, chosen, wanted, all_dims=sizes is None and dims is None)
     variants = [
         Variant(size, precision, documents=side)
@@ -119,9 +118,10 @@ def _document_sizes(
                 f"documents={', '.join(map(str, found))} needs tasks that compare two texts (retrieval, reranking, STS, "
                 f"pair classification); {part.metadata.name} is of the type {part.metadata.type}. Score it without."
             )
-    fits = [(size, side) for side in found for size in sizes if size.dim <= side.dim]
-    asked = [] if all_dims else sizes  # of the default dims, those that are too wide are left out
-    if alone := [*(set(asked) - {size for size, _ in fits}), *(set(found) - {side for _, side in fits})]:
+    widest, narrowest = max(side.dim for side in found), min(size.dim for size in sizes)
+    # Of the default dims, those that are too wide are left out.
+    alone = [] if all_dims else [size for size in sizes if size.dim > widest]
+    if alone := [*alone, *(side for side in found if side.dim < narrowest)]:
         raise ValueError(
             f"{min(alone)} has no partner: queries can have at most as many dims as the documents. "
             f"Query sizes: {', '.join(map(str, sizes))}; document sizes: {', '.join(map(str, found))}."
@@ -180,20 +180,20 @@ def evaluate_truncations(
     narrow = sorted({*wanted} - {full.dim}, reverse=True)
     if not narrow:
         raise ValueError(f"dims must contain a dim below the full {full.dim}; otherwise nothing is removed.")
-    # A permutation of all coordinates does not change a score, so subsets and windows are only scored below D.
     permuted: list[Truncation] = [*map(RandomSubset, _seeds(seeds)), *_windows(windows, full.dim)]
     chosen = chosen_tasks(tasks)
+    encoding: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
     whole: list[Truncation] = [FIRST]
     if pca_texts is not None:
-        whole.append(PCA.fit(model, pca_texts, depth, batch_size=batch_size, show_progress_bar=show_progress_bar))
-    variants = [Variant(Size(depth, dim), truncation=one) for one in whole for dim in (full.dim, *narrow)]
-    variants += [Variant(Size(depth, dim), truncation=one) for one in permuted for dim in narrow]
-    settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
-    return TruncationResult(score_variants(model, chosen, variants, **settings))
+        whole.append(PCA.fit(model, pca_texts, depth, **encoding))
+    # A permutation of all coordinates does not change a score, so subsets and windows are only scored below D.
+    pairs = [*product(whole, (full.dim, *narrow)), *product(permuted, narrow)]
+    variants = [Variant(Size(depth, dim), truncation=one) for one, dim in pairs]
+    return TruncationResult(score_variants(model, chosen, variants, cache=cache, n_jobs=n_jobs, **encoding))
 
 
 def _seeds(seeds: int | Iterable[int]) -> list[int]:
-    given = list(seeds) if isinstance(seeds, Iterable) else list(range(positive_int(seeds, "seeds")))
+    given = list(seeds if isinstance(seeds, Iterable) else range(positive_int(seeds, "seeds")))
     if len(set(given)) < max(2, len(given)):
         raise ValueError(f"seeds: give at least two, each once; got {given}.")
     return given

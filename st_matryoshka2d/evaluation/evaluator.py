@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import re
+import sys
 from collections.abc import Iterable
-from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -102,8 +102,7 @@ class GridEvaluator(BaseEvaluator):
         logger.info("Epoch %s, step %s. %s", epoch, steps, self.grid)
         metrics: dict[str, float] = {}
         for task, column in self._columns.items():
-            table = self.grid.pivot(task)
-            scores = {_padded(size): float(table[size.dim][size.num_layers]) for size in self.grid.sizes}
+            scores = {_padded(size): self.grid.score(size, task) for size in self.grid.sizes}
             scores["mean"] = float(np.mean(list(scores.values())))
             scores = column.prefix_name_to_metrics(scores, column.name)
             column.store_metrics_in_model_card_data(pipeline, scores, epoch, steps)
@@ -153,9 +152,8 @@ class GridEvaluator(BaseEvaluator):
 def _spelt(sizes: Iterable[Size | str]) -> list[Size]:
     """Check sizes before there is a model."""
     listed = [sizes] if isinstance(sizes, (str, Size)) else list(sizes)
-    parsed = [Size.parse(str(size)) for size in listed]
-    enough = Size(*map(max, zip(*map(astuple, parsed), strict=True))) if parsed else Size(12, 768)
-    return validate_sizes(parsed, enough)
+    no_limit = Size(sys.maxsize, sys.maxsize) if listed else Size(12, 768)  # the latter is an example in the error
+    return validate_sizes([Size.parse(str(size)) for size in listed], no_limit)
 
 
 def _padded(size: Size) -> str:

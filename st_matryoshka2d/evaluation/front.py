@@ -30,9 +30,8 @@ class _Front(pd.DataFrame):
             "parameters": ("parameters", "{:,d}".format),
             "bytes": ("bytes", "{:d}".format),
         }
-        known = [name for name in forms if self[name].notna().any()]
-        body = [[name_of(row), *(forms[name][1](getattr(row, name)) for name in known)] for row in self.itertuples()]
-        return aligned(["size", *(forms[name][0] for name in known)], body)
+        texts = {head: map(form, self[name]) for name, (head, form) in forms.items() if self[name].notna().any()}
+        return aligned(["size", *texts], [*zip(map(name_of, self.itertuples()), *texts.values(), strict=True)])
 
     __str__ = __repr__
 
@@ -67,10 +66,8 @@ def plot_pareto(
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:
     """Mark the rows that no other row dominates."""
     values = table.assign(score=-table["score"])[[*chosen, "score"]].to_numpy(dtype=float, na_value=np.nan)
-    no_worse = (values[:, None] <= values).all(axis=2)
-    better = (values[:, None] < values).any(axis=2)
-    dominated = pd.Series((no_worse & better).any(axis=0), table.index)
-    return table["score"].notna() & ~dominated
+    no_worse, better = (values[:, None] <= values).all(axis=2), (values[:, None] < values).any(axis=2)
+    return table["score"].notna() & ~pd.Series((no_worse & better).any(axis=0), table.index)
 
 
 def time_column(grid: Scores) -> str:

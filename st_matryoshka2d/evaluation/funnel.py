@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from itertools import chain, groupby, permutations
+from itertools import groupby, permutations
+from operator import le
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from st_matryoshka2d.evaluation.grid_io import AXES
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, result_of
 from st_matryoshka2d.evaluation.pivots import vector_bytes
 from st_matryoshka2d.evaluation.rankings import Found
-from st_matryoshka2d.evaluation.run import running
+from st_matryoshka2d.evaluation.run import Run, running
 from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.store import Cache, Job, Scored
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
@@ -97,12 +98,7 @@ def evaluate_funnel(
     """
     routes_of(model)
     chosen = chosen_tasks(tasks)
-    for part in chain.from_iterable(map(parts_of, chosen)):
-        kind, name = part.metadata.type, part.metadata.name
-        if not isinstance(part, AbsTaskRetrieval) or "Reranking" in kind:
-            raise ValueError(f"{name} is a task of type {kind}; a funnel needs one that searches a corpus.")
-        if part.skip_first_result:
-            raise ValueError(f"{name} drops the first result of each query, so its shortlists have no fixed length.")
+    _check_tasks(chosen)
     lengths = _lengths(shortlists, positive_int(k, "k"))
     variants = _variants(full_size(model), sizes, documents, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
@@ -111,14 +107,8 @@ def evaluate_funnel(
     job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
     settings: dict[str, Any] = {"cache": cache, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}
     settings["shortlist"] = lengths[-1] + 1  # a document with the id of the query may be dropped
-    frames = []
     with running(model, chosen, variants, what="Funnels", show_progress_bar=show_progress_bar, **settings) as run:
-        for task in chosen:
-            for part in parts_of(task):
-                rows = run.results(part, [job])[0].result.frame
-                if part is not task:  # the parts of an aggregate become its subsets
-                    rows = rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
-                frames.append(rows)
+        frames = [_rows(run, job, task, part) for task in chosen for part in parts_of(task)]
     frame = pd.concat(frames, ignore_index=True)
     for short, of_task in frame[frame["k1"] > frame["documents"]].groupby("task", sort=False):
         warnings.warn(
@@ -128,6 +118,15 @@ def evaluate_funnel(
             stacklevel=2,
         )
     return FunnelResult(frame, str(run.embeddings.meta.name), variants[0].axes["documents"])
+
+
+def _check_tasks(tasks: Sequence[AbsTask]) -> None:
+    for part in (part for task in tasks for part in parts_of(task)):
+        kind, name = part.metadata.type, part.metadata.name
+        if not isinstance(part, AbsTaskRetrieval) or "Reranking" in kind:
+            raise ValueError(f"{name} is a task of type {kind}; a funnel needs one that searches a corpus.")
+        if part.skip_first_result:
+            raise ValueError(f"{name} drops the first result of each query, so its shortlists have no fixed length.")
 
 
 def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
@@ -165,6 +164,14 @@ def _query_of(variant: Variant) -> str:
     return str(replace(variant, documents=None))
 
 
+def _rows(run: Run, job: Job[FunnelResult], task: AbsTask, part: AbsTask) -> pd.DataFrame:
+    """Return the rows of a task, or of a part of an aggregate, as a subset."""
+    rows = run.results(part, [job])[0].result.frame
+    if part is task:
+        return rows
+    return rows.assign(task=task.metadata.name, subset=f"{part.metadata.name}/" + rows["subset"])
+
+
 def _score(
     variants: list[Variant], funnels: list[Funnel], k: int, search: CorpusSearch, task: AbsTask, encode_kwargs: EncodeKwargs
 ) -> Scored[FunnelResult]:
@@ -175,18 +182,19 @@ def _score(
     longest = max(k1 for _, _, k1 in funnels)
     # To score a variant alone, let it re-rank its own longest shortlist.
     alone = {second: (second, second, longest) for _, second, _ in funnels}
+    asked = [*funnels, *alone.values()]
     rows = []
     for (split, subset), found in model.found.items():
-        relevance, asked = again.dataset[subset][split]["relevant_docs"], [*funnels, *alone.values()]
+        relevance = again.dataset[subset][split]["relevant_docs"]
         scores = funnel_scores(found, relevance, asked, k, ignore_identical_ids=again.ignore_identical_ids)
         of = dict(zip(asked, scores, strict=True))
-        place: dict[str, Any] = {"task": task.metadata.name, "split": split, "subset": subset}
-        place |= {"k": k, "queries": len(found.query_ids), "documents": found.documents}
+        place = {"task": task.metadata.name, "split": split, "subset": subset, "k": k}
+        place |= {"queries": len(found.query_ids), "documents": found.documents}
         for first, second, k1 in funnels:
-            funnel = {"first": _query_of(variants[first]), "second": _query_of(variants[second]), "k1": k1}
+            names = {"first": _query_of(variants[first]), "second": _query_of(variants[second]), "k1": k1}
             whole = {f"{name}_alone": of[alone[second]][name] for name in ("ndcg", "recall")}
             costs = stage_costs(variants[first], variants[second], k1, found.documents)
-            rows.append({**place, **funnel, **of[first, second, k1], **whole, **costs})
+            rows.append({**place, **names, **of[first, second, k1], **whole, **costs})
     return Scored(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name), variants[0].axes["documents"]))
 
 
@@ -222,8 +230,7 @@ def pairs_of(variants: Sequence[Variant]) -> list[tuple[int, int]]:
     return [
         (first, second)
         for first, second in permutations(range(len(variants)), 2)
-        if costs[first] != costs[second]
-        and all(one <= other for one, other in zip(costs[first], costs[second], strict=True))
+        if costs[first] != costs[second] and all(map(le, costs[first], costs[second]))
     ]
 
 

@@ -18,14 +18,12 @@ from st_matryoshka2d.table_files import SavedTable, TableFile
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Columns that describe a funnel, and columns that are measured per task.
+# Columns that describe a funnel, identify a row, and are measured per task.
 _FUNNEL = ["first", "second", "k1", "k", "first_bytes", "second_bytes"]
+_KEYS = ["task", "split", "subset", "first", "second", "k1"]
 _SCORES = ["recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"]
 _MEASURED = [*_SCORES, "first_multiply_adds", "second_multiply_adds", "alone_multiply_adds"]
-
-# Columns that identify a row, and all columns.
-_KEYS = ["task", "split", "subset", "first", "second", "k1"]
-_COLUMNS = [*_KEYS, "k", "first_bytes", "second_bytes", "queries", "documents", *_MEASURED]
+_COLUMNS = [*dict.fromkeys([*_KEYS, *_FUNNEL, "queries", "documents", *_MEASURED])]
 _KINDS = {**dict.fromkeys(_COLUMNS, int), **dict.fromkeys(_KEYS[:5], str), **dict.fromkeys(_SCORES, float)}
 
 # Values that a table or a figure can show, with their labels.
@@ -158,11 +156,8 @@ class FunnelResult(SavedTable):
         """`by_shortlist` as a Markdown table, in percent, with the bytes of a document at the first size."""
         table, of_first = self.by_shortlist(second, value, task), self._bytes()
         head = ["first", "bytes", *(f"k1={k1}" for k1 in table.columns)]
-        body = [
-            [str(first), str(of_first[str(first)]), *(f"{100 * share:.2f}" for share in row)]
-            for first, row in zip(table.index, table.to_numpy(), strict=True)
-        ]
-        return pivots.aligned(head, body)
+        texts = (table * 100).map("{:.2f}".format)
+        return pivots.aligned(head, [[first, str(of_first[first]), *shares] for first, *shares in texts.itertuples()])
 
     def plot(
         self,
@@ -214,6 +209,5 @@ def _check(what: str, given: object, known: Sequence[object]) -> None:
 
 def _with_kept(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the columns `ndcg_kept` and `recall_kept`; NaN where the second size alone scores 0."""
-    return rows.assign(
-        **{f"{name}_kept": rows[name] / rows[f"{name}_alone"].replace(0, np.nan) for name in ("ndcg", "recall")}
-    )
+    alone = rows[["ndcg_alone", "recall_alone"]].replace(0, np.nan)
+    return rows.assign(ndcg_kept=rows["ndcg"] / alone["ndcg_alone"], recall_kept=rows["recall"] / alone["recall_alone"])

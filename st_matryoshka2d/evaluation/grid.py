@@ -57,8 +57,7 @@ class GridResult(Scores):
         """Compare with another grid, size by size, with significance tests.
 
         Args:
-            other: Another grid of the same tasks. All common sizes are compared; to compare two different sizes, select one
-                from each grid with `at`.
+            other: Another grid of the same tasks. All common sizes are compared, or one size of each, chosen with `at`.
             test: `"auto"` for a paired t-test over queries, or Steiger's test of the correlations with gold scores of pairs;
                 `"fisher"` for Fisher's z test of correlations, as in Starbucks' Table 4.
             alpha: Significance level.
@@ -152,7 +151,7 @@ class GridResult(Scores):
         Args:
             cost: One or several of `num_layers`, `bytes`, `dim` and, with latency, `milliseconds_per_text` and `parameters`;
                 None for the time (layers, without latency) and the bytes of a vector.
-            task: Name of one task; None for the mean over tasks.
+            task: As for `recommend`.
         """
         return front.pareto(self, cost, task)
 

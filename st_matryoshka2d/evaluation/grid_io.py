@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,9 +68,17 @@ def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.
         raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
     frame, items = (table.assign(**{axis: AXES[axis] for axis in AXES.keys() - {*table}}) for table in (frame, items))
     frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
-    if repeated := _repeated(frame):
-        raise ValueError(f"Each score may appear only once, but {repeated} is repeated.")
+    if twice := repeated(frame):
+        raise ValueError(f"Each score may appear only once, but {twice} is repeated.")
     return frame, items[ITEM_COLUMNS].reset_index(drop=True)
+
+
+def repeated(frame: pd.DataFrame) -> str:
+    """Describe the first repeated score; empty if there is none."""
+    for row in frame[frame.duplicated([*PLACE, "metric"])].head(1).to_dict("records"):
+        size = Size(int(row["num_layers"]), int(row["dim"]))
+        return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *axis_labels(row)])
+    return ""
 
 
 def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:
@@ -84,45 +92,14 @@ def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:
     return frame[frame[column].isin(wanted)]
 
 
-def joined(tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Concatenate the tables of several grids."""
-    frame = pd.concat([frame for frame, _ in tables], ignore_index=True)
-    if repeated := _repeated(frame):
-        raise ValueError(
-            f"{repeated} is in two of these grids. Remove it from one: "
-            "`grid.at(tasks=..., num_layers=..., dims=...)` selects a part."
-        )
-    with_items = [items for _, items in tables if not items.empty]
-    return frame, pd.concat(with_items, ignore_index=True) if with_items else tables[0][1]
-
-
-def common_latency(latencies: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
-    """Return the latency table that all grids share."""
-    known = [latency for latency in latencies if latency is not None]
-    if any(not latency.equals(known[0]) for latency in known):
-        raise ValueError(
-            "These grids have different latencies. Remove them with `replace(grid, latency=None)`, merge, and add the times "
-            "of one machine to the result with `with_latency`."
-        )
-    return known[0] if known else None
-
-
-def _repeated(frame: pd.DataFrame) -> str:
-    """Describe the first repeated score; empty if there is none."""
-    for row in frame[frame.duplicated([*PLACE, "metric"])].head(1).to_dict("records"):
-        size = Size(int(row["num_layers"]), int(row["dim"]))
-        return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *axis_labels(row)])
-    return ""
-
-
 def checked_latency(times: pd.DataFrame, depths: Iterable[int]) -> pd.DataFrame:
     """Check a table of times and return a sorted copy."""
     if not isinstance(times, pd.DataFrame):
         raise TypeError(f"times must be a table such as benchmark_latency(model) returns, got {type(times).__name__}.")
     if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
         raise ValueError(
-            f"times must have the columns of benchmark_latency(model); {', '.join(sorted(missing))} is missing, got "
-            f"{list(times.columns)}."
+            f"times must have the columns of benchmark_latency(model); {', '.join(sorted(missing))} is missing, "
+            f"got {list(times.columns)}."
         )
     known = times["num_layers"].tolist()
     if len(set(known)) < len(known):

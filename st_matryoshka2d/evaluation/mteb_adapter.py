@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, cast
 
 import mteb
@@ -12,7 +13,6 @@ import pytrec_eval
 from datasets import Dataset
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
-from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 from mteb.results import TaskResult
 from mteb.types import Array, BatchedInput, CorpusDatasetType, EncodeKwargs, PromptType, QueryDatasetType
@@ -33,9 +33,10 @@ Ranking = Mapping[str, Mapping[str, float]]
 
 def meta_of(whole: ModelMeta, variant: Variant) -> ModelMeta:
     """Return the metadata of a variant; mteb distinguishes results by name, revision and these additions."""
-    experiment: dict[str, Any] = {"num_layers": variant.size.num_layers, "embed_dim": variant.size.dim}
-    named = {"precision": "output_dtypes"}  # mteb's own name
-    experiment |= {named.get(axis, axis): value for axis, value in variant.axes.items() if value != AXES[axis]}
+    axes = {axis: value for axis, value in variant.axes.items() if value != AXES[axis]}
+    if "precision" in axes:
+        axes["output_dtypes"] = axes.pop("precision")  # mteb's own name
+    experiment = {"num_layers": variant.size.num_layers, "embed_dim": variant.size.dim, **axes}
     return whole.model_copy(update={"embed_dim": variant.size.dim, "experiment_kwargs": experiment})
 
 
@@ -43,15 +44,15 @@ class VariantModel:
     """One variant as a model: implements mteb's `EncoderProtocol` and `SearchProtocol`."""
 
     def __init__(self, search: CorpusSearch, variant: Variant) -> None:
-        self._search, self._embeddings, self._variant = search, search.embeddings, variant
+        self._search, self._variant = search, variant
         self._corpus: CorpusDatasetType | None = None
         self._place = ("", "")
         self._calls = 0
         self.found: dict[Place, Found] = {}
         self.rankings: dict[Place, Ranking] = {}
         self.pairs: dict[Place, tuple[Array, Array]] = {}
-        self.own_similarity = self._embeddings.similarity
-        self.mteb_model_meta = meta_of(self._embeddings.meta, variant)
+        self.own_similarity = search.embeddings.similarity
+        self.mteb_model_meta = meta_of(search.embeddings.meta, variant)
 
     def encode(
         self, inputs: DataLoader[BatchedInput], *, prompt_type: PromptType | None = None, **kwargs: Any
@@ -62,7 +63,7 @@ class VariantModel:
         # A pair task encodes all first texts, then all second texts.
         layers = self._variant.document_layers if self._calls % 2 else self._variant.size.num_layers
         self._calls += 1
-        whole = self._embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **kwargs)[layers]
+        whole = self._search.embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **kwargs)[layers]
         kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
         return quantise(kept, self._variant.precision).numpy()
 
@@ -74,23 +75,21 @@ class VariantModel:
         self,
         queries: QueryDatasetType,
         *,
-        task_metadata: TaskMetadata,
         hf_split: str,
         hf_subset: str,
         top_k: int,
-        encode_kwargs: dict[str, Any],
-        top_ranked: dict[str, list[str]] | None = None,
+        encode_kwargs: EncodeKwargs,
         **kwargs: Any,
     ) -> Ranking:
         """Return the best documents of each query with their similarities."""
         if self._corpus is None:
             raise RuntimeError("Call index before search.")
-        wanted = Wanted(f"{hf_split}-{hf_subset}", queries, top_k, top_ranked)
-        place = {"task_metadata": task_metadata, "hf_split": hf_split, "hf_subset": hf_subset}
+        wanted = Wanted(f"{hf_split}-{hf_subset}", queries, top_k, kwargs.get("top_ranked"))
+        place = {"task_metadata": kwargs["task_metadata"], "hf_split": hf_split, "hf_subset": hf_subset}
         found = self._search.found(self._corpus, wanted, **place, **encode_kwargs)
-        self.found[hf_split, hf_subset] = found
-        self.rankings[hf_split, hf_subset] = found.results(self._search.variants.index(self._variant))
-        return self.rankings[hf_split, hf_subset]
+        ranking = found.results(self._search.variants.index(self._variant))
+        self.found[hf_split, hf_subset], self.rankings[hf_split, hf_subset] = found, ranking
+        return ranking
 
     def similarity(self, embeddings1: Array, embeddings2: Array) -> Tensor:
         """Compute the model's similarity of all pairs, (texts 1, texts 2)."""
@@ -104,10 +103,8 @@ class VariantModel:
 
 def result_of(model: VariantModel, task: AbsTask, encode_kwargs: EncodeKwargs) -> TaskResult:
     """Evaluate a variant with mteb."""
-    results = mteb.evaluate(
-        model, task, cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs=encode_kwargs.copy()
-    )
-    return results.task_results[0]
+    settings: dict[str, Any] = {"cache": None, "co2_tracker": False, "show_progress_bar": False}
+    return mteb.evaluate(model, task, encode_kwargs=encode_kwargs.copy(), **settings).task_results[0]
 
 
 # Names of metrics in mteb and in trec_eval.
@@ -117,7 +114,12 @@ _CLOSE = 1e-4  # tolerance between the mean over queries and the score, which mt
 
 def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[Place, Items], model: str) -> GridResult:
     """Convert mteb's result for one variant to a grid of one size."""
-    cell = {"task": task.metadata.name, "num_layers": variant.size.num_layers, "dim": variant.size.dim, **variant.axes}
+    cell: dict[str, str | int] = {
+        "task": task.metadata.name,
+        "num_layers": variant.size.num_layers,
+        "dim": variant.size.dim,
+        **variant.axes,
+    }
     rows = [
         {**cell, "split": split, "subset": scores["hf_subset"], "metric": metric, "score": float(score)}
         for split, subsets in result.scores.items()
@@ -126,9 +128,8 @@ def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[
         # `main_score` repeats one of the metrics; values that are not numbers are no metrics.
         if metric != "main_score" and isinstance(score, (int, float)) and not isinstance(score, bool)
     ]
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, *AXES]).assign(
-        is_main=lambda rows: rows["metric"] == task.metadata.main_score
-    )
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *AXES])
+    frame["is_main"] = frame["metric"] == task.metadata.main_score
     parts = [{**cell, "split": split, "subset": subset, **one._asdict()} for (split, subset), one in items.items()]
     return GridResult(frame, pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
 
@@ -137,7 +138,7 @@ def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Pla
     """Collect the items of the main scores: similarities of pairs, or the metric of each query."""
     if isinstance(task, AbsTaskSTS):
         return _of_pairs(task, model)
-    return _of_queries(task, result, model.rankings) if isinstance(task, AbsTaskRetrieval) else {}
+    return _of_queries(task, result, model) if isinstance(task, AbsTaskRetrieval) else {}
 
 
 def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
@@ -154,10 +155,10 @@ def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
     return items
 
 
-def _of_queries(task: AbsTaskRetrieval, result: TaskResult, rankings: Mapping[Place, Ranking]) -> dict[Place, Items]:
+def _of_queries(task: AbsTaskRetrieval, result: TaskResult, model: VariantModel) -> dict[Place, Items]:
     """Collect the metric of each query; splits whose main score is not the mean over queries are skipped."""
     items = {}
-    for (split, subset), ranking in rankings.items():
+    for (split, subset), ranking in model.rankings.items():
         score = next(scores["main_score"] for scores in result.scores[split] if scores["hf_subset"] == subset)
         by_query = _by_query(task, task.dataset[subset][split]["relevant_docs"], ranking)
         if by_query and abs(np.mean(list(by_query.values())) - score) < _CLOSE:
@@ -168,18 +169,12 @@ def _of_queries(task: AbsTaskRetrieval, result: TaskResult, rankings: Mapping[Pl
 def _by_query(task: AbsTaskRetrieval, relevant: Mapping[str, Mapping[str, int]], ranking: Ranking) -> dict[str, float]:
     name, _, cut = task.metadata.main_score.partition("_at_")
     if task.skip_first_result:
-        ranking = {query: dict(_sorted(found)[1:]) for query, found in ranking.items()}
-    if name == "mrr":
-        best = {query: enumerate(_sorted(found)[: int(cut)], 1) for query, found in ranking.items() if query in relevant}
-        return {  # not with trec_eval, because mteb breaks ties differently
-            query: next((1 / place for place, (doc, _) in found if relevant[query].get(doc, 0) > 0), 0.0)
-            for query, found in best.items()
-        }
+        ranking = {query: dict(islice(found.items(), 1, None)) for query, found in ranking.items()}  # best first
+    if name == "mrr":  # trec_eval has no cut for it
+        found = pytrec_eval.RelevanceEvaluator(relevant, {"recip_rank"}).evaluate(ranking)
+        by_query = {query: scores["recip_rank"] for query, scores in found.items()}
+        return {query: score if score >= 1 / int(cut) else 0.0 for query, score in by_query.items()}
     if (measure := _MEASURES.get(name)) is None:
         return {}
     found = pytrec_eval.RelevanceEvaluator(relevant, {f"{measure}.{cut}"}).evaluate(ranking)
     return {query: float(scores[f"{measure}_{cut}"]) for query, scores in found.items()}
-
-
-def _sorted(found: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(found.items(), key=lambda pair: pair[1], reverse=True)

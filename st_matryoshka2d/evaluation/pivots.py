@@ -96,26 +96,24 @@ def subject(tasks: Sequence[str]) -> str:
 def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
     """Name the metric of a pivot: "main score" if the tasks have different ones."""
     rows = frame if task is None else frame[frame["task"] == task]
-    names = (rows[rows["is_main"]]["metric"] if metric is None else pd.Series([metric])).unique()
-    return str(names[0]) if len(names) == 1 else "main score"
+    names = [metric] if metric is not None else rows[rows["is_main"]]["metric"].unique()
+    return names[0] if len(names) == 1 else "main score"
 
 
-def _rows(frame: pd.DataFrame, task: str | None, metric: str | None) -> pd.DataFrame:
+def _rows(frame: pd.DataFrame, task: str | None, metric: str | None, free: Sequence[str] = ()) -> pd.DataFrame:
+    """Select the default of each axis that is not free."""
     rows = frame
-    for axis in AXES:
+    for axis in (axis for axis in AXES if axis not in free):
         rows = rows[rows[axis] == default_value(frame, axis)]
     rows = narrowed(rows, "task", task)
     return rows[rows["is_main"]] if metric is None else narrowed(rows, "metric", metric)
 
 
-def _mean(scores: pd.Series[float]) -> float:
-    # pandas would skip NaN, so a size that failed on one task would look better than it is.
-    return float(scores.to_numpy().mean())
-
-
-def _means(rows: pd.DataFrame) -> pd.DataFrame:
+def _means(rows: pd.DataFrame, cells: Sequence[str] = ("num_layers", "dim")) -> pd.DataFrame:
     """Scores by sizes (rows) and tasks (columns)."""
-    return rows.groupby(["num_layers", "dim", "task"])["score"].agg(_mean).unstack("task")
+    # pandas would skip NaN, so a size that failed on one split would look better than it is.
+    means = rows.groupby([*cells, "task"])["score"].agg(lambda scores: scores.to_numpy().mean())
+    return means.unstack("task")
 
 
 # Special characters of LaTeX that may be in the name of a task or a metric.
@@ -171,26 +169,21 @@ def costs(
     With `queries_per_document`, there is one row per pair of query size and document size.
     """
     cells = ["num_layers", "dim", "precision", *([] if queries_per_document is None else ["documents"])]
-    for axis in AXES:
-        frame = frame if axis in cells else frame[frame[axis] == default_value(frame, axis)]
-    rows = narrowed(frame, "task", task).query("is_main")
     # A missing task makes the mean NaN: a size must not look better for skipping a task.
-    by_task = rows.groupby([*cells, "task"])["score"].agg(_mean)
-    table = by_task.unstack("task").mean(axis=1, skipna=False).rename("score").reset_index()
-    table["bytes"] = [vector_bytes(document_size(row).dim, str(row.precision)) for row in table.itertuples()]
-    times = pd.DataFrame({"num_layers": []}) if latency is None else latency
-    of_depth = times.set_index("num_layers").reindex(table["num_layers"])
-    of_depth = of_depth.reindex(columns=["milliseconds_per_text", "parameters"])
-    table["milliseconds_per_text"] = of_depth["milliseconds_per_text"].astype(float).array
-    table["parameters"] = of_depth["parameters"].astype("Int64").array
+    scores = _means(_rows(frame, task, None, free=cells), cells).mean(axis=1, skipna=False)
+    kinds: dict[str, Any] = {"num_layers": int, "milliseconds_per_text": float, "parameters": "Int64"}
+    times = pd.DataFrame(latency, columns=[*kinds]).astype(kinds).set_index("num_layers")
+    table = scores.rename("score").reset_index().join(times, on="num_layers")
+    documents = [document_size(row) for row in table.itertuples()]
+    stored = zip(documents, table["precision"], strict=True)
+    table["bytes"] = [vector_bytes(size.dim, precision) for size, precision in stored]
     full = full_row(table)
     table["relative"] = table["score"] / (full["score"] if full is not None and full["score"] > 0 else np.nan)
     # In this order because a narrow terminal hides the middle columns.
     names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text", "parameters", "bytes"]
     if queries_per_document is not None:
         names += ["documents", "milliseconds_in_all"]
-        own = [document_size(row).num_layers for row in table.itertuples()]
-        once = times.set_index("num_layers")["milliseconds_per_text"].reindex(own).array
+        once = times["milliseconds_per_text"].reindex([size.num_layers for size in documents]).array
         table["milliseconds_in_all"] = once + queries_per_document * table["milliseconds_per_text"]
     return table.sort_values(["num_layers", "dim", "bytes"], ignore_index=True, kind="stable")[names]
 

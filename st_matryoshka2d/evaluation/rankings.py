@@ -31,18 +31,18 @@ class SearchState:
         cls, file: Path | None, made_for: str, blocks: Sequence[int], variants: int, kind: type[Best] = Rankings
     ) -> SearchState:
         """Load the state from the file if it belongs to the same search; otherwise start empty."""
-        if file is None or not file.exists():
-            return cls(0, [kind.none(variants, queries) for queries in blocks], [])
-        try:
-            with safe_open(file, framework="pt") as saved:
-                about, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ValueError(f"{file} cannot be read. Delete it to have the corpus read again. {error}") from error
-        if about["made_for"] != made_for:
+        if file is not None and file.exists():
+            try:
+                with safe_open(file, framework="pt") as saved:
+                    about, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
+            except SafetensorError as error:
+                raise ValueError(f"{file} cannot be read. Delete it to have the corpus read again. {error}") from error
+            if about["made_for"] == made_for:
+                best = [kind(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
+                ranges = [found[f"ranges.{number}"] for number in range(int(about["ranges"]))]
+                return cls(int(about["turns_done"]), best, ranges)
             file.unlink()
-            return cls.begin(file, made_for, blocks, variants, kind)
-        best = [kind(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
-        return cls(int(about["turns_done"]), best, [found[f"ranges.{number}"] for number in range(int(about["ranges"]))])
+        return cls(0, [kind.none(variants, queries) for queries in blocks], [])
 
     def save(self, file: Path | None, made_for: str) -> None:
         """Write the state atomically."""
@@ -57,10 +57,10 @@ class SearchState:
     @staticmethod
     def merged(states: Sequence[SearchState], top_k: int) -> list[Best]:
         """Merge the results of several processes that read parts of one corpus."""
-        whole = list(states[0].blocks)
+        whole = states[0].blocks
         for other in states[1:]:
-            for number, block in enumerate(other.blocks):
-                whole[number] = whole[number].with_documents(block.rows, block.scores, top_k)
+            pairs = zip(whole, other.blocks, strict=True)
+            whole = [block.with_documents(new.rows, new.scores, top_k) for block, new in pairs]
         return whole
 
 

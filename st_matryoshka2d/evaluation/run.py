@@ -26,8 +26,6 @@ from st_matryoshka2d.processes import Processes
 from st_matryoshka2d.sizes import full_size, positive_int
 from st_matryoshka2d.texts import naming_a_broken_text
 
-_MODEL = "weights or settings of the model"
-
 
 def score_variants(
     model: SentenceTransformer, tasks: Sequence[AbsTask], variants: Sequence[Variant], **settings: Any
@@ -64,11 +62,9 @@ def running(
     with processes.failing_together(), random_states_kept(), bar:
         of_documents = {variant.document_layers for variant in variants}
         depths = {variant.size.num_layers for variant in variants} | of_documents
-        embeddings = Embeddings(
-            model, depths, document_depths=of_documents, processes=processes, show_progress_bar=show_progress_bar
-        )
-        # Encoding has its own bar; without this, its time would distort the estimate for the scores.
-        embeddings.after_encoding = bar.unpause
+        # Encoding has its own bar; without `unpause`, its time would distort the estimate for the scores.
+        alike: dict[str, Any] = {"processes": processes, "show_progress_bar": show_progress_bar}
+        embeddings = Embeddings(model, depths, document_depths=of_documents, after_encoding=bar.unpause, **alike)
         search = CorpusSearch(embeddings, variants, corpus_chunk_size=corpus_chunk_size, shortlist=shortlist)
         _check_alike(search, tasks)
         store = Store(cache, embeddings.meta) if cache is not None else None
@@ -77,8 +73,9 @@ def running(
 
 def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
     """Refuse different arguments in different processes: one would wait forever for a step that another never takes."""
+    model = "weights or settings of the model"
     arguments = {
-        _MODEL: search.embeddings.meta.revision,
+        model: search.embeddings.meta.revision,
         "tasks": [task.metadata.name for task in tasks],
         "data of the tasks": [part.metadata.revision for task in tasks for part in parts_of(task)],
         "sizes, precisions or truncations": [str(variant) for variant in search.variants],
@@ -86,7 +83,7 @@ def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
     }
     of_all = search.embeddings.processes.everyones(arguments)
     if differing := [name for name in arguments if any(other[name] != arguments[name] for other in of_all)]:
-        hint = " On CPUs, a Trainer only distributes its training with `use_cpu=True`." if _MODEL in differing else ""
+        hint = " On CPUs, a Trainer only distributes its training with `use_cpu=True`." if model in differing else ""
         raise ValueError(f"The processes share one evaluation, but differ in: {', '.join(differing)}.{hint}")
 
 
@@ -111,18 +108,18 @@ class Run:
         self.bar.set_description(task.metadata.name)
         # The first process decides which jobs are pending, so that all processes run the same collective calls.
         store = None if processes.rank else self.store
-        loaded = {} if store is None else {number: store.load(task, job) for number, job in enumerate(jobs)}
-        found = processes.everyones({number: kept for number, kept in loaded.items() if kept})[0]
+        loaded = [store.load(task, job) for job in jobs] if store is not None else []
+        found = processes.everyones({number: kept for number, kept in enumerate(loaded) if kept})[0]
         self.bar.update(len(found))
         if pending := [number for number in range(len(jobs)) if number not in found]:
             with naming_a_broken_text(task.metadata.name), data_of(task):
                 self.search.begin(self.store.folder(task) if self.store is not None else None)
                 # The first job encodes every text, on all processes together; the other jobs reuse the embeddings.
-                first = jobs[pending[0]].score(self.search, task, self.encode_kwargs)
-                kept = self._kept(task, jobs[pending[0]], first) if processes.rank == 0 else None
-                found[pending[0]] = processes.everyones(kept)[0]
+                first, *rest = pending
+                scored = jobs[first].score(self.search, task, self.encode_kwargs)
+                found[first] = processes.everyones(self._kept(task, jobs[first], scored) if processes.rank == 0 else None)[0]
                 self.bar.update()
-                found |= self._rest(task, jobs, pending[1:])
+                found |= self._rest(task, jobs, rest)
                 self.search.begin(None)
         if store is not None:
             store.clear(task)  # even if nothing was pending: the previous run may have been killed just before this line

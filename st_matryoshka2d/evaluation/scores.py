@@ -29,10 +29,9 @@ class Scores(SavedTable):
 
     def __post_init__(self) -> None:
         frame, items = grid_io.checked(self.frame, self.items)
-        object.__setattr__(self, "frame", frame)  # the class is frozen
-        object.__setattr__(self, "items", items)
-        if self.latency is not None:
-            object.__setattr__(self, "latency", grid_io.checked_latency(self.latency, frame["num_layers"]))
+        latency = None if self.latency is None else grid_io.checked_latency(self.latency, frame["num_layers"])
+        for name, table in (("frame", frame), ("items", items), ("latency", latency)):
+            object.__setattr__(self, name, table)  # the class is frozen
 
     @property
     def tasks(self) -> list[str]:
@@ -114,20 +113,17 @@ class Scores(SavedTable):
         Raises:
             ValueError: The list is empty; models, weights or latencies differ; a score is in two grids.
         """
-        if not grids:
-            raise ValueError("There is no grid to merge.")
-        if len(names := {grid.model for grid in grids}) > 1:
-            raise ValueError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
-        known = {grid.revision for grid in grids if grid.revision}
-        if len(known) > 1:
+        _check_mergeable(grids)
+        frame = pd.concat([grid.frame for grid in grids], ignore_index=True)
+        if twice := grid_io.repeated(frame):
             raise ValueError(
-                f"These grids are of {grids[0].model or 'one model'} with different weights or settings, such as before and "
-                "after training. Compare them instead, under two names: `grid.named('after training')`."
+                f"{twice} is in two of these grids. Remove it from one: "
+                "`grid.at(tasks=..., num_layers=..., dims=...)` selects a part."
             )
-        frame, items = grid_io.joined([(grid.frame, grid.items) for grid in grids])
-        latency = grid_io.common_latency([grid.latency for grid in grids])
-        full_size = max(grid.full_size for grid in grids)  # empty in some of them
-        return cls(frame, items, grids[0].model, latency, next(iter(known), ""), full_size)
+        items = pd.concat([grid.items for grid in grids if not grid.items.empty] or [grids[0].items], ignore_index=True)
+        latency = next((grid.latency for grid in grids if grid.latency is not None), None)
+        revision, full_size = (max(getattr(grid, name) for grid in grids) for name in ("revision", "full_size"))
+        return cls(frame, items, grids[0].model, latency, revision, full_size)
 
     def with_latency(self, times: pd.DataFrame) -> Self:
         """Return the grid with the time of each depth, for `recommend`, `pareto` and `plot_pareto`.
@@ -187,3 +183,21 @@ class Scores(SavedTable):
     @classmethod
     def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
         return cls(*grid_io.without_items(frame), **about)
+
+
+def _check_mergeable(grids: Sequence[Scores]) -> None:
+    if not grids:
+        raise ValueError("There is no grid to merge.")
+    if len(names := {grid.model for grid in grids}) > 1:
+        raise ValueError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
+    if len({grid.revision for grid in grids if grid.revision}) > 1:
+        raise ValueError(
+            f"These grids are of {grids[0].model or 'one model'} with different weights or settings, such as before and "
+            "after training. Compare them instead, under two names: `grid.named('after training')`."
+        )
+    latencies = [grid.latency for grid in grids if grid.latency is not None]
+    if any(not latency.equals(latencies[0]) for latency in latencies):
+        raise ValueError(
+            "These grids have different latencies. Remove them with `replace(grid, latency=None)`, merge, and add the "
+            "times of one machine to the result with `with_latency`."
+        )

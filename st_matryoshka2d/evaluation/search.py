@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -64,16 +62,14 @@ class CorpusSearch:
         return self._found[wanted.name]
 
     def _search(self, corpus: CorpusDatasetType, wanted: Wanted, encode_kwargs: dict[str, Any]) -> Found:
-        everyones, rank = self.embeddings.processes.everyones, self.embeddings.processes.rank
-        folder = self.embeddings.folder
-        file = folder / f"search-{wanted.name}-{rank}.safetensors" if folder is not None else None
+        processes, folder, saved = self.embeddings.processes, self.embeddings.folder, time.monotonic()
+        file = folder / f"search-{wanted.name}-{processes.rank}.safetensors" if folder is not None else None
         reader = _Reader(self, corpus, wanted, encode_kwargs)
         lengths, kind = [len(block) for block in reader.blocks], Candidates if self.shortlist else Rankings
         state = SearchState.begin(file, reader.made_for, lengths, len(self.variants), kind)
         # A killed launch may have saved the ranges on some processes only.
-        state.ranges = next(filter(None, everyones(state.ranges)), [])
-        hidden, saved = not self.embeddings.show_progress_bar, time.monotonic()
-        done = reader.documents_before(state.turns_done)
+        state.ranges = next(filter(None, processes.everyones(state.ranges)), [])
+        hidden, done = not self.embeddings.show_progress_bar, reader.documents_before(state.turns_done)
         with tqdm(total=len(corpus), initial=done, desc="Documents", leave=False, disable=hidden) as bar:
             for turn in range(state.turns_done, reader.turns):
                 reader.read(state, turn, bar)
@@ -81,15 +77,14 @@ class CorpusSearch:
                 if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
                     state.save(file, reader.made_for)
                     saved = time.monotonic()
-        whole = SearchState.merged(everyones(state), reader.top_k)
+        whole = SearchState.merged(processes.everyones(state), reader.top_k)
         rows = sorted({row for block in whole for row in block.rows.unique().tolist() if row >= 0})
         ids = dict(zip(rows, corpus.select(rows)["id"], strict=True))
         # The candidates contain the best documents of each variant.
-        rankings = [
-            Rankings.none(*block.scores.shape[:2]).with_documents(block.rows, block.scores, reader.top_k) for block in whole
-        ]
+        none = [Rankings.none(*block.scores.shape[:2]) for block in whole]
+        best = [one.with_documents(block.rows, block.scores, reader.top_k) for one, block in zip(none, whole, strict=True)]
         candidates = [block for block in whole if isinstance(block, Candidates)]
-        return Found(list(wanted.queries["id"]), rankings, candidates, ids, len(corpus))
+        return Found(list(wanted.queries["id"]), best, candidates, ids, len(corpus))
 
 
 @dataclass(frozen=True)
@@ -100,21 +95,18 @@ class _Group:
     dims: list[int]
     places: list[int]
 
-    def queries(self, by_layer: Mapping[int, Tensor]) -> Tensor:
-        layers = self.like.size.num_layers
-        return quantise(self.like.truncation(by_layer[layers], layers), self.like.precision)
-
-    def documents(self, by_layer: Mapping[int, Tensor]) -> Tensor:
-        layers = self.like.document_layers
+    def coordinates(self, by_layer: Mapping[int, Tensor], layers: int) -> Tensor:
         return self.like.truncation(by_layer[layers], layers)
 
 
 def _groups(variants: Sequence[Variant]) -> list[_Group]:
-    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for place in sorted(range(len(variants)), key=lambda place: variants[place].size.dim):
-        one = variants[place]
-        alike[one.size.num_layers, one.document_layers, one.truncation.name, one.precision].append(place)
-    return [_Group(variants[places[0]], [variants[place].size.dim for place in places], places) for places in alike.values()]
+    groups: dict[tuple[object, ...], _Group] = {}
+    for place, one in sorted(enumerate(variants), key=lambda pair: pair[1].size.dim):
+        alike = one.size.num_layers, one.document_layers, one.truncation.name, one.precision
+        group = groups.setdefault(alike, _Group(one, [], []))
+        group.dims.append(one.size.dim)
+        group.places.append(place)
+    return list(groups.values())
 
 
 class _Reader:
@@ -127,21 +119,20 @@ class _Reader:
         self._wanted, self._encode_kwargs = wanted, encode_kwargs
         self.top_k = search.shortlist or wanted.top_k
         self._groups = _groups(search.variants)
-        self._texts = _query_texts(wanted.queries)
+        texts = _query_texts(wanted.queries)
         step = max(1, _BLOCK // (len(search.variants) * (search.corpus_chunk_size + self.top_k)))
-        self.blocks = [range(start, min(start + step, len(self._texts))) for start in range(0, len(self._texts), step)]
+        self.blocks = [range(start, min(start + step, len(texts))) for start in range(0, len(texts), step)]
         self._turn = search.corpus_chunk_size * self._embeddings.processes.count
         self.turns = -(-len(corpus) // self._turn)
-        by_layer = self._embeddings.of_texts(self._texts, prompt_type=PromptType.query, **encode_kwargs)
-        self._queries = [group.queries(by_layer) for group in self._groups]
-
-    @cached_property
-    def made_for(self) -> str:
-        """Digest of everything that a resumed search must have in common with the saved state."""
-        wanted = [list(self._wanted.queries["id"]), self._texts, self._wanted.top_ranked is None]
-        identity = [list(map(str, self._search.variants)), str(self._embeddings.processes), *wanted, len(self._corpus)]
-        identity += [self._search.corpus_chunk_size, self._search.shortlist, self.top_k]
-        return blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+        wanted_ids = [list(wanted.queries["id"]), texts, wanted.top_ranked is None]
+        identity = [list(map(str, search.variants)), str(self._embeddings.processes), *wanted_ids, len(corpus)]
+        identity += [search.corpus_chunk_size, search.shortlist, self.top_k]
+        # Everything that a resumed search must have in common with the saved state.
+        self.made_for = blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+        by_layer = self._embeddings.of_texts(texts, prompt_type=PromptType.query, **encode_kwargs)
+        self._queries = [
+            quantise(group.coordinates(by_layer, group.like.size.num_layers), group.like.precision) for group in self._groups
+        ]
 
     def documents_before(self, turn: int) -> int:
         """Count the documents that all processes have read before a turn."""
@@ -169,28 +160,26 @@ class _Reader:
     def _ranges(self, documents: Mapping[int, Tensor], rows: range) -> list[Tensor]:
         """Return the ranges of the first chunk, which may be spread over processes; all chunks use them for integers."""
         own = max(0, min(len(rows), self._search.corpus_chunk_size - rows.start))
-        ranges = [ranges_of(group.documents(documents)[:own]) for group in self._groups if own]
-        shares = self._embeddings.processes.everyones(ranges)
+        chunks = [group.coordinates(documents, group.like.document_layers)[:own] for group in self._groups if own]
+        shares = self._embeddings.processes.everyones(list(map(ranges_of, chunks)))
         return [ranges_of(torch.cat(of_group)) for of_group in zip(*filter(None, shares), strict=True)]
 
     def _scores(self, documents: Mapping[int, Tensor], block: range, ranges: Sequence[Tensor]) -> Tensor:
         """Compute similarities (variants, queries of the block, documents)."""
-        scores: list[Tensor] = [torch.empty(0)] * len(self._search.variants)
+        scores: dict[int, Tensor] = {}
         for group, queries, of_group in zip(self._groups, self._queries, ranges, strict=True):
-            coordinates = quantise(group.documents(documents), group.like.precision, of_group)
-            of_block = queries[block.start : block.stop]
-            by_dim = prefix_similarities(of_block, coordinates, group.dims, self._embeddings.similarity)
-            for place, of_variant in zip(group.places, by_dim, strict=True):
-                scores[place] = of_variant
-        return torch.stack(scores)
+            coordinates = group.coordinates(documents, group.like.document_layers)
+            stored, of_block = quantise(coordinates, group.like.precision, of_group), queries[block.start : block.stop]
+            by_dim = prefix_similarities(of_block, stored, group.dims, self._embeddings.similarity)
+            scores |= zip(group.places, by_dim, strict=True)
+        return torch.stack([scores[place] for place in range(len(scores))])
 
 
 def _query_texts(queries: Any) -> list[str]:
     """Convert queries to texts as mteb (2.26) does: an instruction goes after a query, but before a conversation."""
-    given = list(queries["text"])
-    instructions = queries["instruction"] if "instruction" in queries.column_names else [None] * len(given)
-    texts = []
-    for query, instruction in zip(given, instructions, strict=True):
+    columns, texts = queries[:], []
+    instructions = columns.get("instruction", [None] * len(queries))
+    for query, instruction in zip(columns["text"], instructions, strict=True):
         parts = [query, instruction]
         if not isinstance(query, str):
             turns = (said if isinstance(said, str) else f"{said['role']}: {said['content']}" for said in query)

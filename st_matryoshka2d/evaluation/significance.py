@@ -82,9 +82,6 @@ def _two_tailed(r1: float, r2: float, variance: float) -> float:
     return float(2 * stats.norm.sf(z))
 
 
-_TOLERANCE = 1e-4  # mteb rounds some scores to five digits
-
-
 class ItemTest(NamedTuple):
     """The result of a test; `test` is its name, or `"none: "` and the reason if there was none."""
 
@@ -102,19 +99,18 @@ def item_test(
     other = _aligned(other, items, where)
     n = len(items.ids)
     if items.gold is None:
-        found = (items.values.mean(), other.values.mean())
+        found = items.values.mean(), other.values.mean()
         test = ItemTest("paired t", n, paired_t_test(items.values, other.values))
     elif (ranks := "spearman" in metric) or "pearson" in metric:
-        rows = [stats.rankdata(one) if ranks else one for one in (items.gold, items.values, other.values)]
+        rows = np.array([items.gold, items.values, other.values])
         with np.errstate(invalid="ignore", divide="ignore"):  # a constant has no correlation: NaN
-            table = np.corrcoef(rows)
-        r1, r2, r12 = float(table[0, 1]), float(table[0, 2]), float(table[1, 2])
-        found = (r1, r2)
+            (_, r1, r2), (_, _, r12), _ = np.corrcoef(stats.rankdata(rows, axis=1) if ranks else rows).tolist()
+        found = r1, r2
         p_value = fisher_z_test(r1, r2, n, n) if fisher else steiger_test(r1, r2, r12, n, ranks=ranks)
         test = ItemTest("Fisher" if fisher else "Steiger", n, p_value)
     else:
         return ItemTest("none: not a correlation")
-    same = np.allclose(found, scores, rtol=0, atol=_TOLERANCE, equal_nan=True)
+    same = np.allclose(found, scores, rtol=0, atol=1e-4, equal_nan=True)  # mteb rounds some scores to five digits
     return test if same else ItemTest("none: items do not give the score")
 
 
@@ -131,10 +127,9 @@ def _aligned(other: Items, items: Items, where: object) -> Items:
             raise ValueError(f"{where}: the grids have the same ids in different orders, and some ids are repeated.")
         order = [place[name] for name in items.ids]
         other = Items(items.ids, other.values[order], None if other.gold is None else other.gold[order])
-    if items.gold is None and other.gold is None:
-        return other
-    if items.gold is None or other.gold is None:
+    if (items.gold is None) != (other.gold is None):
         raise ValueError(f"{where}: only one of the grids has gold scores.")
-    if not np.allclose(items.gold, other.gold, rtol=1e-6, atol=1e-9, equal_nan=True):
+    one, two = (np.asarray(both.gold, dtype=float) for both in (other, items))  # NaN if there are none
+    if not np.allclose(one, two, rtol=1e-6, atol=1e-9, equal_nan=True):
         raise ValueError(f"{where}: the grids have different gold scores. A test needs both models on the same data.")
     return other

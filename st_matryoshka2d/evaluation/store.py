@@ -61,9 +61,8 @@ class Store:
             raise ValueError(f"cache must be a folder, but {os.fspath(cache)!r} is a file. Choose another name.")
         self._began = time.time()
         self._cache = cache if isinstance(cache, ResultCache) else ResultCache(Path(cache))
-        self._folder = (
-            Path(self._cache.cache_path) / "st_matryoshka2d" / str(meta.name).replace("/", "__") / str(meta.revision)
-        )
+        name = str(meta.name).replace("/", "__")
+        self._folder = Path(self._cache.cache_path) / "st_matryoshka2d" / name / str(meta.revision)
 
     def folder(self, task: AbsTask) -> Path:
         """The folder of one task; its name has a hash of the data, splits, subsets, seed and library versions."""
@@ -74,13 +73,12 @@ class Store:
     def load(self, task: AbsTask, job: Job[T]) -> Scored[T] | None:
         """Load a result, or None unless all of its files exist."""
         path = self._path(task, job)
-        mteb_result = path.with_suffix(".json")
-        needed = [path]
+        of_mteb, needed = path.with_suffix(".json"), [path]
         if job.meta is not None:
-            needed += [mteb_result, self._cache.get_task_result_path(task.metadata.name, job.meta)]
+            needed += [of_mteb, self._cache.get_task_result_path(task.metadata.name, job.meta)]
         if not all(file.exists() for file in needed):
             return None
-        return Scored(_read(path, job.kind.load), _read(mteb_result, TaskResult.from_disk) if job.meta is not None else None)
+        return Scored(_read(path, job.kind.load), None if job.meta is None else _read(of_mteb, TaskResult.from_disk))
 
     def save(self, task: AbsTask, job: Job[T], kept: Scored[T]) -> None:
         """Write mteb's result and ours atomically; ours comes last and marks both as complete."""
@@ -93,13 +91,12 @@ class Store:
     def clear(self, task: AbsTask) -> None:
         """Delete files that are only needed to resume, and partial files of a run that was killed earlier."""
         folder = self.folder(task)
-        left = [path for pattern in ("texts-*", "search-*") for path in folder.glob(pattern)]
-        for path in (path for pattern in ("new-*", ".*", "cells/.*") for path in folder.glob(pattern)):
-            with suppress(FileNotFoundError):
-                if path.stat().st_mtime < self._began:  # a newer file may belong to another running evaluation
-                    left.append(path)
-        for path in left:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        for path in (
+            path for pattern in ("texts-*", "search-*", "new-*", ".*", "cells/.*") for path in folder.glob(pattern)
+        ):
+            with suppress(FileNotFoundError):  # another running evaluation may delete it, and may own the newer files
+                if path.name.startswith(("texts-", "search-")) or path.stat().st_mtime < self._began:
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
     def _path(self, task: AbsTask, job: Job[T]) -> Path:
         return self.folder(task) / "cells" / f"{job.name}.parquet"
@@ -107,8 +104,8 @@ class Store:
     def _save_for_mteb(self, task: AbsTask, meta: ModelMeta, result: TaskResult) -> None:
         """Merge a result into mteb's file for the task and size, which may already have other splits and subsets."""
         target = self._cache.get_task_result_path(task.metadata.name, meta)
-        before = _read(target, TaskResult.from_disk) if target.exists() else None
-        whole = before.merge(result) if before is not None and before.is_mergeable(result) else result
+        if target.exists() and (before := _read(target, TaskResult.from_disk)).is_mergeable(result):
+            result = before.merge(result)
         with naming_the_file(target):
             self.folder(task).mkdir(parents=True, exist_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +115,7 @@ class Store:
                 made.mkdir(parents=True)
                 if (settings := target.parent / "run_settings.jsonl").exists():
                     shutil.copy(settings, made)  # mteb appends to this file
-                new.save_to_cache(whole, meta)
+                new.save_to_cache(result, meta)
                 for file in made.iterdir():
                     file.replace(target.parent / file.name)
 

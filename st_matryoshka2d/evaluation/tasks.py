@@ -36,8 +36,7 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
     given = tasks if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
     flat = [task for entry in given for task in (entry if isinstance(entry, Benchmark) else [entry])]
     chosen: list[AbsTask] = []
-    for entry in flat:
-        task = _task_named(entry) if isinstance(entry, str) else entry
+    for task in (_task_named(entry) if isinstance(entry, str) else entry for entry in flat):
         if not isinstance(task, AbsTask):
             raise TypeError(f"A task must be an mteb task, its name or a benchmark, got {task!r} ({type(task).__name__}).")
         name, modalities = task.metadata.name, task.metadata.modalities
@@ -124,16 +123,12 @@ def quiet_mteb(*others: type[Warning]) -> Iterator[None]:
         logger.setLevel(before)
 
 
-class OwnData:
+class OwnData(AbsTask):
     """Mixin for mteb's task classes: the data comes from memory instead of the Hub."""
 
     kind: ClassVar[TaskType]
     category: ClassVar[TaskCategory]
     main_score: ClassVar[str]
-    abstask_prompt: str
-    metadata: TaskMetadata
-    dataset: Any
-    data_loaded: bool
 
     def __init__(self, name: str, data: dict[str, Any], *, description: str, **settings: Any) -> None:
         digest = hashlib.sha256()
@@ -151,8 +146,7 @@ class OwnData:
             eval_langs=["und-Zyyy"],  # ISO codes of an undetermined language and script
         )
         self._own = (self.metadata, data)
-        for setting, value in settings.items():
-            setattr(self, setting, value)
+        self.__dict__.update(settings)
         with random_states_kept():
             super().__init__()
         self.load_data()

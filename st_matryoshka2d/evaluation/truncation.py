@@ -126,12 +126,9 @@ class TruncationResult(SavedTable):
         table.insert(0, "first", first["relative"].reindex(table.index))
         margin = student_t.ppf(0.975, random["runs"] - 1) * random["std"] * np.sqrt(1 + 1 / random["runs"])
         table["low"], table["high"] = table["random"] - margin, table["random"] + margin
-        answers = {
-            "helps": table["first"] > table["high"],
-            "hurts": table["first"] < table["low"],
-            "no difference": table["first"].between(table["low"], table["high"]),
-        }
-        table["order"] = np.select(list(answers.values()), list(answers), default="unknown")
+        helps, hurts = table["first"] > table["high"], table["first"] < table["low"]
+        same = table["first"].between(table["low"], table["high"])
+        table["order"] = np.select([helps, hurts, same], ["helps", "hurts", "no difference"], default="unknown")
         return table.reset_index()
 
     def plot(
@@ -180,8 +177,7 @@ class TruncationResult(SavedTable):
             raise ValueError(f"The two models are called {names[0]!r} and {names[1]!r}; pass labels=('one', 'other').")
         if task is None and set(self.grid.tasks) != set(other.grid.tasks):
             raise ValueError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
-        models = dict(zip(names, (self, other), strict=True))
-        curves = {name: (one._curves(task), one.full.dim) for name, one in models.items()}
+        curves = {name: (one._curves(task), one.full.dim) for name, one in zip(names, (self, other), strict=True)}
         return saved(path, lambda: compared_curves(curves, title=self._subject(task)))
 
     def __str__(self) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -28,17 +29,16 @@ class Truncation(Protocol):
         """Order or transform the coordinates."""
 
 
-class First:
+class _First:
     """The default truncation: keep the first coordinates."""
 
     name: str = AXES["truncation"]
 
     def __call__(self, embeddings: Tensor, num_layers: int) -> Tensor:
-        """Return the embeddings unchanged."""
         return embeddings
 
 
-FIRST = First()
+FIRST = _First()
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Variant:
 
     size: Size
     precision: str = AXES["precision"]
-    truncation: Truncation = field(default=FIRST)
+    truncation: Truncation = FIRST
     documents: Size | None = None
 
     @property
@@ -93,18 +93,8 @@ def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -
         # The wrapper computes ranges from its input, so put the wanted extremes on top.
         return quantise(torch.cat([ranges, torch.clamp(embeddings, ranges[0], ranges[1])]), precision)[2:]
     with quiet_mteb(UserWarning):  # it warns of few embeddings for each chunk
-        wrapper = CompressionWrapper(_Given(embeddings), OutputDType(precision))  # type: ignore[arg-type]
-        compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")  # type: ignore[arg-type]
+        encoder: Any = SimpleNamespace(encode=lambda *_, **__: embeddings, mteb_model_meta=ModelMeta.create_empty())
+        wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
+        compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
     # mteb returns NaN for a constant coordinate.
     return torch.nan_to_num(torch.as_tensor(compressed).float())
-
-
-class _Given:
-    """A stand-in for an encoder that returns given embeddings."""
-
-    def __init__(self, embeddings: Tensor) -> None:
-        self._embeddings = embeddings
-        self.mteb_model_meta = ModelMeta.create_empty()
-
-    def encode(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self._embeddings

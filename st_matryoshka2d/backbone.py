@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from st_matryoshka2d.kept_layers import cut_config, kept_layers
+from st_matryoshka2d.config_metadata import cut_config, kept_layers
 
 Copied = TypeVar("Copied", bound=nn.Module)
 
@@ -33,18 +33,15 @@ _BUILT_HERE: set[type[PreTrainedModel]] = set()
 
 @dataclass(frozen=True)
 class Backbone:
-    """The layers of a model.
-
-    Attributes:
-        num_layers: How many blocks a forward pass runs, N.
-        blocks: Dotted path of the `ModuleList` of N blocks; None if one block is run N times (ALBERT), which only the
-            config shows.
-        tail: Dotted paths of the modules between the last block and the model's output, in order of use.
-    """
+    """The layers of a model: how many blocks a forward pass runs, and the dotted paths of modules."""
 
     num_layers: int
-    blocks: str | None
-    tail: tuple[str, ...]
+    blocks: str | None  # the list of blocks; None if one block is run `num_layers` times (ALBERT), as only the config shows
+    tail: tuple[str, ...]  # the modules between the last block and the model's output, in order of use
+
+    def blocks_of(self, model: PreTrainedModel) -> list[nn.Module]:
+        """List the blocks in order; none if one block is repeated."""
+        return [] if self.blocks is None else list(model.get_submodule(self.blocks).children())
 
     def finish(self, model: PreTrainedModel, state: Tensor) -> Tensor:
         """Turn the raw state after a block into the output of the model cut there; both are (batch, tokens, hidden)."""
@@ -118,29 +115,26 @@ def hidden_states(model: PreTrainedModel) -> Iterator[None]:
     if type(model) not in _BUILT_HERE:
         skeleton(type(model), model.config)
         _BUILT_HERE.add(type(model))
-    config = model.config
-    before = config.output_hidden_states
-    config.output_hidden_states = True
+    before = model.config.output_hidden_states
+    model.config.output_hidden_states = True
     try:
         yield
     finally:
-        config.output_hidden_states = before
+        model.config.output_hidden_states = before
 
 
 def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
-    lists: dict[str, nn.ModuleList] = {
-        path: module for path, module in model.named_modules() if isinstance(module, nn.ModuleList)
-    }
-    found = [path for path, module in lists.items() if len(module) == num_layers]
+    lengths = {path: len(module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    found: list[str] = [path for path, length in lengths.items() if length == num_layers]
     outermost = [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
     if len(outermost) == 1:
         return outermost[0]
-    if not found and lists and all(len(module) == 1 for module in lists.values()):
+    if not found and set(lengths.values()) == {1}:
         return None
     raise refusal(
         model,
         f"Looked for one ModuleList of {num_layers} blocks (config.num_hidden_layers), found {len(outermost)}: {outermost}; "
-        f"all its lists: { {path: len(module) for path, module in lists.items()} }.",
+        f"all its lists: {lengths}.",
     )
 
 
@@ -151,10 +145,9 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
     steps = blocks.split(".")
     ancestors = [".".join(steps[:depth]) for depth in range(len(steps))]
     beside = {
-        f"{ancestor}.{name}".lstrip("."): module
-        for ancestor in ancestors
-        for name, module in model.get_submodule(ancestor).named_children()
-        if f"{ancestor}.{name}".lstrip(".") not in (*ancestors, blocks)
+        path: module
+        for path, module in model.named_modules(remove_duplicate=False)
+        if path not in (*ancestors, blocks) and path.rpartition(".")[0] in ancestors
     }
     calls: list[tuple[str, Any, Any]] = []
 
@@ -162,16 +155,13 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
         return lambda module, args, output: calls.append((path, args[0] if args else None, output))
 
     *_, last = model.get_submodule(blocks).children()
-    hooks = [last.register_forward_hook(record(blocks))]
-    hooks += [module.register_forward_hook(record(path)) for path, module in beside.items()]
     try:
-        with probing(model) as inputs:
+        with probing(model) as inputs, ExitStack() as hooks:
+            for path, module in [(blocks, last), *beside.items()]:
+                hooks.enter_context(module.register_forward_hook(record(path)))
             goal = model(**inputs).last_hidden_state
     except Exception as error:
         raise refusal(model, f"It failed on a few test tokens. {type(error).__name__}: {error}") from error
-    finally:
-        for hook in hooks:
-            hook.remove()
     reached: Any = None
     tail: list[str] = []
     for path, given, output in calls:
@@ -215,11 +205,8 @@ def share_memory(module: Copied) -> Copied:
     """Copy a module but share its tensors; changes of the copy's dtype, device or mode do not affect the original."""
     memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
     memo.update({id(b): b.detach() for b in module.buffers()})
-    # A hook that is a bound method keeps reporting to its object, not to a copy of it.
-    hooks = [
-        hook for part in module.modules() for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-    ]
-    memo.update({id(hook): hook for hook in hooks})
+    for part in module.modules():  # a hook that is a bound method keeps reporting to its object, not to a copy of it
+        memo.update({id(hook): hook for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())})
     return copy.deepcopy(module, memo)
 
 

@@ -62,8 +62,7 @@ def truncate(
     if layers is None and width is None:
         raise ValueError("There is nothing to cut. Pass a size, num_layers or dim.")
     cut = cut_to(model, layers, width)
-    kept, full = full_size(cut), full_size(model)
-    if kept != full:
+    if (kept := full_size(cut)) != (full := full_size(model)):
         name_apart(cut, model, kept)
     warn_if_untrained(model.config, kept, full)
     return cut
@@ -71,7 +70,7 @@ def truncate(
 
 def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
     """Cut without warning of an untrained size, for callers that chose the size themselves."""
-    routes_of(model)
+    routes_of(model)  # refuses other models
     full = full_size(model)
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")

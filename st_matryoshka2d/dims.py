@@ -5,8 +5,6 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["prefix"]
-
 
 def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, "*batch dim"]:
     """Keep the first `dim` coordinates, as `SentenceTransformer(truncate_dim=dim)` does."""

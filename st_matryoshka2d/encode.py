@@ -13,12 +13,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d.backbone import Backbone, find_backbone
+from st_matryoshka2d.config_metadata import smallest_depth_with
 from st_matryoshka2d.cut import pipeline_at_depth
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.kept_layers import smallest_depth_with
-from st_matryoshka2d.layers import route_taken, routes_of, split_layers
+from st_matryoshka2d.layers import layer_features, routes_of
 from st_matryoshka2d.readout import require_readouts
-from st_matryoshka2d.recorded import recorded
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
 from st_matryoshka2d.verify import check_depths
@@ -55,14 +54,10 @@ class EveryLayer(SentenceTransformer):
 
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
-        name = route_taken(self, input)
-        backbone = self.backbones[name]
-        with recorded(routes_of(self)[name].transformer.model, backbone) as calls:
-            outputs = super().forward(dict(input), **kwargs)  # a copy, because modules write into their input
-        by_layer = split_layers(self, outputs, self.depths, backbone, calls, route=name, normalize=self.normalize, **kwargs)
+        run, normalize = super().forward, self.normalize
+        by_layer = layer_features(self, input, self.depths, self.backbones, normalize=normalize, forward=run, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
-        del outputs["all_layer_embeddings"]  # large, and no longer needed
-        return {**outputs, "sentence_embedding": torch.cat(columns, dim=-1)}
+        return {**by_layer[self.depths[-1]], "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
         """Return the length by which `encode` sorts texts: sorted by tokens, batches have a third less padding."""

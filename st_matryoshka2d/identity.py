@@ -22,9 +22,8 @@ from st_matryoshka2d.layers import routes_of
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
-    *("language", "license", "task_name", "tags", "citations", "local_files_only"),
-    *("base_model", "base_model_revision", "datasets", "train_datasets", "eval_datasets"),
-    *("all_hyperparameters", "non_default_hyperparameters"),
+    *("language", "license", "task_name", "tags", "citations", "local_files_only", "all_hyperparameters"),
+    *("base_model", "base_model_revision", "datasets", "train_datasets", "eval_datasets", "non_default_hyperparameters"),
 )
 
 _ORIGIN = {"_name_or_path", "transformers_version", "is_matryoshka"}
@@ -66,9 +65,10 @@ def model_revision(model: SentenceTransformer) -> str:
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
     routes = {name: route.transformer for name, route in routes_of(model).items()}
-    children: dict[str, Any] = dict(model.named_children())
-    configs = {name: part.get_config_dict() for name, part in children.items() if hasattr(part, "get_config_dict")}
-    modules = {name: [type(part).__name__, configs.get(name)] for name, part in children.items()}
+    modules: dict[str, Any] = {}
+    for name, part in model.named_children():
+        describe: Any = getattr(part, "get_config_dict", None)
+        modules[name] = [type(part).__name__, describe and describe()]
     return {
         "configs": {name: _settings_of(transformer) for name, transformer in routes.items()},
         "modules": modules,
@@ -91,11 +91,11 @@ def _tokenizer(tokenizer: Any) -> Any:
     """Return all settings that affect token ids; padding and truncation of the last batch do not."""
     if tokenizer is None:
         return None
-    settings: dict[str, Any] = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}
+    sides = {"sides": [tokenizer.padding_side, tokenizer.truncation_side]}
     if not tokenizer.is_fast:
-        return settings | {"vocabulary": sorted(tokenizer.get_vocab().items())}
+        return {**sides, "vocabulary": sorted(tokenizer.get_vocab().items())}
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
-    return settings | {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
+    return {**sides, **{name: part for name, part in parts.items() if name not in ("padding", "truncation")}}
 
 
 def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
@@ -113,24 +113,18 @@ def replace_card(model: SentenceTransformer) -> None:
 
 def _take_origin(made: SentenceTransformer, text: str | None) -> None:
     """Fill in missing card data from the text of a loaded card, which sentence-transformers does not parse."""
-    metadata = _metadata(text)
-    data = made.model_card_data
-    data.language = data.language or _texts(metadata.get("language"))
-    data.license = data.license or next(iter(_texts(metadata.get("license"))), None)
-    data.datasets = data.datasets or _texts(metadata.get("datasets"))
-    data.base_model = data.base_model or next(iter(_texts(metadata.get("base_model"))), None)
-
-
-def _metadata(text: str | None) -> dict[str, Any]:
-    """Parse the metadata of a card; return nothing if it is broken, since the model does not depend on it."""
     if not text:
-        return {}
+        return
     try:
         card: Any = RepoCard(text, ignore_metadata_errors=True)
     except Exception:
-        return {}
-    return dict(card.data.to_dict())
-
-
-def _texts(value: Any) -> list[str]:
-    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+        return  # it is broken, and the model does not depend on it
+    found: dict[str, list[str]] = {}
+    for name in ("language", "license", "datasets", "base_model"):
+        value = card.data.to_dict().get(name)
+        found[name] = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+    data = made.model_card_data
+    data.language = data.language or found["language"]
+    data.license = data.license or next(iter(found["license"]), None)
+    data.datasets = data.datasets or found["datasets"]
+    data.base_model = data.base_model or next(iter(found["base_model"]), None)

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
 
-from st_matryoshka2d.backbone import Backbone
-from st_matryoshka2d.kept_layers import skips_layers
+from st_matryoshka2d.backbone import Backbone, hidden_states
+from st_matryoshka2d.config_metadata import kept_layers, skips_layers
 from st_matryoshka2d.readout import AT_DEPTH
-from st_matryoshka2d.recorded import Calls, recorded, state_at
+
+# Arguments of a layer's block but for the state, and the autocast context; by layer, for depths that skip some.
+Calls: TypeAlias = dict[int, tuple[tuple[Any, ...], dict[str, Any], torch.autocast]]
+
+_STATE = "hidden_states"
 
 
 @dataclass(frozen=True)
 class Route:
-    """The modules that a text passes through in a pipeline.
-
-    Attributes:
-        transformer: The first module, whose depth can be chosen.
-        head: The modules after it, by name, in order.
-    """
+    """The modules that a text passes through: the Transformer, whose depth can be chosen, and by name those after it."""
 
     transformer: Transformer
     head: Mapping[str, nn.Module]
@@ -70,7 +73,7 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
     widths: dict[str, int] = {}
     for name, modules in first.sub_modules.items():
         start, *rest = modules.children()
-        head = {**{f"{name}.{index}": module for index, module in enumerate(rest, 1)}, **dict(after)}
+        head = {f"{name}.{index}": module for index, module in enumerate(rest, 1)} | dict(after)
         routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
         known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
         widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
@@ -104,55 +107,88 @@ def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
 
 def layer_features(
     model: nn.Module,
-    features: dict[str, Any],
+    features: Mapping[str, Any],
     layers: Sequence[int],
     backbones: Mapping[str, Backbone],
     *,
     normalize: bool = True,
+    forward: Callable[..., dict[str, Any]] | None = None,
+    **kwargs: Any,
 ) -> dict[int, dict[str, Any]]:
-    """Run a batch once and return what the pipeline cut at each depth would return."""
+    """Run a batch once and return what the pipeline cut at each depth would; `forward` runs one that is cut already."""
     # The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
     pipeline = unwrap(model)
     name = route_taken(pipeline, features)
+    whole, backbone = routes_of(pipeline)[name], backbones[name]
+    network = whole.transformer.model
     # A module that takes its depth per call runs exactly as deep as needed, whatever its default.
-    network, backbone = routes_of(pipeline)[name].transformer.model, backbones[name]
     deepest = backbone.num_layers if skips_layers(network.config) else max(layers)
-    kwargs = {"num_layers": deepest} if "num_layers" in pipeline.get_model_kwargs() else {}
+    depth = {"num_layers": deepest} if forward is None and "num_layers" in pipeline.get_model_kwargs() else {}
     with recorded(network, backbone) as calls:
-        outputs = model(dict(features), **kwargs)  # a copy, as modules write into their input
-    return split_layers(pipeline, outputs, layers, backbone, calls, route=name, normalize=normalize)
-
-
-def split_layers(
-    pipeline: SentenceTransformer,
-    outputs: dict[str, Any],
-    layers: Sequence[int],
-    backbone: Backbone,
-    calls: Calls,
-    *,
-    route: str = "",
-    normalize: bool = True,
-    **kwargs: Any,
-) -> dict[int, dict[str, Any]]:
-    """Run the modules after the Transformer once for each depth."""
-    whole = routes_of(pipeline)[route]
-    taken = whole if normalize else whole.without_normalize()
-    head = copy.copy(pipeline)
-    head._modules = dict(taken.head)
+        outputs = (forward or model)(dict(features), **depth, **kwargs)  # a copy, as modules write into their input
     states: tuple[Tensor, ...] = outputs["all_layer_embeddings"]
     # A module that reads all layers would read deeper ones than a cut has.
     rest = {name: value for name, value in outputs.items() if name != "all_layer_embeddings"}
+    taken = whole if normalize else whole.without_normalize()
+    head = copy.copy(pipeline)
+    head._modules = dict(taken.head)
     by_layer: dict[int, dict[str, Any]] = {}
     for num_layers in layers:
         last = num_layers == len(states) - 1
         if last and len(taken.head) == len(whole.head):
             by_layer[num_layers] = rest
-        else:
-            model = whole.transformer.model
-            state = rest["token_embeddings"] if last else state_at(model, backbone, num_layers, states, calls)
-            given: dict[str, Any] = {**rest, "token_embeddings": state, AT_DEPTH: num_layers}
-            by_layer[num_layers] = SentenceTransformer.forward(head, given, **kwargs)
+            continue
+        given = {**rest, AT_DEPTH: num_layers}
+        if not last:
+            given["token_embeddings"] = state_at(network, backbone, num_layers, states, calls)
+        by_layer[num_layers] = SentenceTransformer.forward(head, given, **kwargs)
     return by_layer
+
+
+@contextmanager
+def recorded(model: PreTrainedModel, backbone: Backbone) -> Iterator[Calls]:
+    """Make the model return the state after every block, and record the calls of blocks if some depth skips layers."""
+    calls: Calls = {}
+    blocks = backbone.blocks_of(model) if skips_layers(model.config) else []
+
+    def record(layer: int) -> Any:
+        def before(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            kind = next(block.parameters()).device.type
+            autocast = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+            named = {name: _no_cache(value) for name, value in kwargs.items()}
+            calls[layer] = tuple(map(_no_cache, args[1:])), named, autocast
+
+        return before
+
+    with hidden_states(model), ExitStack() as hooks:
+        for layer, block in enumerate(blocks):
+            hooks.enter_context(block.register_forward_pre_hook(record(layer), with_kwargs=True))
+        yield calls
+
+
+def state_at(
+    model: PreTrainedModel, backbone: Backbone, num_layers: int, states: Sequence[Tensor], calls: Mapping[int, Any]
+) -> Tensor:
+    """Return the output of the model cut to a depth below its own, (batch, tokens, hidden)."""
+    # The first layers that it keeps without a gap were run already; the others run on their state.
+    kept = kept_layers(model.config, num_layers)
+    shared = next((place for place, layer in enumerate(kept) if layer != place), num_layers)
+    if backbone.blocks is None:
+        shared = num_layers  # ALBERT runs one block again and again
+    state = states[shared]
+    blocks = backbone.blocks_of(model)
+    for layer in kept[shared:]:
+        args, kwargs, autocast = calls[layer]
+        given = (args, {**kwargs, _STATE: state}) if _STATE in kwargs else ((state, *args), kwargs)
+        with autocast:
+            output = blocks[layer](*given[0], **given[1])
+        state = output[0] if isinstance(output, tuple) else output
+    return backbone.finish(model, state)
+
+
+def _no_cache(value: Any) -> Any:
+    """Drop a decoder's cache: it has the keys of the pass through all layers."""
+    return None if isinstance(value, Cache) else value
 
 
 def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:
@@ -167,10 +203,7 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
             f"The Transformer makes {first.module_output_name!r} of text from {text or 'nothing'}; "
             "only token embeddings read from `last_hidden_state` exist at every depth."
         )
-    for module in head:
-        if isinstance(module, WeightedLayerPooling):
-            raise ValueError(
-                "WeightedLayerPooling mixes all layers, so a model with fewer layers cannot equal a part of it."
-            )
+    if any(isinstance(module, WeightedLayerPooling) for module in head):
+        raise ValueError("WeightedLayerPooling mixes all layers, so a model with fewer layers cannot equal a part of it.")
     transformer: Transformer = first
     return transformer

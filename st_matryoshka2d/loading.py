@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from posixpath import join
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, PreTrainedConfig
 
-from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
+from st_matryoshka2d.config_metadata import cut_config, declare_cut, skips_layers, warn_if_untrained
 from st_matryoshka2d.cut import cut_to
-from st_matryoshka2d.hub.checkpoint import Checkpoint, opened, piece_folder, within_reach
-from st_matryoshka2d.hub.partial_download import NamesUnknownError, fetch_piece
+from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle, opened, within_reach
+from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts
-from st_matryoshka2d.hub.remote_file import RangesRefusedError
-from st_matryoshka2d.hub.weights import (
-    check_broken,
-    check_weights,
-    depth_of,
-    quiet_loading,
-    require_safetensors,
-    transformer_folders,
-    weights_in,
-)
+from st_matryoshka2d.hub.untrusted import WholeFileNeededError
 from st_matryoshka2d.identity import name_apart, replace_card
-from st_matryoshka2d.kept_layers import cut_config, skips_layers
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.verify import check_complete, check_loaded
+from st_matryoshka2d.verify import check_complete, check_loaded, check_shapes, depth_of, quiet_loading, shapes_in
 
 # Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
@@ -77,7 +67,8 @@ def load(
     """
     layers, dim = resolve_size(size, num_layers, dim)  # compared with the model's size later
     checkpoint, kwargs = opened(name_or_path, kwargs)
-    piece = None if layers is None or _is_special(checkpoint, kwargs) else piece_folder(checkpoint, layers)
+    is_divisible = checkpoint.commit and not (_brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
+    piece = checkpoint.piece_folder(layers) if layers and is_divisible and checkpoint.is_plain else None
     if piece and piece.is_dir():
         kwargs = _without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
     elif not _brings_other_weights(kwargs):
@@ -104,14 +95,12 @@ def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
 ) -> tuple[SentenceTransformer, Any, Size]:
     """Load all weights and cut the model; also return the whole's config and size."""
-    configs = {folder: _read_config(checkpoint, folder, kwargs) for folder in transformer_folders(checkpoint)}
+    configs = {folder: _read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
     _check_weights(checkpoint, configs, None, kwargs)
     whole = _assembled(checkpoint, kwargs)
     full = full_size(whole)
     add_readouts(whole, checkpoint, whole.config, full.num_layers)
-    if num_layers is None and dim is None:
-        return whole, whole.config, full
-    small = cut_to(whole, num_layers, dim)
+    small = whole if num_layers is None and dim is None else cut_to(whole, num_layers, dim)
     if (size := full_size(small)) != full:
         name_apart(small, whole, size)
     return small, whole.config, full
@@ -125,7 +114,7 @@ def _some_layers(
     overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
     kwargs = {**kwargs, "config_kwargs": {**(kwargs.get("config_kwargs") or {}), **overrides}}
     source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
-    _check_weights(source, dict.fromkeys(transformer_folders(source), config), num_layers, kwargs)
+    _check_weights(source, dict.fromkeys(source.transformer_folders, config), num_layers, kwargs)
     revision = kwargs.pop("revision", None) if piece else None
     with quiet_loading("MISSING", "MISMATCH"):  # would list all weights that were not read
         model = _assembled(source, kwargs)
@@ -150,30 +139,43 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
         name_apart(model, model, size)
 
 
-def _is_special(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> bool:
-    """Whether the model is anything but the safetensors files of a repository on the Hub."""
-    is_code = bool(kwargs.get("trust_remote_code"))
-    return checkpoint.commit is None or not checkpoint.is_plain or is_code or _brings_other_weights(kwargs)
-
-
 def _brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
     return kwargs.get("backend", "torch") != "torch" or bool(_OTHER_WEIGHTS & set(kwargs.get("model_kwargs") or {}))
 
 
 def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Add an argument with which transformers unpickles nothing, or only tensors with `allow_bin`."""
-    require_safetensors(checkpoint, allow_bin)
+    """Refuse pickles, unless `allow_bin`; add an argument with which transformers unpickles nothing, or only tensors."""
+    for position, (_, folder) in enumerate(checkpoint.modules):
+        files = [path for path in checkpoint.files if PurePosixPath(path).parent == PurePosixPath(folder)]
+        if any(path.endswith(".safetensors") for path in files):
+            continue
+        pickles = [path for path in files if is_pickle(path)]
+        needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # not downloaded yet
+        if (pickles and allow_bin) or not (pickles or needed):
+            continue
+        found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
+        raise ValueError(
+            f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {found or 'no weights at all'}. "
+            + (
+                "Reading a .bin file means unpickling it. allow_bin=True does that with weights_only=True, which builds "
+                "tensors and nothing else; or convert the file: load it somewhere safe and save it with save_pretrained."
+                if pickles
+                else "Save the model with save_pretrained."
+            )
+        )
     safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
     return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
 
 
 def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
     """Download a piece; None if whole files are needed or cached, or if offline."""
-    if checkpoint.is_cached or checkpoint.is_offline or not checkpoint.has_plain_weights:
+    weights = checkpoint.weights_in(checkpoint.transformer)
+    is_divisible = weights and not is_pickle(weights) and checkpoint.transformer_folders  # no adapter
+    if checkpoint.is_cached or checkpoint.is_offline or not is_divisible:
         return None
     try:
         return fetch_piece(checkpoint, num_layers, allow_bin)
-    except (NamesUnknownError, RangesRefusedError) as reason:
+    except WholeFileNeededError as reason:
         warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=3)
         return None
 
@@ -197,32 +199,33 @@ def _read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any])
 def _check_weights(
     checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, kwargs: Mapping[str, Any]
 ) -> None:
-    """Check weights against the config of their folder, unless others will be loaded."""
-    if not _brings_other_weights(kwargs):
-        check_weights(checkpoint, configs, num_layers, bool(kwargs.get("trust_remote_code")))
+    """Check weights against the config of their folder, before a model is built, unless others will be loaded."""
+    if _brings_other_weights(kwargs):
+        return
+    for folder, config in configs.items():
+        if not (files := checkpoint.shards_in(folder)):
+            continue
+        shapes = {name: shape for path in files for name, shape in shapes_in(checkpoint.fetch(path)).items()}
+        depth = depth_of(config, checkpoint.name, len(shapes))
+        if not kwargs.get("trust_remote_code"):
+            cut = cut_config(config, num_layers or depth)
+            check_shapes(shapes, cut, f"{checkpoint.weights_in(folder)} of {checkpoint.name}")
+    for _, folder in checkpoint.modules[1:]:
+        if checkpoint.weights_in(folder) == (path := join(folder, BIN)):
+            shapes_in(checkpoint.fetch(path))
 
 
 def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
     """Build the pipeline, and refuse one that lacks weights."""
-    with _broken_files_named(checkpoint):
-        model = SentenceTransformer(checkpoint.name, **kwargs)
-    files = [path for folder in transformer_folders(checkpoint) if (path := weights_in(checkpoint, folder))]
-    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {checkpoint.name}")
-    return model
-
-
-@contextmanager
-def _broken_files_named(checkpoint: Checkpoint) -> Iterator[None]:
-    """Name the broken file, which a library's error seldom does."""
     try:
-        yield
+        model = SentenceTransformer(checkpoint.name, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith("Error(s) in loading state_dict"):
             raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise
-    except Exception as error:
-        try:
-            check_broken(checkpoint.root)
-        except ValueError as broken:
-            raise broken from error
+    except Exception:
+        checkpoint.check_files()  # names the broken file, which a library's error seldom does
         raise
+    files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
+    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {checkpoint.name}")
+    return model

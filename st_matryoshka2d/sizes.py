@@ -111,10 +111,8 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
     if size is not None and num_layers is not None:
         raise ValueError(f"The number of layers is given twice: {size!r} and num_layers={num_layers!r}.")
     layers = size if num_layers is None else num_layers
-    return (
-        None if layers is None else positive_int(layers, "num_layers"),
-        None if dim is None else positive_int(dim, "dim"),
-    )
+    depth = None if layers is None else positive_int(layers, "num_layers")
+    return depth, None if dim is None else positive_int(dim, "dim")
 
 
 def full_size(model: SentenceTransformer) -> Size:

@@ -10,8 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Candidates", "Rankings", "prefix_similarities"]
-
 _EPSILON = 1e-12  # smallest norm by which sentence-transformers divides
 _NONE = -1  # row number of an absent document
 

@@ -1,16 +1,142 @@
-"""Check that a model can be cut exactly, and has all its weights; others are refused, never cut approximately."""
+"""Check that weights fit their config, that none are missing, and that a model can be cut exactly; refuse others."""
 
 from __future__ import annotations
 
+import logging
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d.backbone import Backbone, find_backbone, probing, refusal, same, shallow_view, skeleton
-from st_matryoshka2d.hub.header import some
-from st_matryoshka2d.recorded import recorded, state_at
+from st_matryoshka2d.hub.untrusted import read_header, short
+from st_matryoshka2d.layers import recorded, state_at
+
+# Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times, with 25 tensors in all.
+_REPEATS = 100
+_LARGEST_BUFFERS = 2**30
+_NAMED = 5
+
+
+def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+    """Read the shape of each tensor in a file of weights; refuse a broken file, and a pickle with more than tensors."""
+    if path.suffix == ".safetensors":
+        size, what = path.stat().st_size, str(path)
+        header = read_header(lambda start, stop: np.fromfile(path, "u1", stop - start, offset=start).tobytes(), size, what)
+        return {tensor.name: tensor.shape for tensor in header.tensors}
+    try:
+        found = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
+        return {name: tuple(tensor.shape) for name, tensor in found.items()}
+    except Exception as error:
+        raise ValueError(  # hides torch's message, which suggests running the code
+            f"{path} is broken, or holds more than tensors and could run code when opened ({type(error).__name__}). "
+            "Ask its author for a safetensors file; do not open this one in another way."
+        ) from None
+
+
+def depth_of(config: PreTrainedConfig, what: str, num_tensors: int | None = None) -> int:
+    """Return the number of layers; refuse one that is unusable, or impossible with so few tensors."""
+    depth = getattr(config, "num_hidden_layers", None)
+    if depth is None:
+        raise ValueError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it cannot be cut in depth.")
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ValueError(
+            f"config.json of {what} must have a whole number of 1 or more as `num_hidden_layers`, found {short(depth)}."
+        )
+    if num_tensors is not None and depth > max(num_tensors, _REPEATS):  # a model of it would take time and memory
+        raise ValueError(
+            f"config.json of {what} says that the model has {depth} layers, but its weights are {num_tensors} tensors. "
+            "Write the number of layers that the weights have into config.json, or download the checkpoint again."
+        )
+    return depth
+
+
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig, what: str) -> None:
+    """Refuse wrong shapes, and blocks with missing tensors; transformers maps the names of the weights."""
+    if getattr(config, "quantization_config", None) is not None:
+        return  # only the quantization library knows the shapes of packed weights
+    contradiction = f"The weights of {what} contradict its config.json"
+    end = "Ask the author of the checkpoint to save it again."
+    try:
+        model = blank_model(config)
+        size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+        if size > _LARGEST_BUFFERS:  # such as a huge table of positions
+            raise ValueError(f"it needs tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed.")
+        if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}.items() <= shapes.items():
+            return  # all names and shapes fit
+        found = _loading_info(model, shapes)
+    except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
+        raise ValueError(f"{contradiction}: {short(str(error))}") from error
+    if wrong := sorted(found["mismatched_keys"]):
+        name, stored, expected = wrong[0]
+        more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
+        raise ValueError(
+            f"{contradiction}: {short(name)} is {list(stored)}, but the config says {list(expected)}{more}. {end}"
+        )
+    absent: list[str] = []
+    for path in block_lists(model):  # a whole list may be missing: the decoder of an encoder
+        names = {name for name in model.state_dict() if name.startswith(f"{path}.")}
+        absent += names & found["missing_keys"] if names - found["missing_keys"] else []
+    if absent:
+        raise ValueError(f"The weights of {what} lack {_some(sorted(absent))}. {end}")
+
+
+def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """Build a model on the meta device, which takes no memory whatever the config says."""
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModel.from_config(config)
+    return model
+
+
+def block_lists(model: PreTrainedModel) -> list[str]:
+    """Dotted paths of the `ModuleList`s that are as long as the model is deep."""
+    depth = model.config.num_hidden_layers
+    return [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
+
+
+def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Let transformers load empty tensors of these shapes, and return what is missing or has another shape."""
+    with quiet_loading():  # the caller raises an error instead
+        loaded: Any = type(model).from_pretrained(
+            None,
+            config=model.config,
+            state_dict={name: torch.empty(shape, device="meta") for name, shape in shapes.items()},
+            device_map="meta",
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    return dict(loaded[1])
+
+
+@contextmanager
+def quiet_loading(*but: str) -> Iterator[None]:
+    """Silence transformers' load report, unless it contains one of these words."""
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        return "LOAD REPORT" not in message or any(word in message for word in but)
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_wanted)
+
+
+def _some(names: Collection[str]) -> str:
+    """List the first names, and count the others."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(short, islice(names, _NAMED))) + more
 
 
 def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
@@ -62,7 +188,7 @@ def check_complete(pipeline: SentenceTransformer, where: str) -> None:
             continue
         if absent := _absent(network):
             raise ValueError(
-                f"{where} lacks weights of {type(network).__name__}, or has them in other shapes: {some(absent)}. They are "
+                f"{where} lacks weights of {type(network).__name__}, or has them in other shapes: {_some(absent)}. They are "
                 "not replaced by random values: download the checkpoint again, or ask its author to save it again."
             )
 
@@ -101,12 +227,12 @@ def _require_close(left: Tensor, right: Tensor, what: str) -> None:
 
 def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) -> None:
     """Compare the blocks' plain attributes, as a few tokens do not show everything, such as a sliding window."""
-
-    def settings(module: nn.Module) -> dict[str, object]:
-        plain = (bool, int, float, str, type(None))
-        return {k: v for k, v in vars(module).items() if isinstance(v, plain) and not k.startswith("_") and k != "training"}
-
+    plain = (bool, int, float, str, type(None))
     pairs = zip(cut.get_submodule(blocks or "").named_modules(), full.get_submodule(blocks or "").modules(), strict=True)
     for (path, new), old in pairs:
-        if settings(new) != settings(old):
-            raise ValueError(f"{path} is set up as {settings(new)} in the cut, as {settings(old)} in the full model.")
+        found, wanted = (
+            {k: v for k, v in vars(each).items() if isinstance(v, plain) and not k.startswith("_") and k != "training"}
+            for each in (new, old)
+        )
+        if found != wanted:
+            raise ValueError(f"{path} is set up as {found} in the cut, as {wanted} in the full model.")

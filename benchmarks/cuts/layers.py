@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from st_matryoshka2d import Size, align, encode_sizes
 from st_matryoshka2d.backbone import find_backbone
-from st_matryoshka2d.kept_layers import ENDS, LayersByDepth
-from st_matryoshka2d.kept_layers import FIRST as FIRST_LAYERS
+from st_matryoshka2d.config_metadata import ENDS, LayersByDepth
+from st_matryoshka2d.config_metadata import FIRST as FIRST_LAYERS
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import full_size
 

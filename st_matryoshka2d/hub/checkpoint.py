@@ -16,18 +16,17 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
 
-from st_matryoshka2d.hub.header import parse_index, require_inside
+from st_matryoshka2d.hub.untrusted import parse_index, require_inside
+from st_matryoshka2d.verify import shapes_in
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+BIN = "pytorch_model.bin"
 # File suffixes of weights, in any format.
 SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5"} | {".msgpack", ".ot", ".onnx", ".gguf", ".pkl", ".npz"}
 
 # Names of sentence-transformers' own Transformer in `modules.json`: from version 6, and before.
-_PLAIN = (
-    "sentence_transformers.base.modules.transformer.Transformer",
-    "sentence_transformers.models.Transformer",
-)
+_PLAIN = "sentence_transformers.base.modules.transformer.Transformer", "sentence_transformers.models.Transformer"
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,8 @@ class Checkpoint:
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
         """Type and folder of each module; a plain Hugging Face checkpoint is a Transformer in the root."""
-        settings: dict[str, Any] = {
-            "token": self.token,
-            "cache_folder": self.cache_folder,
-            "local_files_only": self.local_files_only,
-        }
-        path = load_file_path(self.name, "modules.json", revision=self.commit, **settings)
-        if path is None:
+        here = self.cache_folder, self.commit, self.local_files_only
+        if (path := load_file_path(self.name, "modules.json", "", self.token, *here)) is None:
             return [(_PLAIN[0], "")]
         text = Path(path).read_text(encoding="utf-8", errors="replace")
         try:
@@ -57,9 +51,8 @@ class Checkpoint:
         except (TypeError, KeyError, ValueError, RecursionError):
             found = []
         if not found:
-            raise ValueError(
-                f"modules.json of {self.name} must be a list of modules with a type and a path, found {text[:200]!r}."
-            )
+            wanted = "a list of modules with a type and a path"
+            raise ValueError(f"modules.json of {self.name} must be {wanted}, found {text[:200]!r}.")
         return [(kind, path and require_inside(path, "modules.json")) for kind, path in found]
 
     @property
@@ -122,19 +115,60 @@ class Checkpoint:
         return all((folder / shard).is_file() for shard in set(shards.values()))
 
     @property
-    def has_plain_weights(self) -> bool:
-        """Whether the Transformer has safetensors weights under the usual name, and is not an adapter."""
-        here = {self.within_transformer(file) for file in (WEIGHTS, INDEX)} & set(self.files)
-        return bool(here) and self.within_transformer("adapter_config.json") not in self.files
+    def transformer_folders(self) -> list[str]:
+        """Folders of the Transformers of a pipeline, several with a Router; without adapters."""
+        folders = [self.transformer]
+        if not self.is_plain:
+            configs = [PurePosixPath(path) for path in self.files if PurePosixPath(path).name == "config.json"]
+            folders = ["" if path.parent.name == "" else path.parent.as_posix() for path in configs]
+            folders = [folder for folder in folders if self._is_transformer(folder)]
+        return [folder for folder in folders if join(folder, "adapter_config.json") not in self.files]
+
+    def _is_transformer(self, folder: str) -> bool:
+        if self.weights_in(folder) is None:
+            return False
+        try:
+            config = json.loads(self.fetch(join(folder, "config.json")).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            return False  # reported when it is read as a config
+        return isinstance(config, dict) and "model_type" in config
+
+    def weights_in(self, folder: str) -> str | None:
+        """Path of the weights that will be read, or of the index of shards; None if no file has a usual name."""
+        paths = (join(folder, file) for file in (WEIGHTS, INDEX, BIN, f"{BIN}.index.json"))
+        return next((path for path in paths if path in self.files), None)
+
+    def shards_in(self, folder: str) -> list[str]:
+        """Paths of all files with the weights that will be read; an index of shards is downloaded if necessary."""
+        first = self.weights_in(folder)
+        if first is None or not first.endswith(".json"):
+            return [first] if first else []
+        return sorted({join(folder, shard) for shard in self.index(first).values()})
+
+    def index(self, path: str) -> dict[str, str]:
+        """Read an index, downloaded if necessary: the shard of each tensor, relative to the index."""
+        folder, files = PurePosixPath(path).parent, map(PurePosixPath, self.files)
+        below = {file.relative_to(folder).as_posix() for file in files if file.is_relative_to(folder)}
+        return parse_index(self.fetch(path).read_bytes(), path, below, ".safetensors" if path.endswith(INDEX) else ".bin")
 
     def within_transformer(self, file: str) -> str:
         """Path of a file in the Transformer's folder."""
         return join(self.transformer, file)
 
-    def files_below(self, folder: str) -> set[str]:
-        """Paths of the files in a folder and its subfolders, relative to it."""
-        paths = map(PurePosixPath, self.files)
-        return {path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)}
+    def check_files(self) -> None:
+        """Raise a ValueError that names the first broken safetensors or JSON file, if any."""
+        for path in sorted([*self.root.glob("*"), *self.root.glob("*/*")]):
+            if path.suffix == ".safetensors":
+                shapes_in(path)
+            elif path.suffix == ".json":
+                try:
+                    json.loads(path.read_text(encoding="utf-8"))
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
+
+    def piece_folder(self, num_layers: int) -> Path:
+        """Folder for the piece with `num_layers` layers, in the repository's folder of the Hub client's cache."""
+        return self.cache / "st_matryoshka2d" / str(self.commit) / f"{num_layers}-layers"
 
     def fetch(self, path: str) -> Path:
         """Return the local path of a file, which is downloaded to the Hub client's cache if necessary."""
@@ -173,10 +207,9 @@ def within_reach(
     if checkpoint.commit is None:
         return checkpoint, kwargs
     if checkpoint.is_offline:
-        is_partly_here = not checkpoint.is_cached and checkpoint.within_transformer(INDEX) in checkpoint.files
-        beside = (path for path in checkpoint.files_below(checkpoint.transformer) if "/" not in path)
-        has_weights = any(PurePosixPath(path).suffix in SUFFIXES for path in beside)
-        if checkpoint.is_plain and (is_partly_here or not has_weights):
+        folder = checkpoint.root / checkpoint.transformer
+        is_partly_here = not checkpoint.is_cached and (folder / INDEX).is_file()
+        if checkpoint.is_plain and (is_partly_here or not any(path.suffix in SUFFIXES for path in folder.glob("*"))):
             raise LocalEntryNotFoundError(_not_here(checkpoint, num_layers, " while offline"))
         return checkpoint, kwargs
     try:
@@ -190,16 +223,12 @@ def within_reach(
     return checkpoint, kwargs
 
 
-def piece_folder(checkpoint: Checkpoint, num_layers: int) -> Path:
-    """Folder for the piece with `num_layers` layers, in the repository's folder of the Hub client's cache."""
-    return checkpoint.cache / "st_matryoshka2d" / str(checkpoint.commit) / f"{num_layers}-layers"
-
-
 def _not_here(checkpoint: Checkpoint, num_layers: int | None, why: str) -> str:
-    folders = piece_folder(checkpoint, 1).parent.glob("[1-9]*-layers")
+    folders = checkpoint.piece_folder(1).parent.glob("[1-9]*-layers")
     depths = sorted(int(folder.name.removesuffix("-layers")) for folder in folders)
-    wanted = "all layers" if num_layers is None else _layers(num_layers)
-    pieces = " and ".join(f"a piece of {_layers(depth)}" for depth in depths)
+    names = {None: "all layers", 1: "1 layer"}
+    wanted = names.get(num_layers, f"{num_layers} layers")
+    pieces = " and ".join(f"a piece of {names.get(depth, f'{depth} layers')}" for depth in depths)
     return (
         f"The weights of {checkpoint.name} for {wanted} must come from the Hub, which cannot be reached{why}. "
         f"The cache has {pieces or 'none of them'}, at commit {str(checkpoint.commit)[:7]}. "
@@ -208,5 +237,7 @@ def _not_here(checkpoint: Checkpoint, num_layers: int | None, why: str) -> str:
     )
 
 
-def _layers(number: int) -> str:
-    return f"{number} layer{'s' if number > 1 else ''}"
+def is_pickle(path: str) -> bool:
+    """Whether a file has pickled weights, as older versions of transformers save them."""
+    name = PurePosixPath(path).name
+    return name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json"))

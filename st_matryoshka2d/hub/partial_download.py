@@ -7,41 +7,36 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.utils import WeakFileLock, tqdm  # type: ignore[attr-defined]  # exported on first use, not seen by mypy
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download
+from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm  # type: ignore[attr-defined]  # lazy
 from transformers import AutoConfig, PreTrainedConfig
 
-from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, piece_folder
-from st_matryoshka2d.hub.header import (
+from st_matryoshka2d.config_metadata import cut_config, kept_layers
+from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
+from st_matryoshka2d.hub.untrusted import (
     BITS,
     LONGEST,
     Header,
+    RemoteFile,
     Stored,
-    parse_index,
+    WholeFileNeededError,
     read_header,
     require_inside,
     short,
     written_header,
 )
-from st_matryoshka2d.hub.remote_file import RemoteFile, remote_file
-from st_matryoshka2d.hub.weights import blank_model, block_lists, check_depth, check_shapes, is_pickle, shapes_in
-from st_matryoshka2d.kept_layers import cut_config, kept_layers
 from st_matryoshka2d.readout_files import readout_file
+from st_matryoshka2d.verify import blank_model, block_lists, check_shapes, depth_of, shapes_in
 
 # File suffixes of configurations, tokenizers and model cards.
 _SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}
 
-# Selects the tensors of a piece: old name -> name in the piece; raises NamesUnknownError if it cannot.
-Select = Callable[[Iterable[str]], dict[str, str]]
-
-
-class NamesUnknownError(Exception):
-    """The names of the tensors do not show which of them belong to which block."""
+_READOUTS = readout_file("*")
 
 
 @dataclass(frozen=True)
@@ -56,16 +51,15 @@ class Plan:
         """The tensors without their files."""
         return [tensor for _, tensor in self.kept]
 
-    def ranges(self) -> Iterator[tuple[RemoteFile, int, int]]:
-        """Yield file, start and stop of each request; adjacent tensors share one."""
-        (file, first), *rest = self.kept
-        start, stop = first.start, first.stop
-        for other, tensor in rest:
-            if other is not file or tensor.start != stop:
-                yield file, start, stop
-                file, start = other, tensor.start
-            stop = tensor.stop
-        yield file, start, stop
+    def ranges(self) -> list[tuple[RemoteFile, int, int]]:
+        """List file, start and stop of each request; adjacent tensors share one."""
+        ranges: list[tuple[RemoteFile, int, int]] = []
+        for file, tensor in self.kept:
+            start = tensor.start
+            if ranges and ranges[-1][0] is file and ranges[-1][2] == start:
+                _, start, _ = ranges.pop()
+            ranges.append((file, start, tensor.stop))
+        return ranges
 
 
 def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False) -> Path | None:
@@ -74,18 +68,16 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
     config = AutoConfig.from_pretrained(config_path.parent)
     lists: list[str] = []
 
-    def select(names: Iterable[str]) -> dict[str, str]:
-        known = list(names)
-        check_depth(config, len(known), checkpoint.name)
+    def select(names: Collection[str]) -> dict[str, str]:
+        depth = depth_of(config, checkpoint.name, len(names))
         lists.extend(block_lists(blank_model(config)))
-        kept = kept_layers(config, num_layers)
-        return names_kept(known, lists, config.num_hidden_layers, kept) if lists else {name: name for name in known}
+        return names_kept(names, lists, depth, kept_layers(config, num_layers)) if lists else {name: name for name in names}
 
     plan = plan_of(_shards_of(checkpoint), select, lambda file: _opened(checkpoint, file))
     if not lists:
         return None
     check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut_config(config, num_layers), checkpoint.name)
-    folder = piece_folder(checkpoint, num_layers)
+    folder = checkpoint.piece_folder(num_layers)
     with made_once(folder) as unfinished:
         if unfinished is not None:
             _copy_small_files(checkpoint, allow_bin, unfinished)
@@ -95,8 +87,12 @@ def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False
     return folder
 
 
-def plan_of(shards: Mapping[str, str], select: Select, open_file: Callable[[str], tuple[RemoteFile, Header]]) -> Plan:
-    """Select the tensors of a piece from the shards, or from the only file; read no more headers than needed."""
+def plan_of(
+    shards: Mapping[str, str],
+    select: Callable[[Collection[str]], dict[str, str]],
+    open_file: Callable[[str], tuple[RemoteFile, Header]],
+) -> Plan:
+    """Plan the download of the tensors that `select` maps to their names in the piece; read no more headers than needed."""
     headers: list[tuple[RemoteFile, Header]] = []
     if shards:
         kept_as = select(shards)
@@ -109,26 +105,22 @@ def plan_of(shards: Mapping[str, str], select: Select, open_file: Callable[[str]
                 raise ValueError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
     else:
         headers.append(open_file(WEIGHTS))
-        kept_as = select(tensor.name for tensor in headers[0][1].tensors)
-    kept = [
-        (file, replace(tensor, name=kept_as[tensor.name]))
-        for file, header in headers
-        for tensor in header.tensors
-        if tensor.name in kept_as
-    ]
-    homes: dict[str, str] = {}
-    for file, tensor in kept:
-        if homes.setdefault(tensor.name, file.path) != file.path:
-            both = f"{short(homes[tensor.name])} and {short(file.path)}"
-            raise ValueError(f"{short(tensor.name)} is in more than one file: {both}.")
+        kept_as = select([tensor.name for tensor in headers[0][1].tensors])
+    kept: dict[str, tuple[RemoteFile, Stored]] = {}
+    for file, header in headers:
+        for tensor in header.tensors:
+            if tensor.name not in kept_as:
+                continue
+            if (name := kept_as[tensor.name]) in kept:
+                both = f"{short(kept[name][0].path)} and {short(file.path)}"
+                raise ValueError(f"{short(name)} is in more than one file: {both}.")
+            kept[name] = file, replace(tensor, name=name)
     # Wide dtypes first, as in files of the safetensors library, so that every tensor is aligned to its dtype.
-    kept.sort(key=lambda pair: -BITS[pair[1].dtype])
-    return Plan(tuple(kept), headers[0][1].metadata)
+    return Plan(tuple(sorted(kept.values(), key=lambda pair: -BITS[pair[1].dtype])), headers[0][1].metadata)
 
 
-def names_kept(names: Iterable[str], lists: Collection[str], depth: int, kept: Sequence[int]) -> dict[str, str]:
+def names_kept(names: Collection[str], lists: Collection[str], depth: int, kept: Sequence[int]) -> dict[str, str]:
     """Select all tensors but those of other blocks, and renumber the blocks; a prefix such as `bert.` is allowed."""
-    names = list(names)
     pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
     found: dict[str, dict[int, set[str]]] = {}
     for name in names:
@@ -136,7 +128,7 @@ def names_kept(names: Iterable[str], lists: Collection[str], depth: int, kept: S
             found.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(name)
     whole = [(path, blocks) for path, blocks in found.items() if set(blocks) == set(range(depth))]
     if len(whole) != 1:
-        raise NamesUnknownError("The names of its tensors do not show which belong to which layer.")
+        raise WholeFileNeededError("The names of its tensors do not show which belong to which layer.")
     [(path, blocks)] = whole
     inside = set().union(*blocks.values())
     renumbered = {
@@ -167,10 +159,8 @@ def made_once(folder: Path) -> Iterator[Path | None]:
         except OSError as error:
             if error.errno is None or error.filename is not None:
                 raise  # a network error, or one that names its path
-            words = (
-                f"{error.strerror}. Make room there, or choose another place with cache_folder=... The piece was not kept"
-            )
-            raise OSError(error.errno, words, str(folder)) from error
+            words = "Make room there, or choose another place with cache_folder=... The piece was not kept"
+            raise OSError(error.errno, f"{error.strerror}. {words}", str(folder)) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -179,15 +169,24 @@ def _shards_of(checkpoint: Checkpoint) -> dict[str, str]:
     """Read the shard of each of the Transformer's tensors; empty if one file has them all."""
     if checkpoint.within_transformer(WEIGHTS) in checkpoint.files:
         return {}
-    if (size := remote_file(checkpoint, INDEX).size) > LONGEST:
+    if (size := _remote_file(checkpoint, INDEX).size) > LONGEST:
         raise ValueError(f"{INDEX} of {checkpoint.name} has {size} bytes; no more than {LONGEST} are read.")
-    index = checkpoint.fetch(checkpoint.within_transformer(INDEX)).read_bytes()
-    return parse_index(index, INDEX, checkpoint.files_below(checkpoint.transformer))
+    return checkpoint.index(checkpoint.within_transformer(INDEX))
 
 
 def _opened(checkpoint: Checkpoint, file: str) -> tuple[RemoteFile, Header]:
-    remote = remote_file(checkpoint, file)
-    return remote, read_header(remote.read, remote.size, remote.path)
+    remote = _remote_file(checkpoint, file)
+    return remote, read_header(lambda start, stop: b"".join(remote.parts(start, stop)), remote.size, remote.path)
+
+
+def _remote_file(checkpoint: Checkpoint, file: str) -> RemoteFile:
+    """Find a file of the Transformer on the Hub, with one request."""
+    path, token = checkpoint.within_transformer(file), checkpoint.token
+    url = hf_hub_url(checkpoint.name, path, revision=checkpoint.commit)
+    size = get_hf_file_metadata(url, token=token).size
+    if size is None:
+        raise ValueError(f"{path}: the server does not report the size of the file.")
+    return RemoteFile(path, url, build_hf_headers(token=token, library_name="st_matryoshka2d"), size)
 
 
 def _fetch_tensors(plan: Plan, path: Path) -> None:
@@ -196,7 +195,8 @@ def _fetch_tensors(plan: Plan, path: Path) -> None:
     with path.open("wb") as out, bar:
         out.write(written_header(plan.tensors, plan.metadata))
         for file, start, stop in plan.ranges():
-            file.copy(start, stop, lambda part: bar.update(out.write(part)))
+            for part in file.parts(start, stop):
+                bar.update(out.write(part))
 
 
 def _config_of_piece(path: Path, config: PreTrainedConfig, num_layers: int) -> str:
@@ -210,17 +210,7 @@ def _config_of_piece(path: Path, config: PreTrainedConfig, num_layers: int) -> s
 
 
 def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> None:
-    names = _small_files(checkpoint, allow_bin)
-    snapshot = snapshot_download(checkpoint.name, allow_patterns=list(map(glob.escape, names)), **checkpoint.access)
-    for name in names:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(Path(snapshot) / name, target / name)
-        if name.endswith((".safetensors", ".bin")):
-            shapes_in(target / name)  # refuses a broken one
-
-
-def _small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
-    """List the files that the pipeline needs, without the Transformer's weights."""
+    """Copy the files that the pipeline needs, without the Transformer's weights."""
     heads = [folder for _, folder in checkpoint.modules[1:] if folder]
     safe = {str(PurePosixPath(path).parent) for path in checkpoint.files if path.endswith(".safetensors")}
 
@@ -228,12 +218,19 @@ def _small_files(checkpoint: Checkpoint, allow_bin: bool) -> list[str]:
         suffix, parents = PurePosixPath(path).suffix, list(map(str, PurePosixPath(path).parents))
         if head := next((head for head in heads if head in parents), None):
             if suffix == ".safetensors":
-                return not PurePosixPath(path).match(readout_file("*"))  # only one is needed, and fetched later
+                return not PurePosixPath(path).match(_READOUTS)  # only one is needed, and fetched later
             return suffix in _SMALL or (allow_bin and head not in safe and is_pickle(path))
         beside = parents == ["."] or checkpoint.transformer in parents or path.startswith("additional_chat_templates/")
         return beside and suffix in _SMALL and path != checkpoint.within_transformer(INDEX)
 
-    return [require_inside(path, f"The list of files of {checkpoint.name}") for path in checkpoint.files if is_needed(path)]
+    files = filter(is_needed, checkpoint.files)
+    names = [require_inside(path, f"The list of files of {checkpoint.name}") for path in files]
+    snapshot = snapshot_download(checkpoint.name, allow_patterns=list(map(glob.escape, names)), **checkpoint.access)
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(snapshot) / name, target / name)
+        if name.endswith((".safetensors", ".bin")):
+            shapes_in(target / name)  # refuses a broken one
 
 
 def _to_disk(path: Path) -> None:

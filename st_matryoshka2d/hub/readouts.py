@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,27 +22,19 @@ from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
 def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
     """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
     depths = getattr(full_config, "matryoshka_readouts", None) or []
-    if depths and num_layers == full_config.num_hidden_layers:
-        for place, readout in _readouts(model, checkpoint, depths).items():
-            _replace(model, place, readout)
-        for route in routes_of(model).values():
-            expect_readouts(route.transformer, True)
-    elif num_layers in depths:
-        for place, readout in _readouts(model, checkpoint, [num_layers]).items():
-            _replace(model, place, readout.cut(num_layers).plain())
-    else:
+    is_whole = bool(depths) and num_layers == full_config.num_hidden_layers
+    if not is_whole and num_layers not in depths:
         require_readouts(model, full_config, [num_layers])
-
-
-def _readouts(model: SentenceTransformer, checkpoint: Checkpoint, depths: Iterable[int]) -> dict[Dense, Readout]:
-    """Load the readout for each `Dense` that sentence-transformers loaded in its place."""
-    found: dict[Dense, Readout] = {}
+        return
     for folder, dense in _places(model, checkpoint).items():
         weights = load_file(_fetched(checkpoint, folder, WEIGHTS))
-        files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in depths]
+        files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in (depths if is_whole else [num_layers])]
         stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
-        found[dense] = Readout.around(dense, stored)
-    return found
+        readout = Readout.around(dense, stored)
+        _replace(model, dense, readout if is_whole else readout.cut(num_layers).plain())
+    if is_whole:
+        for route in routes_of(model).values():
+            expect_readouts(route.transformer, True)
 
 
 def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Dense]:

@@ -93,6 +93,17 @@ def test_grid(tmp_path: Path) -> None:
     assert all(row["peak MB"] > 0 for row in memory)
 
 
+def test_align_time(tmp_path: Path) -> None:
+    (tmp_path / "nli").mkdir()
+    demo_data.triplets(40).to_parquet(str(tmp_path / "nli" / "triplets_train.parquet"))
+    options = ["--data", tmp_path, "--out", tmp_path / "out", "--texts", "12"]
+    finished(sys.executable, BENCHMARKS / "align_time.py", *options)
+    rows = json.loads((tmp_path / "out" / "all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
+    assert [row["depths keep"] for row in rows] == ["first layers, not refined", "first layers", "first and last layers"]
+    assert all(row["align, MB"] >= row["encode, MB"] > 0 for row in rows)
+    assert rows[1]["align, s"] > rows[0]["align, s"]
+
+
 def test_inference(tmp_path: Path) -> None:
     (tmp_path / "sts" / "stsb").mkdir(parents=True)
     demo_data.scored_pairs(12).to_parquet(str(tmp_path / "sts" / "stsb" / "test.parquet"))

@@ -12,8 +12,7 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 
-from st_matryoshka2d.hub.header import header_of
-from st_matryoshka2d.hub.weights import check_shapes
+from st_matryoshka2d.verify import check_shapes, shapes_in
 from tests.support import families
 from tests.support.hub import Hub, pieces_in
 from tests.support.loader import Loader
@@ -37,10 +36,6 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "t5-encoder": (of_a_family("t5-encoder"), "d_ff", "DenseReluDense.wi.weight' is [48, 32], but the config says [8, 32]"),
     "qwen3": (of_a_family("qwen3"), "intermediate_size", "layers.0.mlp.down_proj.weight' is [32, 48], but the"),
 }
-
-
-def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
-    return {tensor.name: tensor.shape for tensor in header_of(path, path.name).tensors}
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

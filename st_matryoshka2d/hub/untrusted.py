@@ -1,25 +1,28 @@
-"""Strict parsers for untrusted files: JSON, paths, headers of safetensors files, indices of shards.
+"""Strict readers of untrusted input: JSON, paths, headers of safetensors files, indices of shards, bytes from a server.
 
 A safetensors file is 8 bytes (the header's length, little-endian), the header (a JSON object), and the tensors' bytes,
 without gaps up to the end of the file. `huggingface_hub` reads headers too, but checks little of this and always fetches
-100 KB.
+100 KB; its `HfFileSystem` does not check that the server sent the requested range, nor report that it sent the whole file.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
+
+from huggingface_hub import constants
+from huggingface_hub.utils import hf_raise_for_status, http_stream_backoff, httpx  # type: ignore[attr-defined]  # lazy
 
 LONGEST = 100_000_000  # bytes of JSON; the limit of the safetensors library itself
 
 # Bits of one number, for each dtype of the format.
 BITS = {
-    **dict.fromkeys(("F4",), 4),
+    "F4": 4,
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
     **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
@@ -29,7 +32,9 @@ BITS = {
 
 _PREFIX = 8
 _METADATA = "__metadata__"
-_NAMED = 5
+
+_REFUSED = (200, 405, 416, 501)  # the whole file, no such method, no such range, not implemented
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -81,17 +86,6 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Head
     if reached != size:
         raise ValueError(f"The tensors of {what} end at byte {reached}, but the file has {size} bytes.")
     return Header(tuple(tensors), metadata)
-
-
-def header_of(path: Path, what: str) -> Header:
-    """Read the header of a local file."""
-    with path.open("rb") as file:
-
-        def read(start: int, stop: int) -> bytes:
-            file.seek(start)
-            return file.read(stop - start)
-
-        return read_header(read, path.stat().st_size, what)
 
 
 def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -> bytes:
@@ -157,8 +151,9 @@ def _are_counts(value: Any) -> bool:
 def parse_object(text: bytes, what: str) -> dict[str, Any]:
     """Read a JSON object; refuse one that other parsers could read differently."""
     try:
-        parsed = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
-        json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # escapes can spell lone surrogates, which UTF-8 lacks
+        parsed = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats)
+        # Escapes can spell lone surrogates, which UTF-8 lacks, and Python reads NaN, which JSON lacks.
+        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what} is not usable JSON. {type(error).__name__}: {str(error)[:300]}") from error
     if not isinstance(parsed, dict):
@@ -170,12 +165,6 @@ def short(value: Any) -> str:
     """Return the repr of a value, shortened for an error message."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
-
-
-def some(names: Collection[str]) -> str:
-    """List the first names, and count the others."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(short, islice(names, _NAMED))) + more
 
 
 def require_inside(path: str, what: str) -> str:
@@ -194,5 +183,61 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number.")
+class WholeFileNeededError(Exception):
+    """The server sends no ranges, or the names of tensors do not show which of them belong to which block."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file: its path in the repository, its URL, the headers of each request (token, user agent), its size in bytes."""
+
+    path: str
+    url: str
+    headers: dict[str, str]
+    size: int
+
+    def parts(self, start: int, stop: int) -> Iterator[bytes]:
+        """Stream the bytes from `start` up to `stop`; a broken connection is resumed where it broke."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                for part in self._answer(start, stop):
+                    start += len(part)
+                    yield part
+                return
+            except httpx.TransportError as error:
+                if attempt < _ATTEMPTS:
+                    time.sleep(attempt / 2)
+                elif isinstance(error, httpx.RemoteProtocolError):
+                    raise ValueError(f"{self.path}: the server closed the connection before byte {stop}. {error}") from error
+                else:
+                    raise
+
+    def _answer(self, start: int, stop: int) -> Iterator[bytes]:
+        """Stream the answer to one request; refuse anything but the requested bytes."""
+        if start == stop:
+            return
+        # ranges of compressed content would be other bytes
+        headers = {**self.headers, "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        with http_stream_backoff(
+            "GET",
+            self.url,
+            headers=headers,
+            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            retry_on_exceptions=(),
+            retry_on_status_codes=429,
+        ) as response:
+            status = response.status_code
+            if status in _REFUSED:
+                raise WholeFileNeededError(f"The server does not support range requests for {self.path} (status {status}).")
+            hf_raise_for_status(response)
+            expected = (206, f"bytes {start}-{stop - 1}/{self.size}", "identity")
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if (answer := (status, response.headers.get("Content-Range"), encoding)) != expected:
+                raise ValueError(f"{self.path}: the server was asked for {expected} and answered {answer}.")
+            for part in response.iter_bytes():
+                start += len(part)
+                if start > stop:
+                    raise ValueError(f"{self.path}: the server sent more than the requested bytes up to {stop}.")
+                yield part
+        if start < stop:
+            raise ValueError(f"{self.path}: the server stopped {stop - start} bytes before byte {stop}.")

@@ -1,6 +1,7 @@
-"""Cost of a grid: time for every size of all-MiniLM-L6-v2 on STS-B test, and memory by corpus size.
+"""Cost of a grid: time for every size of a model on STS-B test, and memory by corpus size.
 
     python benchmarks/grid.py --data DATA
+    python benchmarks/grid.py --data DATA --model FOLDER --rounds 1 --rounds-of-pairs 0 --documents   # a larger model
 
 DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet` (text). Each round
 times three ways to compute the same grid, one after the other:
@@ -42,9 +43,8 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 from st_matryoshka2d import evaluate, retrieval_task, sts_task
+from st_matryoshka2d.sizes import full_size
 
-LAYERS = range(1, 7)
-DIMS = [16, 32, 64, 128, 256, 384]
 PAPERS_BATCH_SIZE = 16
 Scores = dict[tuple[int, int], float]
 ABOUT = {
@@ -55,12 +55,19 @@ ABOUT = {
 }
 
 
-def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
+def layers_and_dims(options: argparse.Namespace) -> tuple[range, list[int]]:
+    """Return every depth of the model, and six widths up to the full one."""
+    full = full_size(SentenceTransformer(options.model, device="cpu"))
+    return range(1, full.num_layers + 1), [16, 32, 64, 128, 256, full.dim]
+
+
+def by_pairs(pairs: pd.DataFrame, options: argparse.Namespace) -> Scores:
     """Load the model for each layer and encode every pair for each dim, with the papers' batch size."""
     scores: Scores = {}
-    for layer in LAYERS:
-        model = cut(layer)
-        for dim in DIMS:
+    layers, dims = layers_and_dims(options)
+    for layer in layers:
+        model = cut(layer, options)
+        for dim in dims:
             evaluator = EmbeddingSimilarityEvaluator(
                 pairs["sentence1"].tolist(),
                 pairs["sentence2"].tolist(),
@@ -73,34 +80,41 @@ def by_pairs(pairs: pd.DataFrame, batch_size: int) -> Scores:
     return scores
 
 
-def by_layers(pairs: pd.DataFrame, batch_size: int) -> Scores:
+def by_layers(pairs: pd.DataFrame, options: argparse.Namespace) -> Scores:
     """Load the model for each layer and encode each distinct sentence once per layer."""
     texts = list(dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]]))
     rows = {text: row for row, text in enumerate(texts)}
     one, two = ([rows[text] for text in pairs[name]] for name in ("sentence1", "sentence2"))
     scores: Scores = {}
-    for layer in LAYERS:
-        embeddings = cut(layer).encode(texts, batch_size=batch_size)
-        for dim in DIMS:
+    layers, dims = layers_and_dims(options)
+    for layer in layers:
+        embeddings = cut(layer, options).encode(texts, batch_size=options.batch_size)
+        for dim in dims:
             kept = embeddings[:, :dim] / np.linalg.norm(embeddings[:, :dim], axis=1, keepdims=True)
             scores[layer, dim] = float(stats.spearmanr((kept[one] * kept[two]).sum(axis=1), pairs["score"]).statistic)
     return scores
 
 
-def by_us(pairs: pd.DataFrame, batch_size: int) -> Scores:
+def by_us(pairs: pd.DataFrame, options: argparse.Namespace) -> Scores:
     """Load the model once and encode each distinct sentence once."""
-    model = SentenceTransformer(str(get_model_path()), device="cpu")
-    grid = evaluate(model, sts_task(pairs, name="STS-B test"), LAYERS, DIMS, batch_size=batch_size, show_progress_bar=False)
+    model = SentenceTransformer(options.model, device="cpu")
+    layers, dims = layers_and_dims(options)
+    task = sts_task(pairs, name="STS-B test")
+    grid = evaluate(model, task, layers, dims, batch_size=options.batch_size, show_progress_bar=False)
     table: dict[Any, dict[Any, float]] = grid.pivot().to_dict()
-    return {(layer, dim): table[dim][layer] for layer in LAYERS for dim in DIMS}
+    return {(layer, dim): table[dim][layer] for layer in layers for dim in dims}
 
 
-WAYS: dict[str, Callable[[pd.DataFrame, int], Scores]] = {"ours": by_us, "layers": by_layers, "pairs": by_pairs}
+WAYS: dict[str, Callable[[pd.DataFrame, argparse.Namespace], Scores]] = {
+    "ours": by_us,
+    "layers": by_layers,
+    "pairs": by_pairs,
+}
 
 
-def cut(num_layers: int) -> SentenceTransformer:
+def cut(num_layers: int, options: argparse.Namespace) -> SentenceTransformer:
     """Load the model's first layers from disk."""
-    return SentenceTransformer(str(get_model_path()), device="cpu", config_kwargs={"num_hidden_layers": num_layers})
+    return SentenceTransformer(options.model, device="cpu", config_kwargs={"num_hidden_layers": num_layers})
 
 
 @contextmanager
@@ -127,13 +141,13 @@ def time_table(options: argparse.Namespace) -> pd.DataFrame:
         for way in [way for way in WAYS if way != "pairs" or turn < options.rounds_of_pairs]:
             with texts_counted() as batches:
                 start = time.perf_counter()
-                scores = WAYS[way](pairs, options.batch_size)
+                scores = WAYS[way](pairs, options)
                 seconds = time.perf_counter() - start
             rows.append({"way": way, "round": turn, "seconds": seconds, "texts": sum(batches), "scores": scores})
     runs = pd.DataFrame(rows)
     ours = runs[runs["way"] == "ours"].set_index("round")
     table = []
-    for way in WAYS:
+    for way in runs["way"].unique():
         of_way = runs[runs["way"] == way].set_index("round")
         first = of_way["scores"].iloc[0]
         table.append(
@@ -143,7 +157,7 @@ def time_table(options: argparse.Namespace) -> pd.DataFrame:
                 "times ours": (of_way["seconds"] / ours["seconds"]).median(),
                 "texts": int(of_way["texts"].iloc[0]),
                 "rounds": len(of_way),
-                "full size": first[LAYERS[-1], DIMS[-1]] * 100,
+                "full size": first[max(first)] * 100,
                 "largest difference": max(abs(first[size] - score) for size, score in ours["scores"].iloc[0].items()),
             }
         )
@@ -156,7 +170,7 @@ def peak_memory(documents: int, options: argparse.Namespace) -> dict[str, Any]:
         corpus, queries, qrels = searched(documents, options)
         corpus.save_to_disk(folder)
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            return pool.apply(_search, (folder, queries, qrels))
+            return pool.apply(_search, (folder, queries, qrels, options))
 
 
 def searched(documents: int, options: argparse.Namespace) -> tuple[Dataset, dict[str, str], dict[str, dict[str, int]]]:
@@ -173,18 +187,20 @@ def searched(documents: int, options: argparse.Namespace) -> tuple[Dataset, dict
     return corpus, queries, {query: {query[1:]: 1} for query in queries}
 
 
-def _search(folder: str, queries: dict[str, str], qrels: dict[str, dict[str, int]]) -> dict[str, Any]:
+def _search(
+    folder: str, queries: dict[str, str], qrels: dict[str, dict[str, int]], options: argparse.Namespace
+) -> dict[str, Any]:
     corpus = Dataset.load_from_disk(folder)
-    model = SentenceTransformer(str(get_model_path()), device="cpu")
+    model = SentenceTransformer(options.model, device="cpu")
     start = time.perf_counter()
-    grid = evaluate(model, retrieval_task(corpus, queries, qrels), LAYERS, DIMS)
+    grid = evaluate(model, retrieval_task(corpus, queries, qrels), *layers_and_dims(options))
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     found = re.search(r"VmHWM:\s+(\d+)", status)
     return {
         "documents": len(corpus),
         "peak MB": int(found[1]) / 1024 if found else float("nan"),
         "seconds": time.perf_counter() - start,
-        "nDCG@10 of the full size": grid.score(f"{LAYERS[-1]}L-{DIMS[-1]}d") * 100,
+        "nDCG@10 of the full size": grid.score(grid.full_size) * 100,
     }
 
 
@@ -198,17 +214,19 @@ def write(name: str, table: pd.DataFrame, options: argparse.Namespace) -> None:
     """Write a table as Markdown and JSON, and print it."""
     cells = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else f"{value}")
     rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells.to_numpy().tolist()]
+    of_model = "" if options.model == str(get_model_path()) else f"-{Path(options.model).name}"
+    layers, dims = layers_and_dims(options)
     lines = [
-        f"# A grid of 36 sizes: {name}",
+        f"# A grid of {len(layers) * len(dims)} sizes: {name}",
         "",
-        f"all-MiniLM-L6-v2, CPU threads: {torch.get_num_threads()} ({platform.machine()}), torch {torch.__version__}, "
-        f"batches of {options.batch_size}. {ABOUT[name]} Written by `benchmarks/grid.py`.",
+        f"{of_model[1:] or 'all-MiniLM-L6-v2'}, CPU threads: {torch.get_num_threads()} ({platform.machine()}), "
+        f"torch {torch.__version__}, batches of {options.batch_size}. {ABOUT[name]} Written by `benchmarks/grid.py`.",
         "",
         *(f"| {' | '.join(row)} |" for row in rows),
     ]
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (options.out / f"{name}.json").write_text(json.dumps(table.to_dict("records"), indent=1), encoding="utf-8")
+    (options.out / f"{name}{of_model}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (options.out / f"{name}{of_model}.json").write_text(json.dumps(table.to_dict("records"), indent=1), encoding="utf-8")
     print(*lines, sep="\n")
 
 
@@ -216,6 +234,7 @@ def main() -> None:
     """Run the benchmark and write its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", default=str(get_model_path()), help="the model to score (default: all-MiniLM-L6-v2)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grid")
     parser.add_argument("--batch-size", type=int, default=32, help="batch size of `ours` and `layers`")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of `ours` and `layers`; 0 skips timing")

@@ -235,6 +235,19 @@ def test_alignment_page_quotes_half_of_the_larger_model() -> None:
         assert f"| {name} | {row[6]:.1f} | {row[12]:.1f} | {row[6] / row[12]:.0%} |" in table
 
 
+def test_alignment_page_quotes_the_decoder() -> None:
+    report = (ROOT / "benchmarks/results/decoders/README.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "docs/alignment.md").read_text(encoding="utf-8")
+    section = page.split("## Decoders and long texts")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) > 8
+    assert set(rows) <= set(report)
+    [cut, ends] = [line for line in report if line.startswith(("| cut |", "| first and last layers, aligned |"))]
+    for line in (cut, ends):
+        assert f"{float(line.split('|')[2].strip(' %')):.0f}%" in section
+        assert min(float(cell.strip(" %")) for cell in line.split("|")[3:-1]) > 99
+
+
 def test_papers_page_quotes_learning_rates() -> None:
     folders = {"2e-5": "100x64-2e-05", "5e-5": "100x64-5e-05", "2e-4": "100x64", "5e-4": "100x64-0.0005"}
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## Learning rates")[1].split("## ")[0]

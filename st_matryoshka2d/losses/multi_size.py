@@ -19,8 +19,16 @@ from st_matryoshka2d.backbone import Backbone, find_backbone
 from st_matryoshka2d.config_metadata import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.layers import Route, routes_of, trailing_normalize, unwrap
-from st_matryoshka2d.losses import checks
 from st_matryoshka2d.losses.alignment import matrix_similarity
+from st_matryoshka2d.losses.checks import (
+    check_columns,
+    check_finite,
+    check_mini_batches,
+    check_not_inside,
+    check_wrapped_loss,
+    inside,
+    trainable_size,
+)
 from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient
 from st_matryoshka2d.losses.embedding import CachedStep, Representation
@@ -88,13 +96,13 @@ class MultiSizeLoss(nn.Module):
         mini_batch_num_tokens: int | None = None,
     ) -> None:
         super().__init__()
-        self.full = checks.trainable_size(model)
-        checks.check_wrapped_loss(loss, model)
+        self.full = trainable_size(model)
+        check_wrapped_loss(loss, model)
         self.sampler = _sampler(sizes, self.full, size_weights)
         self.model = model
         self.loss = loss
         self.terms = nn.ModuleList(check_terms(terms))
-        checks.check_mini_batches(mini_batch_size, mini_batch_num_tokens)
+        check_mini_batches(mini_batch_size, mini_batch_num_tokens)
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
         self.similarity = matrix_similarity(loss) if any(term.uses_similarity for term in self.terms) else cos_sim
@@ -119,7 +127,7 @@ class MultiSizeLoss(nn.Module):
     @property
     def calculate_loss(self) -> Any:
         """Always raise: `MatryoshkaLoss` and `Matryoshka2dLoss` read this when they wrap a loss."""
-        raise checks.inside(self, "MatryoshkaLoss or Matryoshka2dLoss")
+        raise inside(self, "MatryoshkaLoss or Matryoshka2dLoss")
 
     @property
     def signature(self) -> str:
@@ -129,8 +137,8 @@ class MultiSizeLoss(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Parts:
         """Compute the named parts of the loss from the features of each text column and the wrapped loss's labels."""
         columns = list(sentence_features)
-        checks.check_not_inside(self, self.model)
-        checks.check_columns(self.loss, len(columns), labels)
+        check_not_inside(self, self.model)
+        check_columns(self.loss, len(columns), labels)
         if unwrap(self.model).training and torch.is_grad_enabled():
             if self.own and not self.state_is_saved:
                 self.state_is_saved = True  # warn only once
@@ -190,7 +198,7 @@ class MultiSizeLoss(nn.Module):
         weights: Mapping[Size, float],
         inputs: Sequence[Mapping[str, Any]],
     ) -> dict[str, Tensor]:
-        checks.check_finite(texts)
+        check_finite(texts)
         split = [plan.split(column) for column in texts]
         raw = {layer: [embeddings[layer] for embeddings, _ in split] for layer in plan.layers}
         step = Step(

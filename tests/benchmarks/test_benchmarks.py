@@ -101,7 +101,6 @@ def test_align_time(tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "out" / "all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
     assert [row["depths keep"] for row in rows] == ["first layers, not refined", "first layers", "first and last layers"]
     assert all(row["align, MB"] >= row["encode, MB"] > 0 for row in rows)
-    assert rows[1]["align, s"] > rows[0]["align, s"]
 
 
 def test_inference(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> 
             hook.remove()
 
 
-@pytest.mark.parametrize("kind", quick(KINDS, "mean", "three poolings, Dense, unit", "router", "elastic"))
+@pytest.mark.parametrize("kind", quick(KINDS, "mean", "three poolings, Dense, unit"))
 def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends", steps=2)
     aligned.save_pretrained(str(tmp_path / "whole"))

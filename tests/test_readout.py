@@ -42,7 +42,7 @@ def saved(model: SentenceTransformer, folder: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:This model was not aligned for")
-@pytest.mark.parametrize("kind", quick(KINDS, "Dense", "router"))
+@pytest.mark.parametrize("kind", quick(KINDS, "Dense"))
 def test_save_and_load_round_trip(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     """At full size by plain sentence-transformers, with all readouts by `load`, and at each depth."""
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)

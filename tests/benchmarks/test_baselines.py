@@ -19,6 +19,7 @@ from sklearn.decomposition import PCA
 from torch.nn import functional as F
 
 from st_matryoshka2d import align, evaluate, retrieval_task, truncate
+from tests.support.quick import quick
 
 TEXTS = ["a cat", "rain in town", "he plays chess", "a kitten sleeps", "the piano at home", "my car"]
 DRAW = np.random.default_rng(0)
@@ -139,7 +140,7 @@ def test_a_resample_draws_as_many_as_there_are() -> None:
     assert len({tuple(row) for row in drawn}) > 100
 
 
-@pytest.mark.parametrize("way", ALIGNED_WAYS)
+@pytest.mark.parametrize("way", quick(ALIGNED_WAYS, ALIGNED_WAYS[-1]))
 def test_aligned_ways_are_those_of_align(way: str, embedder: Embedder, model: SentenceTransformer) -> None:
     """The embedder aligns once, and embeds all depths together."""
     embedder.fitted[:] = [f"{text} {number}" for number in range(20) for text in TEXTS]

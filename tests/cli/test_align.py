@@ -21,7 +21,7 @@ SIZES = ["--sizes", "2L-8d", "--sizes", "3L-16d"]
     "texts",
     [
         ["pairs.csv", "--columns", "sentence1", "--columns", "sentence2"],
-        ["lines.txt"],
+        pytest.param(["lines.txt"], marks=pytest.mark.slow),
     ],
     ids=lambda words: words[0],
 )

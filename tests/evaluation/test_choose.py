@@ -14,6 +14,7 @@ import pytest
 from st_matryoshka2d import GridResult, Size
 from st_matryoshka2d.evaluation.pivots import costs
 from tests.support.grids import BITS, curve, random_grid, random_times, timed, with_scores
+from tests.support.quick import quick
 
 DEPTHS = (1, 2, 4)
 
@@ -39,10 +40,10 @@ def cheapest(
     return best
 
 
-@pytest.mark.parametrize("latency", [True, False])
-def test_choice_matches_loop_over_sizes(latency: bool) -> None:
+@pytest.mark.parametrize(("latency", "seed"), quick(product([True, False], range(2)), (True, 0), (False, 1)))
+def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
     found_none = 0
-    for seed, min_score, max_ms, max_bytes in product(range(2), (None, 0.9, 1.2), (None, 1.1, 2.1), (None, 1, 80)):
+    for min_score, max_ms, max_bytes in product((None, 0.9, 1.2), (None, 1.1, 2.1), (None, 1, 80)):
         grid = timed(seed, decimals=2, precisions=tuple(BITS))
         if not latency:
             grid, max_ms = GridResult(grid.to_frame()), None
@@ -57,7 +58,7 @@ def test_choice_matches_loop_over_sizes(latency: bool) -> None:
         found = grid.recommend(min_score, max_ms=max_ms, max_bytes=max_bytes)
         assert (found.size, found.precision) == (Size(expected["num_layers"], expected["dim"]), expected["precision"])
         assert len(found.to_frame()) == 27
-    assert found_none > 3
+    assert found_none > 1
 
 
 def test_recommendation_as_text() -> None:

@@ -58,7 +58,6 @@ def texts(rows: Iterable[dict[str, Any]], prompt: str = "") -> set[str]:
             labels.LocalBitext,
             labels.LocalSummaries,
         ],
-        labels.LocalClassification,
         labels.LocalClustering,
         labels.PairsInOneRow,
     ),

@@ -94,7 +94,7 @@ PROMPTED = [search.FewResults, search.LocalReranking, search.LocalInstructions, 
 PROMPTED += [labels.LocalClustering, labels.LocalPairs]
 
 
-@pytest.mark.parametrize("prompts", PROMPTS)
+@pytest.mark.parametrize("prompts", quick(PROMPTS, PROMPTS[0], PROMPTS[-1]))
 def test_prompts_are_those_that_mteb_would_use(tiny: SentenceTransformer, prompts: dict[str, str]) -> None:
     tiny.prompts = dict(prompts)
     grid = quiet(tiny, [make_task() for make_task in PROMPTED], sizes=[Size(3, 18)])

@@ -89,6 +89,7 @@ def test_hard_negatives_nearly_mean_the_query() -> None:
         assert all(3 <= same_meanings(query, negative) < 6 for negative in negatives)
 
 
+@pytest.mark.slow
 def test_a_search_has_one_document_for_each_query() -> None:
     data = demo_data.demo_search(50).dataset["default"]["test"]
     documents = dict(zip(data["corpus"]["id"], data["corpus"]["text"], strict=True))
@@ -127,6 +128,7 @@ def test_task_holds_the_pairs() -> None:
     assert demo_data.demo_task(70).dataset["test"].to_list() == demo_data.scored_pairs().to_list()[:70]
 
 
+@pytest.mark.slow
 def test_the_full_model_does_well_and_a_shallow_cut_does_not(minilm: SentenceTransformer) -> None:
     task = demo_data.demo_task()
     task.dataset["test"] = task.dataset["test"].select(range(280))

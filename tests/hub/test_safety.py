@@ -86,7 +86,7 @@ def test_checks_whole_files_too(folder: Path, hub: Hub, loader: Loader) -> None:
 @pytest.mark.parametrize(
     ("name", "late"),
     [
-        pytest.param(name, late, marks=[pytest.mark.slow] if (name, late) == ("silent", False) else [])
+        pytest.param(name, late, marks=[pytest.mark.slow] if name == "silent" else [])
         for name in MISBEHAVING
         for late in (False, True)
     ],

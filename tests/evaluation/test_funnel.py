@@ -155,7 +155,7 @@ def test_funnel_matches_two_cut_models(tiny: SentenceTransformer, make_task: Any
 
 
 @pytest.mark.parametrize("documents", ["4L-32d", Size(3, 32)])
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", quick(["float32", "int8"], "int8"))
 def test_documents_of_one_size_in_both_stages(tiny: SentenceTransformer, documents: Size | str, precision: str) -> None:
     texts = [" ".join(pair) for pair in product(families.WORDS[:12], families.WORDS[:12])]
     model = align(tiny, texts, steps=2)

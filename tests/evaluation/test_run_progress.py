@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from st_matryoshka2d import Size, evaluate
 from st_matryoshka2d.evaluation import embeddings, run, search
+from tests.support.quick import quick
 from tests.support.search import FewResults
 from tests.support.sts import LocalSTS
 
@@ -51,7 +52,7 @@ def slow(model: SentenceTransformer, seconds: float) -> None:
     network.get_input_embeddings().register_forward_pre_hook(lambda *_: time.sleep(seconds))
 
 
-@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("cache", quick([False, True], True))
 def test_the_time_of_cells_is_without_that_of_texts(
     cache: bool, tiny: SentenceTransformer, bars: list[Bar], tmp_path: Path
 ) -> None:

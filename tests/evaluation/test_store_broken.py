@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size
 from st_matryoshka2d.evaluation import search
 from tests.support.disk import full_disk
+from tests.support.quick import quick
 from tests.support.results import assert_identical, files, read_whole
 from tests.support.search import FewResults
 from tests.support.sts import LocalSTS, quiet
@@ -59,7 +60,10 @@ def test_full_disk_error_names_file_and_leaves_no_partial_file(
     assert_identical(quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path), expected)
 
 
-@pytest.mark.parametrize("what", ["cells/1L-8d.parquet", "cells/1L-8d.json", "texts-query*/000000.safetensors", "search-*"])
+FILES = ["cells/1L-8d.parquet", "cells/1L-8d.json", "texts-query*/000000.safetensors", "search-*"]
+
+
+@pytest.mark.parametrize("what", quick(FILES, FILES[0], FILES[-1]))
 @pytest.mark.parametrize("damage", [lambda raw: raw[: len(raw) // 2], lambda raw: b"\xff" * len(raw)])
 def test_broken_file_is_named_and_can_be_deleted(
     tiny: SentenceTransformer, tmp_path: Path, what: str, damage: Callable[[bytes], bytes]

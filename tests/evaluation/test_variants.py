@@ -53,7 +53,7 @@ def test_similarities_rank_differently(skewed: SentenceTransformer) -> None:
     assert len(scores) == len(SIMILARITIES)
 
 
-@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("similarity", quick(SIMILARITIES, "cosine", "manhattan"))
 def test_a_corpus_in_many_chunks(skewed: SentenceTransformer, similarity: str) -> None:
     skewed.similarity_fn_name = similarity  # type: ignore[assignment]
     sizes = [Size(1, 5), Size(4, 24)]
@@ -63,12 +63,16 @@ def test_a_corpus_in_many_chunks(skewed: SentenceTransformer, similarity: str) -
 
 @pytest.mark.parametrize(
     ("make_task", "similarity"),
-    [
-        (search.LocalRetrieval, "cosine"),
+    quick(
+        [
+            (search.LocalRetrieval, "cosine"),
+            (search.LocalRetrieval, "dot"),
+            (labels.BinaryClassification, "cosine"),
+            (labels.LocalClustering, "cosine"),
+        ],
         (search.LocalRetrieval, "dot"),
         (labels.BinaryClassification, "cosine"),
-        (labels.LocalClustering, "cosine"),
-    ],
+    ),
 )
 def test_a_head_that_normalizes(normalized: SentenceTransformer, make_task: MakeTask, similarity: str) -> None:
     """A prefix of a normalized embedding is not normalized again."""
@@ -102,7 +106,7 @@ def test_prompts_are_those_that_mteb_would_use(tiny: SentenceTransformer, prompt
         assert_grid_is_mteb(grid.at(tasks=make_task.metadata.name), tiny, make_task, [Size(3, 18)])
 
 
-@pytest.mark.parametrize("prompts", PROMPTS)
+@pytest.mark.parametrize("prompts", quick(PROMPTS, PROMPTS[0], PROMPTS[-1]))
 def test_prompts_change_scores(tiny: SentenceTransformer, prompts: dict[str, str]) -> None:
     """Or the test above could not fail."""
     plain = quiet(tiny, search.FewResults(), sizes=[Size(3, 18)])
@@ -129,7 +133,7 @@ def assert_every_precision_is_mtebs(grid: GridResult, model: SentenceTransformer
         assert_cell_is_mteb(grid, model, make_task, size, precision)
 
 
-@pytest.mark.parametrize("make_task", PRECISE)
+@pytest.mark.parametrize("make_task", quick(PRECISE, LocalSTS, search.LocalRetrieval, labels.BinaryClassification))
 def test_embeddings_in_fewer_bits(tiny: SentenceTransformer, make_task: MakeTask) -> None:
     size = random_sizes(tiny)[0]
     grid = quiet(tiny, make_task(), sizes=[size], precisions=PRECISIONS)

@@ -96,7 +96,7 @@ def needed_bytes(folder: Path, upper: Callable[[int], bool]) -> tuple[int, int]:
     return tensors, headers
 
 
-@pytest.mark.parametrize("name", quick(REPOSITORIES, "sharded", "head", "old", "mixed"))
+@pytest.mark.parametrize("name", quick(REPOSITORIES, "sharded", "mixed"))
 def test_downloads_only_needed_bytes_once(name: str, hub: Hub, loader: Loader, offline: Loader, tmp_path: Path) -> None:
     folder = hub.root / "org" / name
     REPOSITORIES[name](folder)

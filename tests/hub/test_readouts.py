@@ -12,12 +12,13 @@ from st_matryoshka2d import align, truncate
 from tests.support.hub import Hub, pieces_in
 from tests.support.loader import Loader, Worker
 from tests.support.pipelines import TEXTS, normalized
+from tests.support.quick import quick
 from tests.support.uploads import OWNER, shipping
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
 
 
-@pytest.mark.parametrize("layers", ["first", "ends"])
+@pytest.mark.parametrize("layers", quick(["first", "ends"], "ends"))
 def test_only_the_readout_of_the_depth_is_fetched(
     layers: str, hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer
 ) -> None:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from st_matryoshka2d import GridResult
 from st_matryoshka2d.evaluation.pivots import costs
 from tests.support.grids import random_grid, timed, with_scores
+from tests.support.quick import quick
 
 
 def large_grid(precisions: tuple[str, ...]) -> GridResult:
@@ -41,7 +42,7 @@ def labels_of(figure: Figure) -> dict[str, Any]:
     return {text.get_text(): text.get_window_extent(renderer) for text in axes.texts if text.get_text()}
 
 
-@pytest.mark.parametrize("cost", ["milliseconds_per_text", "num_layers", "bytes", "dim"])
+@pytest.mark.parametrize("cost", quick(["milliseconds_per_text", "num_layers", "bytes", "dim"], "milliseconds_per_text"))
 @pytest.mark.parametrize("precisions", [("float32",), ("float32", "int8", "binary")])
 def test_a_figure_names_each_size_of_its_line_and_no_name_lies_over_another(cost: str, precisions: tuple[str, ...]) -> None:
     grid = large_grid(precisions)
@@ -110,7 +111,7 @@ def test_legends_lie_beside_the_axes(precisions: tuple[str, ...], dims: tuple[in
     assert texts == [*map(str, dims[::-1]), *(precisions if len(precisions) > 1 else ()), *told]
 
 
-@pytest.mark.parametrize("cost", ["bytes", "dim", "num_layers"])
+@pytest.mark.parametrize("cost", quick(["bytes", "dim", "num_layers"], "bytes"))
 @pytest.mark.parametrize("dims", [(8, 16, 384), (8, 16, 32, 64, 128, 256, 512, 768), (64,)])
 def test_each_cost_that_there_is_has_a_tick(cost: str, dims: tuple[int, ...]) -> None:
     grid = random_grid(0, layers=range(1, 17), dims=dims, precisions=("float32", "int8", "binary"), tasks=("A",))

@@ -288,3 +288,17 @@ def test_report_matches_scores(tmp_path: Path) -> None:
     shutil.copytree(PUBLISHED.parent / "scores", tmp_path / "scores")
     about = PUBLISHED.read_text(encoding="utf-8").splitlines()[2]
     assert write(tmp_path, [*METHODS, *ABLATIONS], LADDER, about) == PUBLISHED.read_text(encoding="utf-8")
+
+
+def test_evaluation_page_quotes_times() -> None:
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    small, large = (
+        pd.read_json(ROOT / "benchmarks" / "results" / "grid" / f"{name}.json").set_index("way")
+        for name in ("time", "time-all-mpnet-base-v2")
+    )
+    assert f"| `evaluate` | {small['seconds']['ours']:.1f} | {small['texts']['ours']:,} |" in page
+    for way, digits in (("layers", 1), ("pairs", 0)):
+        row = f"| {small['seconds'][way]:.1f} ({small['times ours'][way]:.{digits}f}x) | {small['texts'][way]:,} |"
+        assert row in page
+    seconds = f"{large['seconds']['ours']:.0f} s on one core, and {large['seconds']['layers']:.0f} s"
+    assert f"{seconds} ({large['times ours']['layers']:.1f}x)" in page

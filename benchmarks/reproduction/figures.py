@@ -62,9 +62,11 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
     """
     full = scores[scores["dim"] == scores["dim"].max()]
     depths = full["num_layers"].nunique()
-    means = full.groupby(["method", "num_layers"], observed=True)["score"].mean().unstack("num_layers")
+    means = full.groupby(["method", "num_layers"], observed=True)["score"].mean().unstack("num_layers").dropna(thresh=depths)
+    if means.empty:  # only sizes of the ladder were scored
+        return
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for number, (method, line) in enumerate(means.dropna(thresh=depths).iterrows()):
+    for number, (method, line) in enumerate(means.iterrows()):
         style = "-" if number < 10 else "--"  # matplotlib has ten colours
         axes.plot(line.index, line, style, marker="o", markersize=4, label=str(method))
     axes.set(xlabel="layers", ylabel="mean Spearman, percent", title="All dimensions, by depth")

@@ -108,6 +108,13 @@ def test_figures_are_drawn(report: tuple[pd.DataFrame, list[list[str]], Path]) -
     }
 
 
+def test_no_figure_without_scores_of_all_depths(tmp_path: Path) -> None:
+    (tmp_path / "scores").mkdir()
+    shutil.copy(file_of(PUBLISHED.parent / "scores", "choosing", "MRL", 0), tmp_path / "scores")
+    write(tmp_path, [*METHODS, *ABLATIONS], LADDER, "made up")
+    assert not list(tmp_path.glob("*.png"))
+
+
 @pytest.mark.parametrize("method", STARBUCKS_BY_SET)
 def test_tables_of_papers_agree(method: str) -> None:
     """Detects errors in copying either table."""

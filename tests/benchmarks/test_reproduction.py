@@ -309,3 +309,13 @@ def test_evaluation_page_quotes_times() -> None:
         assert row in page
     seconds = f"{large['seconds']['ours']:.0f} s on one core, and {large['seconds']['layers']:.0f} s"
     assert f"{seconds} ({large['times ours']['layers']:.1f}x)" in page
+
+
+def test_alignment_page_quotes_what_it_costs() -> None:
+    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").split("**What it costs.**")[1]
+    fast, first, ends = pd.read_json(ROOT / "benchmarks/results/align_time/all-MiniLM-L6-v2.json").to_dict("records")
+    assert f"takes {first['ratio']} times as long" in page
+    assert f"and {ends['ratio']} times with" in page
+    assert f"the ratio is {fast['ratio']}" in page
+    peaks = [first["align, MB"], ends["align, MB"], first["encode, MB"]]
+    assert "at {:.1f} and {:.1f} GB, compared with {:.1f} GB".format(*(peak / 1000 for peak in peaks)) in page

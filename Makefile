@@ -15,7 +15,7 @@ help:  ## Show this list
 demo: $(READY)  ## Align and train a small model for all sizes, score it before and after, save a cut
 	$(BIN)/python examples/quickstart.py
 
-test: $(READY)  ## Run the quick tests and the examples in the docstrings, in less than five minutes on two cores
+test: $(READY)  ## Run the quick tests and the examples in the docstrings, in about five minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(READY) .venv/.engines  ## Run all tests: also processes, kills, the code of the documentation, examples, benchmarks, more cases

@@ -144,7 +144,7 @@ def test_oracle_layers_match_blocks(tmp_path: Path) -> None:
 
 
 REPEATED = {"one column", "one column, Normalize", "two columns", "three columns", "CLS", "Normalize", "pre-norm"}
-REPEATED |= {"only MRL", "one layer", "gradient caching"}  # shown by the others
+REPEATED |= {"only MRL", "one layer", "gradient caching"}  # the other cases contain these
 
 
 @pytest.mark.parametrize("name", quick(CASES, *(CASES.keys() - REPEATED)))

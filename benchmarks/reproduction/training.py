@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import copy
 import time
+from pathlib import Path
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from transformers import set_seed
+from transformers.trainer_utils import get_last_checkpoint
 
 from reproduction.budget import budget, nli, unlabelled
 from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, SEPARATE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
-from st_matryoshka2d import Size, align, sizes_ladder, truncate
+from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
+from st_matryoshka2d.losses import LossStateCallback
 
-__all__ = ["aligned", "trained"]
+__all__ = ["aligned", "checkpoints", "trained"]
+
+# Share of the steps between two checkpoints.
+SAVE_STEPS = 0.1
 
 
 def trained(
@@ -30,15 +36,22 @@ def trained(
         start: The model to start from; None for the one that the method starts from.
 
     Returns:
-        Models by size: one under `WHOLE`, or one for each size for separate training.
+        Models by size: one under `WHOLE`, or one for each size for separate training. The seconds are those of this run: a
+        training that was interrupted continues from its last checkpoint.
     """
     seconds = 0.0
     if start is None:
         start, seconds = started(method, seed, options)
+    folder = checkpoints(method, seed, options)
     if method != SEPARATE:
-        return {WHOLE: start}, seconds + train(start, method, seed, options)
+        return {WHOLE: start}, seconds + train(start, method, seed, options, folder)
     models = {str(size): copy.deepcopy(cut(start, size)) for size in sizes_ladder(start)}
-    return models, sum(train(model, method, seed, options) for model in models.values())
+    return models, sum(train(model, method, seed, options, folder / size) for size, model in models.items())
+
+
+def checkpoints(method: str, seed: int, options: argparse.Namespace) -> Path:
+    """Return the folder of a training's checkpoints."""
+    return Path(options.out) / "training" / f"{method.replace(' ', '_')}.{seed}"
 
 
 def started(method: str, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
@@ -60,19 +73,27 @@ def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
     return truncate(model, size.num_layers, size.dim)
 
 
-def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace) -> float:
-    """Train the model in place; return the seconds it took."""
+def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace, folder: Path) -> float:
+    """Train the model in place, from the last checkpoint in the folder if there is one; return the seconds it took."""
     set_seed(seed)
     make_loss = (METHODS | ABLATIONS)[method]
     if make_loss is None:
         return 0.0
+    last = get_last_checkpoint(str(folder)) if folder.exists() else None
+    if last and last.endswith(f"-{options.steps}"):  # the Trainer would add a step to a finished training
+        model.load_state_dict(load(last, device=options.device).state_dict())
+        return 0.0
+    loss = make_loss(model)
+    saving = {"output_dir": str(folder), "save_strategy": "steps", "save_steps": SAVE_STEPS, "save_total_limit": 1}
     arguments = SentenceTransformerTrainingArguments(
         learning_rate=options.learning_rate,
         warmup_steps=0.1,
         batch_sampler="no_duplicates",
-        **budget(seed, options),
+        **budget(seed, options) | saving,
     )
-    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=nli(options), loss=make_loss(model))
+    trainer = SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=nli(options), loss=loss, callbacks=[LossStateCallback(loss)]
+    )
     begin = time.perf_counter()
-    trainer.train()
+    trainer.train(resume_from_checkpoint=last)
     return time.perf_counter() - begin

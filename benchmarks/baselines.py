@@ -2,7 +2,7 @@
 
     python benchmarks/baselines.py --data DATA
     python benchmarks/baselines.py --data DATA --suites search --search wikiqa_test trecqa_test
-    python benchmarks/baselines.py --data DATA --model FOLDER --suites sts
+    python benchmarks/baselines.py --data DATA --model FOLDER --suites sts --sts sts13 sts16 stsb --out OUT
 
 DATA is that of `alignment.py`. Everything is fitted on the same texts: 10,000 NLI sentences, for search those and the
 documents. Nothing is trained. Embeddings are kept in `--work`, so that an interrupted run continues.
@@ -28,7 +28,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size, sizes_ladder
 
 SUITES: dict[str, Callable[[argparse.Namespace], Texts]] = {
-    "sts": lambda options: sts(options.data),
+    "sts": lambda options: sts(options.data, options.sts),
     "search": lambda options: search(options.data, options.search),
 }
 FITTED: dict[str, Callable[[argparse.Namespace], list[str]]] = {
@@ -79,10 +79,10 @@ def scored(embedder: Embedder, texts: Texts, tables: dict[str, dict[str, list[tu
     return pd.DataFrame(cells, columns=["table", "way", "size", "score", "low", "high"])
 
 
-def report(folder: Path, about: str, searched: list[str]) -> str:
+def report(folder: Path, about: str, pairs: list[str], searched: list[str]) -> str:
     """The tables of all suites that were run."""
     text = ["# Cuts that cost nothing", about]
-    measures = {"sts": f"Mean Spearman (%) of {', '.join(STS)}", "search": f"Mean nDCG@10 (%) of {', '.join(searched)}"}
+    measures = {"sts": f"Mean Spearman (%) of {', '.join(pairs)}", "search": f"Mean nDCG@10 (%) of {', '.join(searched)}"}
     for suite, measure in measures.items():
         if not (file := folder / f"{suite}.csv").exists():
             continue
@@ -101,22 +101,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=str(get_model_path()))
     parser.add_argument("--suites", nargs="*", choices=SUITES, default=list(SUITES))
+    parser.add_argument("--sts", nargs="+", choices=STS, default=STS, help="STS sets to score")
     parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
     parser.add_argument("--work", type=Path, default=Path("baselines"), help="folder for embeddings")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "baselines")
     options = parser.parse_args()
     model = SentenceTransformer(options.model, device="cpu")
     ladder = sizes_ladder(model)
+    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
     options.out.mkdir(parents=True, exist_ok=True)
     for suite in options.suites:
         texts = SUITES[suite](options)
-        folder = options.work / suite
+        folder = options.work / "-".join([name, suite, *getattr(options, suite)])
         folder.mkdir(parents=True, exist_ok=True)
         depths = [size.num_layers for size in ladder]
         embedder = Embedder(model, texts.all, FITTED[suite](options), depths, folder)
         scored(embedder, texts, ways(ladder)).round(3).to_csv(options.out / f"{suite}.csv", index=False)
-    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
-    written = report(options.out, f"{name}. Written by `benchmarks/baselines.py`.", options.search)
+    written = report(options.out, f"{name}. Written by `benchmarks/baselines.py`.", options.sts, options.search)
     (options.out / "README.md").write_text(written, encoding="utf-8")
     print(written)
 

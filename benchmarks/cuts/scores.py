@@ -13,7 +13,7 @@ import pandas as pd
 import pytrec_eval
 from numpy.typing import NDArray
 from peers import unit
-from reproduction.suites import STS, search_tasks
+from reproduction.suites import search_tasks
 from scipy.stats import rankdata
 
 Rows = NDArray[np.floating]
@@ -118,9 +118,9 @@ class Search(Texts):
         return means
 
 
-def sts(data: Path) -> Pairs:
-    """Read the seven STS sets."""
-    return Pairs([pd.read_parquet(data / "sts" / name / "test.parquet") for name in STS])
+def sts(data: Path, names: Sequence[str]) -> Pairs:
+    """Read STS sets."""
+    return Pairs([pd.read_parquet(data / "sts" / name / "test.parquet") for name in names])
 
 
 def search(data: Path, names: Sequence[str]) -> Search:

@@ -328,3 +328,8 @@ def test_alignment_page_quotes_what_it_costs() -> None:
     assert f"the ratio is {fast['ratio']}" in page
     peaks = [first["align, MB"], ends["align, MB"], first["encode, MB"]]
     assert "at {:.1f} and {:.1f} GB, compared with {:.1f} GB".format(*(peak / 1000 for peak in peaks)) in page
+    fast, first, ends = pd.read_json(ROOT / "benchmarks/results/align_time/all-mpnet-base-v2.json").to_dict("records")
+    assert f"the ratio is {fast['ratio']} without the refinement" in page
+    assert f"about {round(first['align, s'] - fast['align, s'], -1):.0f} s" in page
+    peaks = [first["align, MB"], ends["align, MB"], first["encode, MB"]]
+    assert "at {:.1f} and {:.1f} GB, compared with {:.1f} GB".format(*(peak / 1000 for peak in peaks)) in page

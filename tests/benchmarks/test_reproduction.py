@@ -283,6 +283,21 @@ def test_papers_page_quotes_best_rates() -> None:
     assert set(rows) <= set(found)
 
 
+def test_papers_page_quotes_mipic_by_width() -> None:
+    page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
+    cut, mrl, mipic = (
+        pd.read_csv(file_of(PUBLISHED.parents[1] / folder / "scores", "sts", name, 0))
+        .query("num_layers == 6")
+        .groupby("dim")["score"]
+        .mean()
+        for folder, name in (("100x64", "cut"), ("100x64-2e-05", "MRL"), ("100x64-2e-05", "MIPIC"))
+    )
+    assert (mipic > cut).all()
+    assert f"{mipic[16]:.1f} and {cut[16]:.1f} with 16 dims, {mipic[384]:.1f} and {cut[384]:.1f} with all" in page
+    ahead = mrl - mipic
+    assert f"is {ahead.min():.1f} to {ahead.max():.1f} points ahead of MIPIC" in page
+
+
 def test_papers_page_quotes_larger_model() -> None:
     folders = [PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{layers}" for layers in ("", "-ends")]
     found = [line for folder in folders for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()]

@@ -2,7 +2,7 @@
 
     python benchmarks/baselines.py --data DATA
     python benchmarks/baselines.py --data DATA --suites search --search wikiqa_test trecqa_test
-    python benchmarks/baselines.py --data DATA --model FOLDER --suites sts --sts sts13 sts16 stsb --out OUT
+    python benchmarks/baselines.py --data DATA --model FOLDER --suites sts --bf16 --out OUT
 
 DATA is that of `alignment.py`. Everything is fitted on the same texts: 10,000 NLI sentences, for search those and the
 documents. Nothing is trained. Embeddings are kept in `--work`, so that an interrupted run continues.
@@ -103,21 +103,30 @@ def main() -> None:
     parser.add_argument("--suites", nargs="*", choices=SUITES, default=list(SUITES))
     parser.add_argument("--sts", nargs="+", choices=STS, default=STS, help="STS sets to score")
     parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
+    parser.add_argument("--bf16", action="store_true", help="align and embed in bfloat16")
     parser.add_argument("--work", type=Path, default=Path("baselines"), help="folder for embeddings")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "baselines")
     options = parser.parse_args()
     model = SentenceTransformer(options.model, device="cpu")
+    if options.bf16:
+        model.bfloat16()
     ladder = sizes_ladder(model)
     name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
+    precision = ["bf16"] if options.bf16 else []
     options.out.mkdir(parents=True, exist_ok=True)
     for suite in options.suites:
         texts = SUITES[suite](options)
-        folder = options.work / "-".join([name, suite, *getattr(options, suite)])
+        folder = options.work / "-".join([name, *precision, suite, *getattr(options, suite)])
         folder.mkdir(parents=True, exist_ok=True)
         depths = [size.num_layers for size in ladder]
         embedder = Embedder(model, texts.all, FITTED[suite](options), depths, folder)
         scored(embedder, texts, ways(ladder)).round(3).to_csv(options.out / f"{suite}.csv", index=False)
-    written = report(options.out, f"{name}. Written by `benchmarks/baselines.py`.", options.sts, options.search)
+    written = report(
+        options.out,
+        f"{name}. {'Embedded in bfloat16. ' if options.bf16 else ''}Written by `benchmarks/baselines.py`.",
+        options.sts,
+        options.search,
+    )
     (options.out / "README.md").write_text(written, encoding="utf-8")
     print(written)
 

@@ -66,7 +66,7 @@ class Embedder:
             batch = self.model.preprocess(self.fitted[:256])
             states = network(**{name: batch[name] for name in ("input_ids", "attention_mask")}, output_hidden_states=True)
             mask = batch["attention_mask"].bool()
-            hidden = [state[mask] for state in states.hidden_states]
+            hidden = [state[mask].float() for state in states.hidden_states]
         return np.array([1 - float(F.cosine_similarity(a, b).mean()) for a, b in pairwise(hidden)])
 
     def _of_one_pass(self, kept: str, depth: int) -> Rows:

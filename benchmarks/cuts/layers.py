@@ -49,7 +49,8 @@ class Embedder:
             rows = self._of_one_pass(kept, depth)
         else:
             [rows] = self._known(f"{kept}-{depth}", lambda: [self._embed(self.kept(kept, depth))])
-        return rows[: len(self.texts)], rows[len(self.texts) :]
+        place = {text: row for row, text in enumerate(self._distinct)}
+        return rows[[place[text] for text in self.texts]], rows[[place[text] for text in self.fitted]]
 
     def kept(self, kept: str, depth: int) -> list[int]:
         """Return the selected layers, counted from 0."""
@@ -57,6 +58,11 @@ class Embedder:
         if kept == EVEN:
             return [round(place) for place in np.linspace(0, total - 1, depth)]
         return sorted(np.argsort(-self.influence, kind="stable")[:depth].tolist())
+
+    @cached_property
+    def _distinct(self) -> list[str]:
+        """Documents are often in both lists, and embedding is what takes long."""
+        return list(dict.fromkeys([*self.texts, *self.fitted]))
 
     @cached_property
     def influence(self) -> Rows:
@@ -75,7 +81,7 @@ class Embedder:
             if kept in ALIGNED_WAYS:
                 model = align(model, self.fitted, layers=self._layers(kept), show_progress_bar=True)
             sizes = [Size(depth, full_size(model).dim) for depth in self.depths]
-            return list(encode_sizes(model, [*self.texts, *self.fitted], sizes, show_progress_bar=True).values())
+            return list(encode_sizes(model, self._distinct, sizes, show_progress_bar=True).values())
 
         return np.asarray(self._known(kept, all_depths)[self.depths.index(depth)])
 
@@ -86,7 +92,7 @@ class Embedder:
         return ENDS if kept == ALIGNED else FIRST_LAYERS
 
     def _embed(self, kept: list[int]) -> Rows:
-        return np.asarray(with_layers(self.model, kept).encode([*self.texts, *self.fitted], show_progress_bar=True))
+        return np.asarray(with_layers(self.model, kept).encode(self._distinct, show_progress_bar=True))
 
     def _known(self, name: str, make: Callable[[], list[Rows]]) -> Rows:
         file = self.folder / f"{name.replace(' ', '_')}.npy"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction.methods import ABLATIONS, BEST, METHODS
+from reproduction.methods import ABLATIONS, BEST, CUT, METHODS
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.report import file_of, write
 from reproduction.suites import STS
@@ -299,12 +299,36 @@ def test_papers_page_quotes_mipic_by_width() -> None:
 
 
 def test_papers_page_quotes_larger_model() -> None:
-    folders = [PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{layers}" for layers in ("", "-ends")]
+    folders = [PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{name}" for name in ("", "-ends")]
     found = [line for folder in folders for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()]
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A larger model")[1].split("\n## ")[0]
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert len(rows) > 15
     assert set(rows) <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("model", "folder", "sts"),
+    [("all-MiniLM-L6-v2", "100x64-ends", "sts"), ("all-mpnet-base-v2", "all-mpnet-base-v2-100x32-ends", "ladder")],
+)
+def test_papers_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -> None:
+    scores = PUBLISHED.parents[1] / folder / "scores"
+
+    def by_size(suite: str, method: str) -> pd.Series:
+        files = scores.glob(f"{suite}.{method.replace(' ', '_')}.?.csv")
+        found = pd.concat([pd.read_csv(file) for file in files])
+        return found.groupby(found["num_layers"].astype(str) + "L-" + found["dim"].astype(str) + "d")["score"].mean()
+
+    section = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## What each size keeps")[1]
+    table = [line for line in section.split(f"\n{model} (")[1].split("\n\n")[1].splitlines() if line.startswith("|")]
+    sizes, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in (table[0], *table[2:]))
+    assert len(rows) > 1
+    suites = {"STS": sts, "search": "retrieval", "classification": "classification"}
+    for name, *cells in rows:
+        family, way = name.split(", ")
+        found = by_size(suites[family], {"aligned": f"{CUT}, aligned", "trained": BEST}[way])
+        whole = by_size(suites[family], CUT)[sizes[-1]]
+        assert cells == [f"{found[size]:.1f} ({found[size] / whole:.0%})" for size in sizes[1:]]
 
 
 def test_baselines_page_quotes_reports() -> None:

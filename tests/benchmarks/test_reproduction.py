@@ -299,7 +299,7 @@ def test_papers_page_quotes_mipic_by_width() -> None:
 
 
 def test_papers_page_quotes_larger_model() -> None:
-    folders = [PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{name}" for name in ("", "-ends")]
+    folders = [PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{name}" for name in ("", "-ends", "-2e-05")]
     found = [line for folder in folders for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()]
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A larger model")[1].split("\n## ")[0]
     rows = [line for line in page.splitlines() if line.startswith("|")]

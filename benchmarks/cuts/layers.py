@@ -49,8 +49,7 @@ class Embedder:
             rows = self._of_one_pass(kept, depth)
         else:
             [rows] = self._known(f"{kept}-{depth}", lambda: [self._embed(self.kept(kept, depth))])
-        place = {text: row for row, text in enumerate(self._distinct)}
-        return rows[[place[text] for text in self.texts]], rows[[place[text] for text in self.fitted]]
+        return rows[[self._row[text] for text in self.texts]], rows[[self._row[text] for text in self.fitted]]
 
     def kept(self, kept: str, depth: int) -> list[int]:
         """Return the selected layers, counted from 0."""
@@ -60,9 +59,9 @@ class Embedder:
         return sorted(np.argsort(-self.influence, kind="stable")[:depth].tolist())
 
     @cached_property
-    def _distinct(self) -> list[str]:
-        """Documents are often in both lists, and embedding is what takes long."""
-        return list(dict.fromkeys([*self.texts, *self.fitted]))
+    def _row(self) -> dict[str, int]:
+        """Return the row of each distinct text: documents are often in both lists, and embedding is what takes long."""
+        return {text: row for row, text in enumerate(dict.fromkeys([*self.texts, *self.fitted]))}
 
     @cached_property
     def influence(self) -> Rows:
@@ -81,7 +80,7 @@ class Embedder:
             if kept in ALIGNED_WAYS:
                 model = align(model, self.fitted, layers=self._layers(kept), show_progress_bar=True)
             sizes = [Size(depth, full_size(model).dim) for depth in self.depths]
-            return list(encode_sizes(model, self._distinct, sizes, show_progress_bar=True).values())
+            return list(encode_sizes(model, list(self._row), sizes, show_progress_bar=True).values())
 
         return np.asarray(self._known(kept, all_depths)[self.depths.index(depth)])
 
@@ -92,7 +91,7 @@ class Embedder:
         return ENDS if kept == ALIGNED else FIRST_LAYERS
 
     def _embed(self, kept: list[int]) -> Rows:
-        return np.asarray(with_layers(self.model, kept).encode(self._distinct, show_progress_bar=True))
+        return np.asarray(with_layers(self.model, kept).encode(list(self._row), show_progress_bar=True))
 
     def _known(self, name: str, make: Callable[[], list[Rows]]) -> Rows:
         file = self.folder / f"{name.replace(' ', '_')}.npy"

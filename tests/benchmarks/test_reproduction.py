@@ -331,17 +331,55 @@ def test_papers_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -
         assert cells == [f"{found[size]:.1f} ({found[size] / whole:.0%})" for size in sizes[1:]]
 
 
+def test_papers_page_quotes_larger_model_by_method() -> None:
+    page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
+
+    def by_task(folder: str, method: str) -> pd.DataFrame:
+        found = pd.read_csv(
+            file_of(PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{folder}" / "scores", "ladder", method, 0)
+        )
+        return found.pivot(index="task", columns=["num_layers", "dim"], values="score")
+
+    separate, starbucks = by_task("-ends", "separate"), by_task("", "Starbucks")
+    aligned, best, mipic, cut = (
+        by_task(folder, name).to_numpy().mean()
+        for folder, name in (("-ends", f"{CUT}, aligned"), ("-ends", BEST), ("-2e-05", "MIPIC"), ("-ends", CUT))
+    )
+    six, one = separate.to_numpy().mean(), starbucks.to_numpy().mean()
+    assert f"Six separate models are {six - one:.1f} points ahead of Starbucks" in page
+    assert f"{aligned - six:.1f} points ahead of them on average without training, and the recipe {best - six:.1f}" in page
+    assert [size for size in separate if ttest_rel(starbucks[size], separate[size]).pvalue < 0.05] == [(10, 512)]
+    assert f"MIPIC, at 2e-5, scores {mipic:.1f}" in page
+    assert round(cut - mipic) == 1
+
+
 def test_baselines_page_quotes_reports() -> None:
     page = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
     first, rest = page.split("\n## In search\n")
-    for text, folder in zip(
-        (first, *rest.split("\n## On a larger model\n")), ("", "search", "all-mpnet-base-v2"), strict=True
-    ):
+    search, larger = rest.split("\n## On a larger model\n")
+    for text, folder in ((first, ""), (search, "search"), (larger, "all-mpnet-base-v2")):
         report = ROOT / "benchmarks" / "results" / "baselines" / folder / "README.md"
         found = [line for line in report.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
         quoted = [line for line in text.splitlines() if line.startswith("|")]
         assert len(quoted) > 25
-        assert quoted == [line for line in found if line in quoted]
+        assert quoted == ([line for line in found if line in quoted] if folder else found)
+
+
+def test_baselines_page_quotes_distances() -> None:
+    page = " ".join((ROOT / "docs" / "baselines.md").read_text(encoding="utf-8").split())
+
+    def behind(file: str) -> pd.DataFrame:
+        cells = pd.read_csv(ROOT / "benchmarks" / "results" / "baselines" / file)
+        aligned = cells[cells["way"] == "first and last layers, aligned"][["table", "size", "score"]]
+        found = cells[~cells["way"].str.contains("aligned")].merge(aligned, on=["table", "size"], suffixes=("", "_aligned"))
+        return found.assign(behind=found["score_aligned"] - found["score"])
+
+    search = behind("search/search.csv").query("table == 'The ladder'")
+    search = search[search["size"].isin(["1L-16d", "2L-32d", "3L-64d"])]["behind"]
+    assert f"every way without readouts by {search.min():.0f} to {search.max():.0f} points" in page
+    larger = behind("all-mpnet-base-v2/sts.csv").query("table != 'Fewer dims, all layers'")
+    assert f"each size of the ladder, by {larger['behind'].min():.0f} to {larger['behind'].max():.0f} points" in page
+    assert (larger["high"] < 0).all()
 
 
 def test_report_matches_scores(tmp_path: Path) -> None:

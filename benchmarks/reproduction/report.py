@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
-from reproduction.methods import ALIGNED, BEST, CUT, PRETRAINED, SEPARATE
+from reproduction.methods import ALIGNED, BEST, CUT, FOR_LADDER, PRETRAINED, SEPARATE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
 from reproduction.tables import ablations, comparison, differences, kept
@@ -19,6 +19,7 @@ PAIRS = [
     *[("distillation with labels", "Starbucks"), ("distillation with labels", SEPARATE)],
     *ALIGNED.items(),
     *[(BEST, other) for other in (f"{CUT}, aligned", "Starbucks", SEPARATE)],
+    *[(method, method.removesuffix(" for the ladder")) for method in FOR_LADDER],
 ]
 MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, aligned", CUT), (BEST, "Starbucks")]
 DEPTHS = {

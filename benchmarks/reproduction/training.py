@@ -12,7 +12,7 @@ from transformers import set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from reproduction.budget import budget, nli, unlabelled
-from reproduction.methods import ABLATIONS, METHODS, PRETRAINED, SEPARATE
+from reproduction.methods import ABLATIONS, FOR_LADDER, METHODS, PRETRAINED, SEPARATE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
@@ -61,10 +61,13 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     return SentenceTransformer(options.model, device=options.device), 0.0
 
 
-def aligned(model: SentenceTransformer, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """Align a model on 10,000 unlabelled texts; return it and the seconds it took."""
+def aligned(
+    model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace
+) -> tuple[SentenceTransformer, float]:
+    """Align a model on unlabelled texts; return it and the seconds it took."""
+    texts, sizes = (50_000, sizes_ladder(model)) if method in FOR_LADDER else (10_000, None)
     begin = time.perf_counter()
-    made = align(model, unlabelled(seed, options), layers=options.layers, batch_size=options.batch_size)
+    made = align(model, unlabelled(seed, options, texts), sizes, layers=options.layers, batch_size=options.batch_size)
     return made, time.perf_counter() - begin
 
 

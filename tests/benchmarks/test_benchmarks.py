@@ -13,7 +13,7 @@ import demo_data
 import pandas as pd
 import pytest
 from datasets import Dataset
-from reproduction.methods import BEST, PRETRAINED
+from reproduction.methods import BEST, FOR_LADDER, PRETRAINED
 from reproduction.report import file_of
 
 from tests import ROOT
@@ -125,7 +125,7 @@ def test_reproduce(tmp_path: Path) -> None:
     report = tmp_path / "report"
     options = ["--data", tmp_path, "--out", tmp_path / "out", "--report", report, "--steps", "2", "--batch-size", "4"]
     written = []
-    for methods in (["cut", "separate"], ["cut", "separate", "Starbucks", "2DMSE", PRETRAINED, BEST]):
+    for methods in (["cut", "separate"], ["cut", "separate", "Starbucks", "2DMSE", PRETRAINED, BEST, *FOR_LADDER]):
         finished(sys.executable, BENCHMARKS / "reproduce.py", *options, "--methods", *methods)
         written.append({path.name: path.stat().st_mtime_ns for path in (report / "scores").iterdir()})
     assert written[0].items() < written[1].items()
@@ -138,7 +138,7 @@ def test_reproduce(tmp_path: Path) -> None:
     mean = ladder["score"].mean()
     assert re.search(rf"^\| Starbucks \|.* {mean:.1f} \|$", tables, re.MULTILINE)
     assert "| *Starbucks: paper* | 72.1 |" in tables
-    others = [pd.read_csv(file_of(report / "scores", "sts", name, 0)) for name in (PRETRAINED, BEST)]
+    others = [pd.read_csv(file_of(report / "scores", "sts", name, 0)) for name in (PRETRAINED, BEST, *FOR_LADDER)]
     assert all(len(other) == len(scores) and not other["score"].equals(scores["score"]) for other in others)
     assert (report / "Starbucks_against_2DMSE.png").read_bytes().startswith(b"\x89PNG")
 

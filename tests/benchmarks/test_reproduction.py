@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction.methods import ABLATIONS, BEST, CUT, METHODS
+from reproduction.methods import ABLATIONS, BEST, CUT, METHODS, PRETRAINED
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.report import file_of, write
 from reproduction.suites import STS
@@ -334,16 +334,21 @@ def test_papers_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -
 def test_papers_page_quotes_larger_model_by_method() -> None:
     page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
 
-    def by_task(folder: str, method: str) -> pd.DataFrame:
-        found = pd.read_csv(
-            file_of(PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{folder}" / "scores", "ladder", method, 0)
-        )
-        return found.pivot(index="task", columns=["num_layers", "dim"], values="score")
+    def by_task(folder: str, method: str, seeds: str = "?") -> pd.DataFrame:
+        scores = PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{folder}" / "scores"
+        found = pd.concat([pd.read_csv(file) for file in scores.glob(f"ladder.{method.replace(' ', '_')}.{seeds}.csv")])
+        return found.pivot_table(index="task", columns=["num_layers", "dim"], values="score")
 
     separate, starbucks = by_task("-ends", "separate"), by_task("", "Starbucks")
-    aligned, best, mipic, cut = (
+    aligned, best, mipic, smae, cut = (
         by_task(folder, name).to_numpy().mean()
-        for folder, name in (("-ends", f"{CUT}, aligned"), ("-ends", BEST), ("-2e-05", "MIPIC"), ("-ends", CUT))
+        for folder, name in (
+            ("-ends", f"{CUT}, aligned"),
+            ("-ends", BEST),
+            ("-2e-05", "MIPIC"),
+            ("-ends", PRETRAINED),
+            ("-ends", CUT),
+        )
     )
     six, one = separate.to_numpy().mean(), starbucks.to_numpy().mean()
     assert f"Six separate models are {six - one:.1f} points ahead of Starbucks" in page
@@ -351,6 +356,11 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
     assert [size for size in separate if ttest_rel(starbucks[size], separate[size]).pvalue < 0.05] == [(10, 512)]
     assert f"MIPIC, at 2e-5, scores {mipic:.1f}" in page
     assert round(cut - mipic) == 1
+    assert f"scores {smae:.1f}, {one - smae:.1f} points less than Starbucks alone" in page
+    assert f"**The recipe is ahead of the published means**: {best:.1f}," in page
+    named, without = (by_task("-ends", name, "[12]").mean() for name in (f"{BEST} for the ladder", BEST))
+    assert f"{named.mean():.1f} instead of {without.mean():.1f} (two seeds)" in page
+    assert f"{(named - without).iloc[0]:.1f} points more with two layers" in page
 
 
 def test_baselines_page_quotes_reports() -> None:

@@ -358,6 +358,9 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
     assert round(cut - mipic) == 1
     assert f"scores {smae:.1f}, {one - smae:.1f} points less than Starbucks alone" in page
     assert f"**The recipe is ahead of the published means**: {best:.1f}," in page
+    assert f"trained again in bfloat16, by {(by_task('-ends', 'Starbucks') - starbucks).mean().abs().max():.2f}" in page
+    pretrained = by_task("-ends", PRETRAINED)
+    assert all(ttest_rel(starbucks[size], pretrained[size]).pvalue > 0.05 for size in pretrained)
     named, without = (by_task("-ends", name, "[12]").mean() for name in (f"{BEST} for the ladder", BEST))
     assert f"{named.mean():.1f} instead of {without.mean():.1f} (two seeds)" in page
     assert f"{(named - without).iloc[0]:.1f} points more with two layers" in page

@@ -361,6 +361,14 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
     assert f"trained again in bfloat16, by {(by_task('-ends', 'Starbucks') - starbucks).mean().abs().max():.2f}" in page
     pretrained = by_task("-ends", PRETRAINED)
     assert all(ttest_rel(starbucks[size], pretrained[size]).pvalue > 0.05 for size in pretrained)
+    whole, half = (12, 768), (6, 128)
+    sizes = {name: by_task("-ends", name).mean() for name in (CUT, f"{CUT}, aligned", BEST, "MRL")}
+    untrained, recipe = (sizes[name][half] / sizes[CUT][whole] for name in (f"{CUT}, aligned", BEST))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"`6L-128d` keeps [{untrained:.0%} untrained, {recipe:.0%} trained]" in readme
+    assert f"Labels add {sizes[BEST][whole] - sizes[CUT][whole]:.1f} points at the full size" in page
+    gained = sizes["MRL"][whole] - sizes[CUT][whole]
+    assert f"{sizes['MRL'].mean():.1f}, but the full size gains {gained:.1f} points" in page
     named, without = (by_task("-ends", name, "[12]").mean() for name in (f"{BEST} for the ladder", BEST))
     assert f"{named.mean():.1f} instead of {without.mean():.1f} (two seeds)" in page
     assert f"{(named - without).iloc[0]:.1f} points more with two layers" in page

@@ -11,7 +11,6 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from st_matryoshka2d.backbone import share_memory
 from st_matryoshka2d.config_metadata import (
     ALIGN,
     LayersByDepth,
@@ -29,6 +28,7 @@ from st_matryoshka2d.readout_files import linear_of
 from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.readout_texts import Gathered, gather
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
+from st_matryoshka2d.trial import share_memory
 
 
 def align(

@@ -2,33 +2,28 @@
 
 It knows them by structure, not by name: the blocks are the one `ModuleList` with as many entries as the config has layers,
 and the tail is the modules that turn the last block's output into the model's output (the final norm of pre-norm families,
-nothing in post-norm ones). Unknown structures are refused; `verify.py` checks the known ones.
+nothing in post-norm ones). Unknown structures are refused; `exactness.py` checks the known ones.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.initialization import no_init_weights
+from transformers import PreTrainedModel
 
+from st_matryoshka2d.architecture import architecture
 from st_matryoshka2d.config_metadata import cut_config, kept_layers
-
-Copied = TypeVar("Copied", bound=nn.Module)
+from st_matryoshka2d.trial import same, trial
 
 _CAPTURING = "transformers.utils.output_capturing"
 
-# Transformers registers what a class can record when its first model is built. A process that only unpickles models, such
-# as a worker, builds none, and would get no states.
-_BUILT_HERE: set[type[PreTrainedModel]] = set()
+# By architecture. Threads may find the same at once, each on a copy of its own.
+_FOUND: dict[str, Backbone] = {}
 
 
 @dataclass(frozen=True)
@@ -60,8 +55,11 @@ def find_backbone(model: nn.Module) -> Backbone:
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise refusal(model, f"Its config has no usable `num_hidden_layers` (found {num_layers!r}).")
-    blocks = _find_blocks(model, num_layers)
-    return Backbone(num_layers, blocks, _find_tail(model, blocks))
+    known = architecture(model)
+    if known not in _FOUND:
+        blocks = _find_blocks(model, num_layers)
+        _FOUND[known] = Backbone(num_layers, blocks, _find_tail(model, blocks))
+    return _FOUND[known]
 
 
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
@@ -102,27 +100,6 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     return view
 
 
-def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
-    """Build a model from its config alone; its parameters take no memory, its buffers are real."""
-    with no_init_weights(), init_empty_weights(include_buffers=False):
-        built: PreTrainedModel = cls(config)
-    return built
-
-
-@contextmanager
-def hidden_states(model: PreTrainedModel) -> Iterator[None]:
-    """Make the model return the state after every block, within this context."""
-    if type(model) not in _BUILT_HERE:
-        skeleton(type(model), model.config)
-        _BUILT_HERE.add(type(model))
-    before = model.config.output_hidden_states
-    model.config.output_hidden_states = True
-    try:
-        yield
-    finally:
-        model.config.output_hidden_states = before
-
-
 def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
     lengths = {path: len(module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList)}
     found: list[str] = [path for path, length in lengths.items() if length == num_layers]
@@ -142,11 +119,12 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
     """Follow the last block's output through the modules beside the block list until it is the model's output."""
     if blocks is None or model.config.num_hidden_layers == 1:
         return ()  # one block for all layers has no tail to find; with one layer there is no other state to finish
+    network, inputs = trial(model)
     steps = blocks.split(".")
     ancestors = [".".join(steps[:depth]) for depth in range(len(steps))]
     beside = {
         path: module
-        for path, module in model.named_modules(remove_duplicate=False)
+        for path, module in network.named_modules(remove_duplicate=False)
         if path not in (*ancestors, blocks) and path.rpartition(".")[0] in ancestors
     }
     calls: list[tuple[str, Any, Any]] = []
@@ -154,12 +132,12 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
     def record(path: str) -> Any:
         return lambda module, args, output: calls.append((path, args[0] if args else None, output))
 
-    *_, last = model.get_submodule(blocks).children()
+    *_, last = network.get_submodule(blocks).children()
+    for path, module in [(blocks, last), *beside.items()]:
+        module.register_forward_hook(record(path))
     try:
-        with probing(model) as inputs, ExitStack() as hooks:
-            for path, module in [(blocks, last), *beside.items()]:
-                hooks.enter_context(module.register_forward_hook(record(path)))
-            goal = model(**inputs).last_hidden_state
+        with torch.no_grad():
+            goal = network(**inputs).last_hidden_state
     except Exception as error:
         raise refusal(model, f"It failed on a few test tokens. {type(error).__name__}: {error}") from error
     reached: Any = None
@@ -175,39 +153,6 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
             model, f"Looked for modules that turn the output of {blocks}[-1] into its output, found {tail or 'none'}."
         )
     return tuple(tail)
-
-
-@contextmanager
-def probing(model: PreTrainedModel) -> Iterator[dict[str, Tensor]]:
-    """Inputs for a short run (two rows, one padded) in evaluation mode; restore modes and random states."""
-    modes = {module: module.training for module in model.modules()}
-    words: Any = model.get_input_embeddings()
-    vocabulary, device = words.weight.shape[0], words.weight.device
-    input_ids = torch.arange(3, 19, device=device).view(2, 8) % vocabulary
-    attention_mask = torch.ones_like(input_ids)
-    attention_mask[1, 5:] = 0
-    try:
-        model.train(False)
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            yield {"input_ids": input_ids, "attention_mask": attention_mask}
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def same(left: Tensor, right: Tensor, tolerance: float = 0.0) -> bool:
-    """Compare within a share of the largest value; NaN equals NaN, so that broken weights do not look like a new family."""
-    scale = torch.nan_to_num(right).abs().max()
-    return left.shape == right.shape and torch.allclose(left, right, rtol=0.0, atol=tolerance * float(scale), equal_nan=True)
-
-
-def share_memory(module: Copied) -> Copied:
-    """Copy a module but share its tensors; changes of the copy's dtype, device or mode do not affect the original."""
-    memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
-    memo.update({id(b): b.detach() for b in module.buffers()})
-    for part in module.modules():  # a hook that is a bound method keeps reporting to its object, not to a copy of it
-        memo.update({id(hook): hook for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())})
-    return copy.deepcopy(module, memo)
 
 
 def refusal(model: nn.Module, reason: str) -> ValueError:

@@ -7,10 +7,11 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
-from st_matryoshka2d.backbone import find_backbone, shallow_view, share_memory
+from st_matryoshka2d.backbone import find_backbone, shallow_view
+from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
-from st_matryoshka2d.verify import check_depths
+from st_matryoshka2d.trial import share_memory
 
 
 class TruncatedTransformer(Transformer):
@@ -122,8 +123,8 @@ def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
         )
     check_depths(model, backbone, [num_layers])
     cut = copy.copy(module)
-    # Tokenizer settings such as max_seq_length belong to each model; the vocabulary is not copied.
-    cut.processor = copy.copy(module.processor)
+    # A tokenizer holds the truncation and padding of the call under way, and the tokens that are added to it.
+    cut.processor = copy.deepcopy(module.processor)
     cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
     if num_layers < backbone.num_layers:
         expect_readouts(cut, False)  # a cut only has the readout of its own depth

@@ -16,11 +16,11 @@ from st_matryoshka2d.backbone import Backbone, find_backbone
 from st_matryoshka2d.config_metadata import smallest_depth_with
 from st_matryoshka2d.cut import pipeline_at_depth
 from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import layer_features, routes_of
 from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
-from st_matryoshka2d.verify import check_depths
 
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
 
@@ -50,6 +50,8 @@ class EveryLayer(SentenceTransformer):
             if below := [depth for depth in wanted if depth < deepest]:
                 check_depths(route.transformer.model, backbone, below)
             every.backbones[name] = replace(backbone, num_layers=deepest)
+        for route in routes_of(every).values():
+            route.transformer.model.config.output_hidden_states = True
         return every
 
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -58,6 +60,10 @@ class EveryLayer(SentenceTransformer):
         by_layer = layer_features(self, input, self.depths, self.backbones, normalize=normalize, forward=run, **kwargs)
         columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
         return {**by_layer[self.depths[-1]], "sentence_embedding": torch.cat(columns, dim=-1)}
+
+    def get_sentence_embedding_dimension(self) -> int | None:
+        """Return the full dim. mteb still calls this name, of which sentence-transformers warns."""
+        return self.get_embedding_dimension()
 
     def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
         """Return the length by which `encode` sorts texts: sorted by tokens, batches have a third less padding."""

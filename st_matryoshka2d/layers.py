@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import Lock, get_ident
 from typing import Any, TypeAlias
 
 import torch
@@ -13,17 +14,22 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
-from st_matryoshka2d.backbone import Backbone, hidden_states
+from st_matryoshka2d.backbone import Backbone
 from st_matryoshka2d.config_metadata import kept_layers, skips_layers
 from st_matryoshka2d.readout import AT_DEPTH
+from st_matryoshka2d.skeleton import register_outputs
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths that skip some.
 Calls: TypeAlias = dict[int, tuple[tuple[Any, ...], dict[str, Any], torch.autocast]]
 
 _STATE = "hidden_states"
+
+# How many contexts make a config return states, and what it said before the first; by the config's id.
+_ASKING: dict[int, tuple[int, bool | None]] = {}
+_COUNTING = Lock()
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,9 @@ def layer_features(
     # A module that takes its depth per call runs exactly as deep as needed, whatever its default.
     deepest = backbone.num_layers if skips_layers(network.config) else max(layers)
     depth = {"num_layers": deepest} if forward is None and "num_layers" in pipeline.get_model_kwargs() else {}
-    with recorded(network, backbone) as calls:
+    # A pipeline that is cut already returns its states; the model as the user has it does so during this call only.
+    asked = returning_states(network.config) if forward is None else nullcontext()
+    with asked, recorded(network, backbone) as calls:
         outputs = (forward or model)(dict(features), **depth, **kwargs)  # a copy, as modules write into their input
     states: tuple[Tensor, ...] = outputs["all_layer_embeddings"]
     # A module that reads all layers would read deeper ones than a cut has.
@@ -146,13 +154,37 @@ def layer_features(
 
 
 @contextmanager
+def returning_states(config: PreTrainedConfig) -> Iterator[None]:
+    """Make a model with this config return the state after every block, within this context."""
+    # Other threads that call the model get states that they did not ask for, which changes nothing else. The last context
+    # that is left restores the setting.
+    with _COUNTING:
+        count, before = _ASKING.get(id(config), (0, config.output_hidden_states))
+        _ASKING[id(config)] = count + 1, before
+        config.output_hidden_states = True
+    try:
+        yield
+    finally:
+        with _COUNTING:
+            count, before = _ASKING.pop(id(config))
+            if count > 1:
+                _ASKING[id(config)] = count - 1, before
+            else:
+                config.output_hidden_states = before
+
+
+@contextmanager
 def recorded(model: PreTrainedModel, backbone: Backbone) -> Iterator[Calls]:
-    """Make the model return the state after every block, and record the calls of blocks if some depth skips layers."""
+    """Record the calls of blocks by this thread if some depth skips layers."""
+    register_outputs(model)
     calls: Calls = {}
     blocks = backbone.blocks_of(model) if skips_layers(model.config) else []
+    thread = get_ident()
 
     def record(layer: int) -> Any:
         def before(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if get_ident() != thread:
+                return
             kind = next(block.parameters()).device.type
             autocast = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
             named = {name: _no_cache(value) for name, value in kwargs.items()}
@@ -160,7 +192,7 @@ def recorded(model: PreTrainedModel, backbone: Backbone) -> Iterator[Calls]:
 
         return before
 
-    with hidden_states(model), ExitStack() as hooks:
+    with ExitStack() as hooks:
         for layer, block in enumerate(blocks):
             hooks.enter_context(block.register_forward_pre_hook(record(layer), with_kwargs=True))
         yield calls

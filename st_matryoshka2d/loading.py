@@ -15,6 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from st_matryoshka2d.config_metadata import cut_config, declare_cut, skips_layers, warn_if_untrained
 from st_matryoshka2d.cut import cut_to
+from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle, opened, within_reach
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts
@@ -22,7 +23,14 @@ from st_matryoshka2d.hub.untrusted import WholeFileNeededError
 from st_matryoshka2d.identity import name_apart, replace_card
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.verify import check_complete, check_loaded, check_shapes, depth_of, quiet_loading, shapes_in
+from st_matryoshka2d.verify import (
+    check_complete,
+    check_shapes,
+    depth_of,
+    one_load_at_a_time,
+    quiet_loading,
+    shapes_in,
+)
 
 # Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
@@ -218,7 +226,8 @@ def _check_weights(
 def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
     """Build the pipeline, and refuse one that lacks weights."""
     try:
-        model = SentenceTransformer(checkpoint.name, **kwargs)
+        with one_load_at_a_time:
+            model = SentenceTransformer(checkpoint.name, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith("Error(s) in loading state_dict"):
             raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error

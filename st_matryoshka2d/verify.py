@@ -1,30 +1,35 @@
-"""Check that weights fit their config, that none are missing, and that a model can be cut exactly; refuse others."""
+"""Check that weights fit their config, and that none are missing; refuse others."""
 
 from __future__ import annotations
 
 import logging
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, probing, refusal, same, shallow_view, skeleton
+from st_matryoshka2d.backbone import find_backbone
 from st_matryoshka2d.hub.untrusted import read_header, short
-from st_matryoshka2d.layers import recorded, state_at
+from st_matryoshka2d.logs import filtered
+from st_matryoshka2d.trial import trial
 
 # Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times, with 25 tensors in all.
 _REPEATS = 100
 _LARGEST_BUFFERS = 2**30
 _NAMED = 5
+
+# While transformers loads a model, it replaces functions of torch for all threads, and two loads at once may leave them so.
+one_load_at_a_time = RLock()
 
 
 def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
@@ -92,7 +97,7 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
 
 def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
     """Build a model on the meta device, which takes no memory whatever the config says."""
-    with torch.device("meta"):
+    with one_load_at_a_time, torch.device("meta"):
         model: PreTrainedModel = AutoModel.from_config(config)
     return model
 
@@ -105,7 +110,7 @@ def block_lists(model: PreTrainedModel) -> list[str]:
 
 def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Let transformers load empty tensors of these shapes, and return what is missing or has another shape."""
-    with quiet_loading():  # the caller raises an error instead
+    with one_load_at_a_time, quiet_loading():  # the caller raises an error instead
         loaded: Any = type(model).from_pretrained(
             None,
             config=model.config,
@@ -117,66 +122,20 @@ def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]])
     return dict(loaded[1])
 
 
-@contextmanager
-def quiet_loading(*but: str) -> Iterator[None]:
+def quiet_loading(*but: str) -> AbstractContextManager[None]:
     """Silence transformers' load report, unless it contains one of these words."""
 
     def is_wanted(record: logging.LogRecord) -> bool:
         message = record.getMessage()
         return "LOAD REPORT" not in message or any(word in message for word in but)
 
-    logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(is_wanted)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_wanted)
+    return filtered("transformers.modeling_utils", is_wanted)
 
 
 def _some(names: Collection[str]) -> str:
     """List the first names, and count the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(short, islice(names, _NAMED))) + more
-
-
-def check_depths(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
-    """Check on a few tokens that the model can be cut at these depths."""
-    # For each depth n three things must agree: the state of n blocks from one pass through the full model, the view of n
-    # blocks, and a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut does.
-    # The blocks that the cut config makes must also be set up like those of the full model.
-    total = backbone.num_layers
-    with probing(model) as inputs:
-        try:
-            whole = shallow_view(model, backbone, total)  # so that the model itself gets no hooks
-            with recorded(whole, backbone) as calls:
-                states = whole(**inputs).hidden_states
-            pristine = skeleton(type(model), model.config)
-            for depth in depths:
-                view = shallow_view(model, backbone, depth)
-                cut = view(**inputs).last_hidden_state
-                finished = states[depth] if depth == total else state_at(whole, backbone, depth, states, calls)
-                _require_close(finished, cut, f"the state after block {depth} and the model cut there")
-                if getattr(model, "_hf_peft_config_loaded", False):
-                    continue  # with an unmerged adapter, a model can be trained, but its cuts are never saved
-                rebuilt = _rebuild(view)
-                _require_close(rebuilt(**inputs).last_hidden_state, cut, f"the cut at {depth} and its config alone")
-                _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
-        except Exception as error:
-            raise refusal(model, f"{type(error).__name__}: {error}") from error
-
-
-def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
-    """Check that a model loaded with fewer layers equals that part of the full one, without its other weights."""
-    cut = find_backbone(model)
-    full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
-    view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)
-    view.load_state_dict(model.state_dict(), assign=True)
-    with probing(model) as inputs:
-        try:
-            _require_close(view.train(False)(**inputs).last_hidden_state, model(**inputs).last_hidden_state, "the two")
-            _require_same_settings(model, view, full.blocks)
-        except Exception as error:
-            raise refusal(model, f"{type(error).__name__}: {error}") from error
 
 
 def check_complete(pipeline: SentenceTransformer, where: str) -> None:
@@ -196,43 +155,15 @@ def check_complete(pipeline: SentenceTransformer, where: str) -> None:
 def _absent(network: PreTrainedModel) -> list[str]:
     """List missing weights in the blocks, or that token embeddings depend on, unlike those of a pooling head."""
     # Transformers marks the weights that it has loaded or tied, and initialises the rest.
-    made_up = {n: value for n, value in network.named_parameters() if not getattr(value, "_is_hf_initialized", False)}
+    made_up = [n for n, value in network.named_parameters() if not getattr(value, "_is_hf_initialized", False)]
     if not made_up:
         return []
     blocks = find_backbone(network).blocks
-    with probing(network) as inputs, torch.enable_grad():
-        state = network(**inputs).last_hidden_state
-        used = torch.autograd.grad(state.sum(), list(made_up.values()), allow_unused=True)
+    copied, inputs = trial(network)
+    weights = dict(copied.named_parameters())
+    with torch.enable_grad():
+        state = copied(**inputs).last_hidden_state
+        used = torch.autograd.grad(state.sum(), [weights[name] for name in made_up], allow_unused=True)
     reached = {name for name, gradient in zip(made_up, used, strict=True) if gradient is not None}
     # A block may have experts that these few tokens do not reach.
     return [name for name in made_up if name in reached or (blocks and name.startswith(f"{blocks}."))]
-
-
-def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
-    """Rebuild a view as loading a saved cut does: from its config alone, then with its tensors."""
-    rebuilt = skeleton(type(view), view.config)
-    for name, _ in list(rebuilt.named_children()):
-        if getattr(view, name, None) is None:
-            setattr(rebuilt, name, None)  # built without it, such as the encoder of a masked LM without its pooler
-    rebuilt.load_state_dict(view.state_dict(), assign=True)
-    nn.Module.to(rebuilt, view.device)
-    rebuilt.train(False)
-    return rebuilt
-
-
-def _require_close(left: Tensor, right: Tensor, what: str) -> None:
-    if not same(left, right, tolerance=2e-2 if right.dtype in (torch.float16, torch.bfloat16) else 1e-5):
-        raise ValueError(f"{what} differ by up to {float((left - right).abs().max()):.1e}.")
-
-
-def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) -> None:
-    """Compare the blocks' plain attributes, as a few tokens do not show everything, such as a sliding window."""
-    plain = (bool, int, float, str, type(None))
-    pairs = zip(cut.get_submodule(blocks or "").named_modules(), full.get_submodule(blocks or "").modules(), strict=True)
-    for (path, new), old in pairs:
-        found, wanted = (
-            {k: v for k, v in vars(each).items() if isinstance(v, plain) and not k.startswith("_") and k != "training"}
-            for each in (new, old)
-        )
-        if found != wanted:
-            raise ValueError(f"{path} is set up as {found} in the cut, as {wanted} in the full model.")

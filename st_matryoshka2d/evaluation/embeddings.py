@@ -24,7 +24,6 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.evaluation.tasks import quiet_mteb
 from st_matryoshka2d.files import replace_file
 from st_matryoshka2d.identity import model_name, model_revision
 from st_matryoshka2d.processes import Processes
@@ -63,11 +62,10 @@ class Embeddings:
         self._depths = tuple(sorted({*depths}))
         # Only queries need the other depths, and a corpus is long.
         self._document_depths = self._depths if document_depths is None else tuple(sorted({*document_depths}))
-        with quiet_mteb(FutureWarning, DeprecationWarning):  # it calls a deprecated method to get the width
-            self._encoders: dict[tuple[int, ...], Any] = {
-                wanted: SentenceTransformerEncoderWrapper(EveryLayer.of(model, wanted))
-                for wanted in {self._depths, self._document_depths}
-            }
+        self._encoders: dict[tuple[int, ...], Any] = {
+            wanted: SentenceTransformerEncoderWrapper(EveryLayer.of(model, wanted))
+            for wanted in {self._depths, self._document_depths}
+        }
         identity = {"name": model_name(model), "revision": model_revision(model)}
         self.meta: ModelMeta = self._encoders[self._depths].mteb_model_meta.model_copy(update=identity)
 

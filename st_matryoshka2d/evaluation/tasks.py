@@ -9,9 +9,8 @@ import json
 import logging
 import random
 import re
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, ClassVar
 
 import mteb
@@ -23,6 +22,8 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.abstasks.task_metadata import TaskCategory, TaskMetadata, TaskType
 from mteb.benchmarks.benchmark import Benchmark
+
+from st_matryoshka2d.logs import filtered
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
@@ -107,20 +108,9 @@ def random_states_kept() -> Iterator[None]:
             torch.cuda.manual_seed_all(torch.initial_seed())  # takes effect when a GPU is first used
 
 
-@contextmanager
-def quiet_mteb(*others: type[Warning]) -> Iterator[None]:
-    """Hide mteb's log and warnings, which it would repeat for every variant, and warnings of other categories."""
-    logger = logging.getLogger("mteb")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=UserWarning, module="mteb")
-            for category in others:
-                warnings.simplefilter("ignore", category)
-            yield
-    finally:
-        logger.setLevel(before)
+def quiet_mteb() -> AbstractContextManager[None]:
+    """Hide mteb's log, which it would repeat for every variant."""
+    return filtered("mteb", lambda record: record.levelno >= logging.ERROR)
 
 
 class OwnData(AbsTask):

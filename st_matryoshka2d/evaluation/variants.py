@@ -14,7 +14,6 @@ from torch import Tensor
 
 from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels
 from st_matryoshka2d.evaluation.pivots import BITS
-from st_matryoshka2d.evaluation.tasks import quiet_mteb
 from st_matryoshka2d.sizes import Size
 
 
@@ -92,9 +91,9 @@ def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -
     if precision in RANGED and ranges is not None:
         # The wrapper computes ranges from its input, so put the wanted extremes on top.
         return quantise(torch.cat([ranges, torch.clamp(embeddings, ranges[0], ranges[1])]), precision)[2:]
-    with quiet_mteb(UserWarning):  # it warns of few embeddings for each chunk
-        encoder: Any = SimpleNamespace(encode=lambda *_, **__: embeddings, mteb_model_meta=ModelMeta.create_empty())
-        wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
-        compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
+    encoder: Any = SimpleNamespace(encode=lambda *_, **__: embeddings, mteb_model_meta=ModelMeta.create_empty())
+    wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
+    wrapper.min_embeds = 0  # below which it would warn, for each chunk
+    compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
     # mteb returns NaN for a constant coordinate.
     return torch.nan_to_num(torch.as_tensor(compressed).float())

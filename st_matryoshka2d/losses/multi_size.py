@@ -18,6 +18,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from st_matryoshka2d.backbone import Backbone, find_backbone
 from st_matryoshka2d.config_metadata import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import Route, routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
 from st_matryoshka2d.losses.checks import (
@@ -37,7 +38,6 @@ from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.readout import require_readouts
 from st_matryoshka2d.sizes import Size, validate_sizes
-from st_matryoshka2d.verify import check_depths
 
 
 class MultiSizeLoss(nn.Module):

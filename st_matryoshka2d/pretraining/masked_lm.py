@@ -25,8 +25,9 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from st_matryoshka2d.backbone import Backbone, find_backbone, probing, same
+from st_matryoshka2d.backbone import Backbone, find_backbone
 from st_matryoshka2d.config_metadata import cut_config
+from st_matryoshka2d.trial import same, trial
 
 
 def load_masked_lm(
@@ -101,10 +102,12 @@ def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
     vocabulary = [path for path, module in mlm.named_modules() if module is output]
     if not vocabulary or not isinstance(output, nn.Linear):
         raise ValueError(f"{type(mlm).__name__} ends in {type(output).__name__}, not in a linear layer over the vocabulary.")
-    with probing(mlm) as inputs:
-        parts = MaskedLM(backbone, _find_entry(encoder, backbone, inputs), vocabulary[0])
-        wanted = mlm(**inputs).logits.flatten(0, 1)
-        logits = output(parts.head(mlm, encoder(**inputs).last_hidden_state.flatten(0, 1)))
+    copied, inputs = trial(mlm)
+    copied_encoder: Any = copied.base_model
+    with torch.no_grad():
+        parts = MaskedLM(backbone, _find_entry(copied_encoder, backbone, inputs), vocabulary[0])
+        wanted = copied(**inputs).logits.flatten(0, 1)
+        logits = output(parts.head(copied, copied_encoder(**inputs).last_hidden_state.flatten(0, 1)))
         if not same(logits, wanted, tolerance=1e-5 if logits.dtype == torch.float32 else 2e-2):
             raise ValueError(f"{type(mlm).__name__}: its head, run separately, gives different logits than the model.")
     return parts

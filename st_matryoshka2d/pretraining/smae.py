@@ -15,11 +15,11 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
-from st_matryoshka2d.backbone import hidden_states
+from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
 from st_matryoshka2d.pretraining.masked_lm import find_masked_lm, load_masked_lm, register_tied_weights
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
-from st_matryoshka2d.verify import check_depths
+from st_matryoshka2d.skeleton import register_outputs
 
 _NOT_MASKED = -100
 
@@ -181,8 +181,8 @@ class SMAEForPreTraining(nn.Module):
     def _states(self, input_ids: Tensor, attention_mask: Tensor) -> dict[int, Float[Tensor, "batch tokens D"]]:
         """Return the output of the encoder cut at each trained depth, from one pass."""
         encoder: Any = self.mlm.base_model
-        with hidden_states(encoder):
-            outputs = encoder(input_ids=input_ids, attention_mask=attention_mask)
+        register_outputs(encoder)
+        outputs = encoder(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True)
         states = {depth: outputs.hidden_states[depth] for depth in {size.num_layers for size in self.sizes}}
         full = self._parts.backbone.num_layers
         finished = {depth: self._parts.backbone.finish(encoder, state) for depth, state in states.items() if depth < full}

@@ -1,0 +1,31 @@
+"""Tell whether two models are built alike, so that what is found of one need not be found again of the other."""
+
+from __future__ import annotations
+
+import torch
+import xxhash
+from torch import nn
+from transformers import PreTrainedModel
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def settings(module: nn.Module) -> dict[str, object]:
+    """Return the plain attributes of a module, such as a sliding window, but for its mode."""
+    found = {name: value for name, value in vars(module).items() if isinstance(value, PLAIN)}
+    return {name: value for name, value in found.items() if not name.startswith("_") and name != "training"}
+
+
+def architecture(model: PreTrainedModel) -> str:
+    """Digest all that decides how a model computes, but for its weights: config, modules, their settings and buffers."""
+    digest = xxhash.xxh3_128(model.config.to_json_string(use_diff=False).encode())
+    for path, module in model.named_modules(remove_duplicate=False):
+        functions = {name: getattr(value, "__qualname__", "") for name, value in vars(module).items() if callable(value)}
+        hooks = len(module._forward_hooks), len(module._forward_pre_hooks)
+        tensors = [(name, weight.shape, weight.dtype) for name, weight in module._parameters.items() if weight is not None]
+        digest.update(repr((path, id(type(module)), type(module), settings(module), functions, hooks, tensors)).encode())
+        for name, buffer in module._buffers.items():
+            if buffer is None or buffer.is_meta or name not in module._non_persistent_buffers_set:
+                continue  # the others are in the state dict, so that every way to a cut has them
+            digest.update(buffer.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,93 @@
+"""Check that a model can be cut exactly; refuse others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from st_matryoshka2d.architecture import architecture, settings
+from st_matryoshka2d.backbone import Backbone, find_backbone, refusal, shallow_view
+from st_matryoshka2d.layers import recorded, state_at
+from st_matryoshka2d.skeleton import skeleton
+from st_matryoshka2d.trial import same, trial
+
+# Depths that were found exact, by architecture. Threads may check the same at once, each on copies of its own.
+_EXACT: dict[str, frozenset[int]] = {}
+
+
+def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Collection[int]) -> None:
+    """Check on a few tokens that the model can be cut at these depths, once for models that are built alike."""
+    known = architecture(model)
+    unknown = set(depths) - _EXACT.get(known, frozenset())
+    if not unknown:
+        return
+    try:
+        _check(model, backbone, sorted(unknown))
+    except Exception as error:
+        raise refusal(model, f"{type(error).__name__}: {error}") from error
+    _EXACT[known] = _EXACT.get(known, frozenset()) | unknown
+
+
+def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
+    """Check that a model loaded with fewer layers equals that part of the full one, without its other weights."""
+    cut = find_backbone(model)
+    full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
+    view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)
+    view.load_state_dict(model.state_dict(), assign=True)
+    try:
+        loaded, inputs = trial(model)
+        with torch.no_grad():
+            _require_close(view.train(False)(**inputs).last_hidden_state, loaded(**inputs).last_hidden_state, "the two")
+        _require_same_settings(model, view, full.blocks)
+    except Exception as error:
+        raise refusal(model, f"{type(error).__name__}: {error}") from error
+
+
+@torch.no_grad()
+def _check(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
+    # For each depth n three things must agree: the state of n blocks from one pass through the full model, the view of n
+    # blocks, and a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut does.
+    # The blocks that the cut config makes must also be set up like those of the full model.
+    whole, inputs = trial(model)
+    pristine = skeleton(type(model), model.config)
+    with recorded(whole, backbone) as calls:
+        states = whole(**inputs, output_hidden_states=True).hidden_states
+    for depth in depths:
+        view = shallow_view(whole, backbone, depth)
+        cut = view(**inputs).last_hidden_state
+        finished = states[depth] if depth == backbone.num_layers else state_at(whole, backbone, depth, states, calls)
+        _require_close(finished, cut, f"the state after block {depth} and the model cut there")
+        if getattr(model, "_hf_peft_config_loaded", False):
+            continue  # with an unmerged adapter, a model can be trained, but its cuts are never saved
+        rebuilt = _rebuild(view)
+        _require_close(rebuilt(**inputs).last_hidden_state, cut, f"the cut at {depth} and its config alone")
+        _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
+
+
+def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
+    """Rebuild a view as loading a saved cut does: from its config alone, then with its tensors."""
+    rebuilt = skeleton(type(view), view.config)
+    for name, _ in list(rebuilt.named_children()):
+        if getattr(view, name, None) is None:
+            setattr(rebuilt, name, None)  # built without it, such as the encoder of a masked LM without its pooler
+    rebuilt.load_state_dict(view.state_dict(), assign=True)
+    nn.Module.to(rebuilt, view.device)
+    rebuilt.train(False)
+    return rebuilt
+
+
+def _require_close(left: Tensor, right: Tensor, what: str) -> None:
+    if not same(left, right, tolerance=2e-2 if right.dtype in (torch.float16, torch.bfloat16) else 1e-5):
+        raise ValueError(f"{what} differ by up to {float((left - right).abs().max()):.1e}.")
+
+
+def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) -> None:
+    """Compare the blocks' plain attributes, as a few tokens do not show everything, such as a sliding window."""
+    pairs = zip(cut.get_submodule(blocks or "").named_modules(), full.get_submodule(blocks or "").modules(), strict=True)
+    for (path, new), old in pairs:
+        found, wanted = settings(new), settings(old)
+        if found != wanted:
+            raise ValueError(f"{path} is set up as {found} in the cut, as {wanted} in the full model.")

@@ -11,6 +11,7 @@ from st_matryoshka2d.backbone import find_backbone, shallow_view
 from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
+from st_matryoshka2d.tokenizer import own_tokenizer
 from st_matryoshka2d.trial import share_memory
 
 
@@ -123,8 +124,7 @@ def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
         )
     check_depths(model, backbone, [num_layers])
     cut = copy.copy(module)
-    # A tokenizer holds the truncation and padding of the call under way, and the tokens that are added to it.
-    cut.processor = copy.deepcopy(module.processor)
+    cut.processor = own_tokenizer(module.processor)
     cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
     if num_layers < backbone.num_layers:
         expect_readouts(cut, False)  # a cut only has the readout of its own depth

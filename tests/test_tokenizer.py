@@ -1,0 +1,51 @@
+"""A copied tokenizer is the same one, and independent."""
+
+from __future__ import annotations
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from st_matryoshka2d.tokenizer import own_tokenizer
+
+TEXTS = ["The cat sat", "a [X] dog <tag>ran", ""]
+
+
+def unigram() -> Tokenizer:
+    made = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("cat", -2.0), ("s", -3.0), ("at", -2.5)], 0, True))
+    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return made
+
+
+def bytes_in_pairs() -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({letter: place for place, letter in enumerate([*alphabet, "at"])}, [("a", "t")]))
+    made.pre_tokenizer, made.post_processor = pre_tokenizers.ByteLevel(), processors.ByteLevel(trim_offsets=False)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["word pieces", "unigram", "bytes"])
+def test_copy_is_the_same_and_independent(kind: str, minilm: SentenceTransformer) -> None:
+    made = {"unigram": unigram, "bytes": bytes_in_pairs}
+    tokenizer = (
+        own_tokenizer(minilm.tokenizer)
+        if kind == "word pieces"
+        else PreTrainedTokenizerFast(tokenizer_object=made[kind](), pad_token="[PAD]")
+    )
+    tokenizer.add_tokens([AddedToken("<tag>", lstrip=True), AddedToken("[X]", special=True)])
+    tokenizer(TEXTS, padding=True, truncation=True, max_length=5)
+    before = tokenizer.backend_tokenizer.to_str()
+    copied = own_tokenizer(tokenizer)
+    assert type(copied) is type(tokenizer)
+    assert copied.backend_tokenizer.to_str() == before
+    assert copied(TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]
+    copied.add_tokens(["zebra"])
+    copied.padding_side = "left"
+    copied.add_special_tokens({"additional_special_tokens": ["[Y]"]})
+    copied(TEXTS, padding="max_length", truncation=True, max_length=3)
+    tokenizer(TEXTS, padding=True, truncation=True, max_length=5)
+    assert tokenizer.backend_tokenizer.to_str() == before
+    assert "[Y]" not in tokenizer.all_special_tokens
+    assert tokenizer.padding_side == "right"

@@ -174,6 +174,8 @@ def _score(
 ) -> Scored[GridResult]:
     """Score one variant with mteb."""
     model, again = VariantModel(search, variant), fresh(task)
+    if quiet:  # it has warned already
+        again.metadata = again.metadata.model_copy(update={"superseded_by": None})
     with quiet_mteb() if quiet else nullcontext():
         result = result_of(model, again, encode_kwargs)
     items = items_of(again, result, model)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels
 from st_matryoshka2d.evaluation.pivots import BITS
+from st_matryoshka2d.evaluation.tasks import quiet_mteb
 from st_matryoshka2d.sizes import Size
 
 
@@ -92,8 +93,9 @@ def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -
         # The wrapper computes ranges from its input, so put the wanted extremes on top.
         return quantise(torch.cat([ranges, torch.clamp(embeddings, ranges[0], ranges[1])]), precision)[2:]
     encoder: Any = SimpleNamespace(encode=lambda *_, **__: embeddings, mteb_model_meta=ModelMeta.create_empty())
-    wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
-    wrapper.min_embeds = 0  # below which it would warn, for each chunk
-    compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
+    with quiet_mteb():
+        wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
+        wrapper.min_embeds = 0  # below which it would warn, for each chunk
+        compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
     # mteb returns NaN for a constant coordinate.
     return torch.nan_to_num(torch.as_tensor(compressed).float())

@@ -122,9 +122,10 @@ class KLAlignment(Term):
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the weighted divergence of sizes from their teachers: `kl`."""
-        divergences = [self._divergence(step, *pair) for pair in self._pairs(step.weights, step.full)]
+        pairs = self._pairs(step.weights, step.full)
+        divergences = [step.shares[student] * self._divergence(step, student, teacher) for student, teacher in pairs]
         total = torch.stack(divergences).sum() if divergences else step.embeddings(step.full)[0].new_zeros(())
-        return {"kl": self.weight * (total / len(step.weights) if self.reduction == "mean" else total)}
+        return {"kl": self.weight * (total / sum(step.shares.values()) if self.reduction == "mean" else total)}
 
     def get_config_dict(self) -> dict[str, object]:
         """Settings for the model card."""

@@ -33,7 +33,7 @@ from st_matryoshka2d.losses.checks import (
 from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient
 from st_matryoshka2d.losses.embedding import CachedStep, Representation
-from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler
+from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
 from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.readout import require_readouts
@@ -45,10 +45,12 @@ class MultiSizeLoss(nn.Module):
 
     .. math:: L = \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) + \sum_i term_i
 
-    A list of sizes is averaged, as in Starbucks (Eq. 4); a sampler draws new sizes in each step, as in 2DMSE. The published
-    recipes are built from this class. Embeddings at (n, d) are exactly those of `truncate(model, n, d)`: the final norm of
-    pre-norm models is applied to every layer, and cut embeddings are not normalised again. Pass this loss to the Trainer
-    directly, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
+    A list of sizes is averaged, as in Starbucks (Eq. 4); a sampler draws new sizes in each step, as in 2DMSE. If the model
+    is in evaluation mode or gradients are disabled, nothing is drawn: the loss is the mean over all draws, so that the same
+    weights give the same number. The published recipes are built from this class. Embeddings at (n, d) are exactly those
+    of `truncate(model, n, d)`: the final norm of pre-norm models is applied to every layer, and cut embeddings are not
+    normalised again. Pass this loss to the Trainer directly, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or
+    `Matryoshka2dLoss`.
 
     Args:
         model: The model to train. It starts with a `Transformer`, or a `Router` over several of the same depth.
@@ -139,7 +141,8 @@ class MultiSizeLoss(nn.Module):
         columns = list(sentence_features)
         check_not_inside(self, self.model)
         check_columns(self.loss, len(columns), labels)
-        if unwrap(self.model).training and torch.is_grad_enabled():
+        is_training = unwrap(self.model).training and torch.is_grad_enabled()
+        if is_training:
             if self.own and not self.state_is_saved:
                 self.state_is_saved = True  # warn only once
                 warn_of_unsaved(type(self).__name__, self.own)
@@ -147,10 +150,10 @@ class MultiSizeLoss(nn.Module):
                 for parameter in self.own.values():
                     distributed.broadcast(parameter.data, src=0)
                 self.started_alike = True
-        weights = self.sampler.draw()
+        weights, shares = averaged([self.sampler.draw()] if is_training else self.sampler.every_draw())
         plan = Representation(self._layers(weights), [term for term in self.terms if term.observes], self.raw)
         embed: Any = partial(plan.embed, self.model, backbones=self.backbones)
-        score = partial(self._parts, plan=plan, weights=weights, inputs=columns)
+        score = partial(self._parts, plan=plan, weights=weights, shares=shares, inputs=columns)
         if self.is_cached:
             at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # a token limit replaces the text limit
             parts = Parts(CachedStep(self.model, embed, score, self.own.values(), *at_once).parts(columns, labels))
@@ -196,6 +199,7 @@ class MultiSizeLoss(nn.Module):
         labels: Tensor | None,
         plan: Representation,
         weights: Mapping[Size, float],
+        shares: Mapping[Size, float],
         inputs: Sequence[Mapping[str, Any]],
     ) -> dict[str, Tensor]:
         check_finite(texts)
@@ -206,6 +210,7 @@ class MultiSizeLoss(nn.Module):
             raw=raw,
             observed={term: [observed[term] for _, observed in split] for term in plan.observers},
             weights=weights,
+            shares=shares,
             full=self.full,
             similarity=self.similarity,
             gather=bool(getattr(self.loss, "gather_across_devices", False)),

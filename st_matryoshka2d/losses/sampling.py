@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -17,6 +17,8 @@ from st_matryoshka2d.sizes import Size, all_within, as_size, sizes_product, vali
 class SizeSampler(ABC):
     """Choose the sizes to train in each step.
 
+    Evaluation does not draw: its loss is the mean over `every_draw`, so equal weights give equal numbers.
+
     Attributes:
         candidates: Every size that can be drawn.
     """
@@ -26,6 +28,10 @@ class SizeSampler(ABC):
     @abstractmethod
     def draw(self) -> dict[Size, float]:
         """Return the sizes of the next step, with the weight of the wrapped loss at each."""
+
+    def every_draw(self) -> list[dict[Size, float]]:
+        """Return the draws that evaluation takes the mean of; by default each candidate alone, with weight 1."""
+        return [{size: 1.0} for size in self.candidates]
 
     @abstractmethod
     def get_config_dict(self) -> dict[str, object]:
@@ -60,6 +66,10 @@ class FixedSizes(SizeSampler):
         share = 1 / len(self.candidates) if self.reduction == "mean" else 1.0
         return {size: weight * share for size, weight in zip(self.candidates, self.weights, strict=True)}
 
+    def every_draw(self) -> list[dict[Size, float]]:
+        """Return all sizes, once."""
+        return [self.draw()]
+
     def get_config_dict(self) -> dict[str, object]:
         """Return sizes, weights and reduction."""
         sizes = [str(size) for size in self.candidates]
@@ -70,7 +80,8 @@ class UniformSizes(SizeSampler):
     r"""Draw one shallower layer n and one smaller dim d per step (2DMSE, Eq. 2-5).
 
     :math:`n \sim U\{1..N-1\}`, d uniform over `dims`; the step trains (N, D), (n, D), (N, d) and (n, d). Draws come from
-    torch's global CPU generator, which the Trainer saves and restores; rank 0 draws for all processes.
+    torch's global CPU generator, which the Trainer saves and restores; rank 0 draws for all processes. Evaluation takes the
+    mean over every n and d.
 
     Args:
         full: Size of the whole model, (N, D).
@@ -96,10 +107,26 @@ class UniformSizes(SizeSampler):
         drawn = [int(torch.randint(1, self.full.num_layers, ())), self.dims[int(torch.randint(len(self.dims), ()))]]
         if is_dist_initialized():
             distributed.broadcast_object_list(drawn, src=0)
-        num_layers, dim = drawn
-        sizes = [self.full, Size(num_layers, self.full.dim), Size(self.full.num_layers, dim), Size(num_layers, dim)]
-        return dict(zip(sizes, self.weights, strict=True))
+        return self._step(*drawn)
+
+    def every_draw(self) -> list[dict[Size, float]]:
+        """Return the four sizes of every n and d."""
+        return [self._step(num_layers, dim) for num_layers in range(1, self.full.num_layers) for dim in self.dims]
 
     def get_config_dict(self) -> dict[str, object]:
         """Return dims and weights."""
         return {"dims": self.dims, "weights": self.weights}
+
+    def _step(self, num_layers: int, dim: int) -> dict[Size, float]:
+        sizes = [self.full, Size(num_layers, self.full.dim), Size(self.full.num_layers, dim), Size(num_layers, dim)]
+        return dict(zip(sizes, self.weights, strict=True))
+
+
+def averaged(draws: Sequence[Mapping[Size, float]]) -> tuple[dict[Size, float], dict[Size, float]]:
+    """Return the mean weight of each size over the draws, and the share of the draws that have the size."""
+    weights: dict[Size, float] = {}
+    shares: dict[Size, float] = {}
+    for size, weight in (item for draw in draws for item in draw.items()):
+        weights[size] = weights.get(size, 0.0) + weight / len(draws)
+        shares[size] = shares.get(size, 0.0) + 1 / len(draws)
+    return weights, shares

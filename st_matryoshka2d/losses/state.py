@@ -1,4 +1,4 @@
-"""Save and restore the parameters that a loss trains besides the model, such as projections used only in training."""
+"""Keep the state of a training that the Trainer loses: a loss's own parameters, and torch's generator in evaluation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import is_dist_initialized
-from torch import nn
+from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -38,10 +39,12 @@ def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
 
 
 class LossStateCallback(TrainerCallback):
-    """Save a loss's own parameters in training checkpoints, so that a resumed run continues exactly where it stopped.
+    """Keep what the Trainer loses, so that a resumed or evaluated run ends with exactly the same weights.
 
     The Trainer does not save what a loss trains besides the model, for example MIPIC's projections. This callback writes
-    them to `loss.safetensors` in each checkpoint and restores them; they never get into the saved model.
+    them to `loss.safetensors` in each checkpoint and restores them; they never get into the saved model. Each evaluation
+    also draws a number from torch's CPU generator, as its `DataLoader` starts, which would change later dropout and the
+    sizes that 2DMSE draws. This callback restores the generator.
 
     Args:
         loss: The Trainer's loss, or its losses by dataset.
@@ -66,9 +69,11 @@ class LossStateCallback(TrainerCallback):
         for value in self.losses.values():
             if not isinstance(value, nn.Module) or isinstance(value, SentenceTransformer):
                 raise TypeError(f"loss must be the Trainer's loss, or its losses by dataset, got {type(value).__name__}.")
+        self.random_state: Tensor | None = None  # of the training; None outside it
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Restore the parameters if training resumes from a checkpoint."""
+        self.random_state = torch.get_rng_state()
         for loss in self.losses.values():
             loss.state_is_saved = True  # no warning needed
         own = self._own()
@@ -79,6 +84,19 @@ class LossStateCallback(TrainerCallback):
             )
         if own and state.global_step:
             _read(_resumed_checkpoint(args, state) / FILE_NAME, own)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Remember the state of torch's CPU generator: evaluations follow."""
+        self.random_state = torch.get_rng_state()
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Restore the state of torch's CPU generator."""
+        if self.random_state is not None:
+            torch.set_rng_state(self.random_state)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Forget the state: evaluations after the training are on their own."""
+        self.random_state = None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Write the parameters to the checkpoint that the Trainer has just saved."""

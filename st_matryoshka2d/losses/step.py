@@ -39,7 +39,9 @@ class Step:
         columns: For each layer, one tensor (batch, D) per text column of the dataset.
         raw: The same before the pipeline's `Normalize`, if it has one.
         observed: Output of each term's `observe`: one tensor (batch, `term.observes`) per text column.
-        weights: The sizes trained in this step, with the weight of the wrapped loss at each.
+        weights: The sizes trained in this step, with the weight of the wrapped loss at each; in evaluation every candidate,
+            with its mean weight over all draws.
+        shares: For each of these sizes, the share of the draws that have it: 1 in training.
         full: Size of the whole model.
         similarity: Matrix form of the wrapped loss's similarity: (a, d) and (b, d) to (a, b).
         gather: Whether to compare texts across all processes.
@@ -51,6 +53,7 @@ class Step:
     raw: Mapping[int, list[Float[Tensor, "batch full"]]]
     observed: Mapping[Term, list[Float[Tensor, "batch observed"]]]
     weights: Mapping[Size, float]
+    shares: Mapping[Size, float]
     full: Size
     similarity: Callable[[Tensor, Tensor], Tensor]
     gather: bool
@@ -64,6 +67,11 @@ class Step:
     def raw_embeddings(self, size: Size | str) -> list[Float[Tensor, "batch dim"]]:
         """Return the embeddings of each text column at this size, before `Normalize`."""
         return _at(self.raw, size)
+
+    def mean(self, losses: Iterable[Tensor]) -> Tensor:
+        """Return the mean of one scalar per size of `weights`; in evaluation the mean over all draws."""
+        shared = [share * loss for share, loss in zip(self.shares.values(), losses, strict=True)]
+        return torch.stack(shared).sum() / sum(self.shares.values())
 
 
 def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:

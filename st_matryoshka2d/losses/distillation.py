@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size, _minibatch_ranges
-from sentence_transformers.base.modules import Router
 from sentence_transformers.util import batch_to_device, cos_sim, pairwise_cos_sim
 from torch import Tensor
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.layers import route_taken
 from st_matryoshka2d.losses.alignment import at_least_float32, kl_divergence, scores_of_others
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
+from st_matryoshka2d.losses.reading import check_reads_alike
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.readout import Readout
 from st_matryoshka2d.sizes import full_size
@@ -38,8 +36,8 @@ class RelationalDistill(Term):
 
     Args:
         teacher: None for a frozen copy of the trained model, made when the loss is built and never saved; a
-            `SentenceTransformer` of any width and tokenizer, which is frozen; or `"labels"` if the label column holds the
-            teacher's embeddings, (batch, width) or (batch, columns, width).
+            `SentenceTransformer` of any width, which is frozen and reads the model's tokens; or `"labels"` if the label
+            column holds the embeddings of any teacher, (batch, width) or (batch, columns, width).
         weight: Weight of the term.
         temperature: Temperature of both softmaxes.
         mini_batch_size: Texts that the teacher embeds at once; None for a whole column.
@@ -48,7 +46,8 @@ class RelationalDistill(Term):
             None for 1 if an aligned model is its own teacher, else 0.
 
     Raises:
-        ValueError: `across` is used with a teacher of another width; for `"labels"`, at the first batch.
+        ValueError: When the loss is built: the teacher has another tokenizer or `max_seq_length` than the model, or `across`
+            is used with a teacher of another width; for `"labels"`, at the first batch.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
@@ -79,7 +78,7 @@ class RelationalDistill(Term):
         self.across = self.asked_across or 0.0
 
     def attach(self, model: SentenceTransformer) -> None:
-        """Freeze the teacher, and check whether it can read the student's tokens."""
+        """Freeze the teacher, and check that it can read the student's tokens."""
         if self.from_labels:
             return
         trained = {parameter.data_ptr() for parameter in model.parameters()}
@@ -87,17 +86,13 @@ class RelationalDistill(Term):
             self.teacher = frozen_copy(model)
             if self.asked_across is None and any(isinstance(module, Readout) for module in model.modules()):
                 self.across = 1.0
-        elif any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
+        else:
+            check_reads_alike(self.teacher, model)
+        if any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
             self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would change
         self.teacher.requires_grad_(False)
         if self.across and (width := self.teacher.get_embedding_dimension()) is not None:
             _check_width(width, full_size(model).dim)
-        theirs, ours = _readers(self.teacher), _readers(model)
-        self.tokenizers = {name: module.tokenizer for name, module in ours.items()}
-        self.read_alike = {
-            name for name, module in ours.items() if _vocabulary(theirs.get(name, theirs.get(""))) == _vocabulary(module)
-        }
-        self.route_of = partial(route_taken, model)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the weighted divergences from the teacher, averaged over texts and sizes: `distill`, `distill_across`."""
@@ -107,11 +102,11 @@ class RelationalDistill(Term):
         students = [torch.cat(step.embeddings(size)) for size in step.weights]
         scores = [scores_of_others(student, student, cos_sim, step.gather) for student in students]
         divergences = [kl_divergence(student, target, self.temperature) for student in scores]
-        parts = {"distill": self.weight * torch.stack(divergences).mean()}
+        parts = {"distill": self.weight * step.mean(divergences)}
         if self.across:
             _check_width(teacher.shape[1], step.full.dim)
             distances = [self._across(student, teacher, target, step.gather) for student in students]
-            parts["distill_across"] = self.weight * self.across * torch.stack(distances).mean()
+            parts["distill_across"] = self.weight * self.across * step.mean(distances)
         return parts
 
     def get_config_dict(self) -> dict[str, object]:
@@ -136,13 +131,11 @@ class RelationalDistill(Term):
         return torch.cat(embeddings).to(next(iter(step.columns.values()))[0].device)
 
     def _embed(self, teacher: SentenceTransformer, column: Mapping[str, Any]) -> Tensor:
-        route, batch = self.route_of(column), dict(column)
+        batch = dict(column)
         at_once = self.mini_batch_size or _get_batch_size(batch)
         embeddings: list[Tensor] = []
         for start, end in _minibatch_ranges(batch, at_once, self.mini_batch_num_tokens):
             features: Any = _create_minibatch(batch, start, end)
-            if route not in self.read_alike:
-                features = teacher.preprocess(_texts_read(features, self.tokenizers[route]), task=column.get("task"))
             embeddings.append(teacher(batch_to_device(features, teacher.device))["sentence_embedding"])
         return torch.cat(embeddings)[:, : teacher.truncate_dim]
 
@@ -175,22 +168,3 @@ def _check_width(teacher: int, student: int) -> None:
             f"across compares coordinates, but the teacher's embeddings have {teacher} and the student's {student}. Use a "
             "teacher as wide as the student, or across=0, which compares only similarities."
         )
-
-
-def _readers(model: SentenceTransformer) -> dict[str, Any]:
-    """Return the tokenizing module of each route; without a Router, the name is empty."""
-    first = next(model.children())
-    if isinstance(first, Router):
-        return {name: next(modules.children()) for name, modules in first.sub_modules.items()}
-    return {"": first}
-
-
-def _vocabulary(module: Any) -> tuple[dict[str, int], int | None] | None:
-    """Return what decides how a module tokenizes, to compare modules."""
-    return None if module is None else (module.tokenizer.get_vocab(), getattr(module, "max_seq_length", None))
-
-
-def _texts_read(features: dict[str, Any], tokenizer: Any) -> list[str]:
-    """Decode the tokenized texts, prompts included; one by one, because a batch without padding is one long row."""
-    rows = [_create_minibatch(features, row, row + 1)["input_ids"].flatten() for row in range(_get_batch_size(features))]
-    return list(tokenizer.batch_decode(rows, skip_special_tokens=True))

@@ -159,29 +159,6 @@ def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, at_once: di
     assert_gradients_close(gradients(model, total(found)), gradients(model, total(expected)), 1e-8)
 
 
-def other_teacher(tmp_path: Path) -> SentenceTransformer:
-    """A teacher of another family and width, with different token ids."""
-    teacher = families.pipeline(
-        families.CONFIGS["roberta"](), tmp_path / "teacher", pooling="mean", dense=24, normalize=True
-    )
-    backwards = dict(zip(families.WORDS, (families.VOCABULARY[word] for word in reversed(families.WORDS)), strict=True))
-    teacher[0].processor = families.tokenizer(families.VOCABULARY | backwards)
-    return teacher
-
-
-def test_teacher_with_other_tokenizer_receives_texts(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """Equals passing its embeddings as labels, for one text column or all."""
-    teacher = other_teacher(tmp_path)
-    assert teacher.tokenizer("cat")["input_ids"] != tiny.tokenizer("cat")["input_ids"]
-    with_model = RelationalDistillLoss(tiny, teacher)
-    with_labels = RelationalDistillLoss(tiny, "labels")
-    for columns in (1, 2):
-        embeddings = [teacher.encode(texts, convert_to_tensor=True).clone() for texts in BATCHES[columns]]
-        labels = embeddings[0] if columns == 1 else torch.stack(embeddings, dim=1)
-        expected = with_labels(batch(tiny, columns), labels)["distill"].item()
-        assert with_model(batch(tiny, columns))["distill"].item() == pytest.approx(expected, abs=1e-6)
-
-
 def test_combines_with_task_loss(tiny: SentenceTransformer) -> None:
     model = exact(tiny)
     task = MultipleNegativesRankingLoss(model)

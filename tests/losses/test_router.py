@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Dropout, StaticEm
 from torch import Tensor, nn
 
 from st_matryoshka2d import Size, sizes_ladder
-from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss
+from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, StarbucksLoss
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, gradients, total
@@ -155,24 +155,6 @@ def test_terms_with_lengths_need_routes_with_same_end(
 
 def static() -> Modules:
     return [StaticEmbedding(families.tokenizer(), embedding_dim=32)]
-
-
-TEACHERS = {"a Transformer": lambda folder: modules("roberta", folder), "static": lambda folder: static()}
-
-
-@pytest.mark.parametrize("mini_batch_size", [None, 2])
-@pytest.mark.parametrize("kind", TEACHERS)
-def test_teacher_receives_texts_of_each_route(kind: str, mini_batch_size: int | None, tmp_path: Path) -> None:
-    """Routes may have different token ids; a static teacher has no batches to split."""
-    model = separate(tmp_path)
-    backwards = dict(zip(families.WORDS, (families.VOCABULARY[word] for word in reversed(families.WORDS)), strict=True))
-    model[0].sub_modules["document"][0].processor = families.tokenizer(families.VOCABULARY | backwards)
-    teacher = SentenceTransformer(modules=TEACHERS[kind](tmp_path), device="cpu")
-    labels = torch.stack([teacher.encode(texts, convert_to_tensor=True).clone() for texts in (TEXTS, OLD)], dim=1)
-    expected = RelationalDistillLoss(model, "labels", across=1.0)(columns(model), labels)
-    found = RelationalDistillLoss(model, teacher, mini_batch_size=mini_batch_size, across=1.0)(columns(model))
-    for name in ("distill", "distill_across"):
-        assert found[name].item() == pytest.approx(expected[name].item(), abs=1e-6)
 
 
 REFUSED = {

@@ -40,8 +40,8 @@ class RelationalDistillLoss(MultiSizeLoss):
 
     Args:
         model: The model to train.
-        teacher: None for the model as it is when the loss is built; a `SentenceTransformer` of any width and tokenizer; or
-            `"labels"` if the label column holds the teacher's embeddings.
+        teacher: None for the model as it is when the loss is built; a `SentenceTransformer` of any width with the model's
+            tokenizer and `max_seq_length`; or `"labels"` if the label column holds the embeddings of any teacher.
         sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`.
         temperature: Temperature of both softmaxes, in units of cosine similarity.
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
@@ -52,7 +52,8 @@ class RelationalDistillLoss(MultiSizeLoss):
 
     Raises:
         ValueError: A wrapped loss is used with `teacher="labels"`, without the full size in S, or with
-            `gather_across_devices=True`; or `across` with a teacher of another width.
+            `gather_across_devices=True`; the teacher reads texts in another way than the model; or `across` is used with a
+            teacher of another width.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss

@@ -42,7 +42,7 @@ class MIPICLoss(MultiSizeLoss):
         checkpoints: Checkpoints of PIC; same default. Full dims give Table 4's "all dim equal".
         dims: Dims of MRL and SIA, ascending to the full dim; same default.
         gammas: SIA's share of the tokens for each dim below the full one; None for the preset, else from 0.2 to 0.7.
-        alpha: Weight of MRL, above 0 and at most 1.
+        alpha: Weight of MRL, above 0 and at most 1; None for the preset (Table 7), else 0.4.
         temperature: Temperature of PIC.
         attention_temperature: Temperature of SIA.
         sia: False leaves out SIA (Table 3).
@@ -79,7 +79,7 @@ class MIPICLoss(MultiSizeLoss):
         checkpoints: Sequence[Size | str] | None = None,
         dims: Sequence[int] | None = None,
         gammas: Sequence[float] | None = None,
-        alpha: float = 0.4,
+        alpha: float | None = None,
         temperature: float = 0.05,
         attention_temperature: float = 1.0,
         sia: bool = True,
@@ -88,11 +88,12 @@ class MIPICLoss(MultiSizeLoss):
         mini_batch_num_tokens: int | None = None,
     ) -> None:
         full = trainable_size(model)
-        if positive(alpha, "alpha") > 1:
-            raise ValueError(f"alpha must be at most 1, as 1 - alpha weighs SIA and PIC; got {alpha}.")
         # Models of the paper's shapes have presets; for others the terms use the ladder.
         names = [name for name, (depths, _, width, _) in _PRESETS.items() if full == Size(depths[-1], width)]
         default = MIPICLoss.preset(names[0]) if names else {}
+        alpha = default.get("alpha", 0.4) if alpha is None else positive(alpha, "alpha")
+        if alpha > 1:
+            raise ValueError(f"alpha must be at most 1, as 1 - alpha weighs SIA and PIC; got {alpha}.")
         if dims is None:
             dims = default.get("dims", [size.dim for size in ladder_to(full)])
         dims = ascending_dims(dims, full.dim)

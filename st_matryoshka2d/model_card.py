@@ -19,7 +19,7 @@ from st_matryoshka2d.sizes import Size
 _PAPERS = {
     "StarbucksLoss": "https://arxiv.org/abs/2410.13230",
     "TwoDMSELoss": "https://arxiv.org/abs/2402.14776v1",
-    "EspressoLoss": "https://arxiv.org/abs/2402.14776",
+    "EspressoLoss": "https://arxiv.org/abs/2402.14776v2",
 }
 
 _NOT_NORMALISED = (

@@ -30,11 +30,13 @@ class TwoDMSELoss(MultiSizeLoss):
             + \lambda_5 [KLDiv(n, D; N, D) + KLDiv(n, d; N, d)]
 
     n is uniform over 1..N-1 and d over 8, 16, 32, ... below D (https://arxiv.org/abs/2402.14776v1). Every (layer, dim) is
-    trained, but each only now and then: choose it when the size is not known yet.
+    trained, but each only now and then: choose it when the size is not known yet. Evaluation draws nothing; its loss is the
+    mean over every n and d.
 
     Args:
         model: The model to train, of more than one layer.
-        loss: The wrapped loss, built on the same model; the paper uses AnglELoss.
+        loss: The wrapped loss, built on the same model. The authors' objective is the sum of a cosine term, an in-batch term
+            and an angle term, which `docs/training.md` builds from CoSENTLoss, MultipleNegativesRankingLoss and AnglELoss.
         dims: Dims to draw d from; None for 8, 16, 32, ... below D (section 3.2).
         weights: The five lambdas. Table 2 has `(1, 1, 1, 1, 0)`, no alignment, and `(0, 1, 1, 1, 1)`, no last layer.
         kl_temperature: Temperature of both softmaxes.
@@ -54,7 +56,7 @@ class TwoDMSELoss(MultiSizeLoss):
     title={2D Matryoshka Sentence Embeddings},
     author={Xianming Li and Zongxi Li and Jing Li and Haoran Xie and Qing Li},
     year={2024},
-    eprint={2402.14776},
+    eprint={2402.14776v1},
     archivePrefix={arXiv}
 }
 """
@@ -137,7 +139,7 @@ def _pca(seen: Float[Tensor, "texts full"], dim: int) -> Float[Tensor, "full dim
 
 
 class EspressoLoss(MultiSizeLoss):
-    r"""Espresso: learn to express at every layer, learn to compress into one prefix (https://arxiv.org/abs/2402.14776).
+    r"""Espresso: learn to express at every layer, learn to compress into one prefix (https://arxiv.org/abs/2402.14776v2).
 
     .. math::
         L = loss(v_N^D) + loss(v_N^k) + c(N) + \frac{1}{N-1} \sum_{i=1}^{N-1} \frac{loss(v_i^k) + c(i)}{1 + \ln i}
@@ -166,7 +168,8 @@ class EspressoLoss(MultiSizeLoss):
     title={{ESE}: Espresso Sentence Embeddings},
     author={Xianming Li and Zongxi Li and Jing Li and Haoran Xie and Qing Li},
     booktitle={The Thirteenth International Conference on Learning Representations},
-    year={2025}
+    year={2025},
+    url={https://openreview.net/forum?id=plgLA2YBLH}
 }
 """
 

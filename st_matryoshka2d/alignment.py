@@ -20,7 +20,7 @@ from st_matryoshka2d.config_metadata import (
     declare_training,
     declared_dims,
 )
-from st_matryoshka2d.cut import like, with_modules
+from st_matryoshka2d.cut import like, with_modules, without_adapters
 from st_matryoshka2d.identity import inherit_card, name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.readout import Readout, expect_readouts
@@ -98,7 +98,7 @@ def align(
     # The refinement needs gradients even if the caller is in no_grad or inference_mode.
     with torch.inference_mode(False), torch.enable_grad():
         dims = _dims_by_depth(model, sizes)
-        model = _keeping(model, layers)
+        model = _keeping(without_adapters(model), layers)
         if steps != 0:
             positive_int(steps, "steps")
         _check_modules(model)

@@ -13,8 +13,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import nn
 
+from st_matryoshka2d.adapters import adapter_layers
 from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
-from st_matryoshka2d.elastic import TruncatedTransformer, cut_transformer
+from st_matryoshka2d.elastic import cut_transformer
 from st_matryoshka2d.identity import inherit_card, name_apart
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.readout import Readout, require_readouts
@@ -83,18 +84,27 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     return cut
 
 
+def without_adapters(model: SentenceTransformer) -> SentenceTransformer:
+    """Return the model itself, or if it has PEFT adapters, the whole of it with merged ones."""
+    has_adapters = any(adapter_layers(route.transformer.model) for route in routes_of(model).values())
+    return cut_to(model, full_size(model).num_layers) if has_adapters else model
+
+
 def pipeline_at_depth(
-    model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, with_readouts: bool = False
+    model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, plain: bool = True
 ) -> Pipeline:
-    """Make a pipeline of class `cls` over fewer layers, with shared weights; optionally keep readouts of lower depths."""
+    """Make a pipeline of class `cls` over fewer layers, with shared weights.
+
+    A plain one, which any program can load, has no readouts of lower depths, and adapters are merged into copied weights.
+    """
     (name, first), *head = model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
         if isinstance(module, Readout) and num_layers < module.num_layers:
-            module = module.cut(num_layers) if with_readouts else module.cut(num_layers).plain()
+            module = module.cut(num_layers).plain() if plain else module.cut(num_layers)
         return share_memory(module)
 
-    start = _first_at_depth(first, num_layers, at_depth)
+    start = _first_at_depth(first, num_layers, at_depth, plain)
     return with_modules(model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
 
 
@@ -114,17 +124,15 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
     return made
 
 
-def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module], nn.Module]) -> nn.Module:
-    if isinstance(first, TruncatedTransformer):
-        return first.to_transformer(num_layers)
+def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module], nn.Module], plain: bool) -> nn.Module:
     if not isinstance(first, Router):
-        return cut_transformer(first, num_layers)
+        return cut_transformer(first, num_layers, merge=plain)
     cuts: dict[nn.Module, nn.Module] = {}  # a Transformer that routes share stays shared
     routes: dict[str, nn.Module] = {}
     for name, way in first.sub_modules.items():
         (place, start), *rest = way.named_children()
         if start not in cuts:
-            cuts[start] = _first_at_depth(start, num_layers, at_depth)
+            cuts[start] = _first_at_depth(start, num_layers, at_depth, plain)
         routes[name] = like(way, {place: cuts[start], **{path: at_depth(module) for path, module in rest}})
     return like(first, {"sub_modules": like(first.sub_modules, routes)})
 

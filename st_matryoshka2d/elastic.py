@@ -7,8 +7,9 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
+from st_matryoshka2d.adapters import adapter_layers, merged
 from st_matryoshka2d.backbone import find_backbone, shallow_view
-from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.exactness import check_depths, check_merged
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
 from st_matryoshka2d.tokenizer import own_tokenizer
@@ -60,14 +61,12 @@ class TruncatedTransformer(Transformer):
         return elastic
 
     def to_transformer(self, num_layers: int | None = None) -> Transformer:
-        """Cut to a plain `Transformer`, which saves and loads without this package; weights are shared.
+        """Cut to a plain `Transformer`, which saves and loads without this package; weights are shared, or adapters merged.
 
         Args:
             num_layers: Layers to keep; None for the default depth.
         """
-        plain = Transformer.__new__(Transformer)
-        vars(plain).update({name: value for name, value in vars(self).items() if name != "num_layers"})
-        return cut_transformer(plain, self._depth(num_layers))
+        return cut_transformer(self, self._depth(num_layers))
 
     def forward(self, features: dict[str, Any], num_layers: int | None = None, **kwargs: Any) -> dict[str, Any]:
         """Run `num_layers` layers.
@@ -113,19 +112,25 @@ class TruncatedTransformer(Transformer):
 TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
-def cut_transformer(module: Transformer, num_layers: int) -> Transformer:
-    """Cut a Transformer module to a number of layers, with shared weights."""
+def cut_transformer(module: Transformer, num_layers: int, *, merge: bool = True) -> Transformer:
+    """Cut a Transformer module to a plain one with fewer layers; weights are shared, unless adapters are merged into them."""
     model = module.model
     backbone = find_backbone(model)
-    if getattr(model, "_hf_peft_config_loaded", False):
-        raise ValueError(
-            f"{type(model).__name__} has a PEFT adapter that is not merged, and a saved cut would lose it. "
-            "Merge it into the weights first, or remove it with `model.delete_adapter(...)`."
-        )
     check_depths(model, backbone, [num_layers])
-    cut = copy.copy(module)
+    cut = Transformer.__new__(Transformer) if isinstance(module, TruncatedTransformer) else copy.copy(module)
+    vars(cut).update({name: value for name, value in vars(module).items() if name != "num_layers"})
     cut.processor = own_tokenizer(module.processor)
     cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
     if num_layers < backbone.num_layers:
         expect_readouts(cut, False)  # a cut only has the readout of its own depth
-    return cut
+    return without_adapters(cut) if merge else cut
+
+
+def without_adapters(module: Transformer) -> Transformer:
+    """Return a module whose PEFT adapters are merged into a copy of its weights; the module itself if it has none."""
+    if not adapter_layers(module.model):
+        return module
+    plain = copy.copy(module)
+    plain._modules = {**module._modules, "model": merged(module.model)}
+    check_merged(plain.model, module.model)
+    return plain

@@ -42,7 +42,7 @@ class EveryLayer(SentenceTransformer):
         require_readouts(model, model.config, wanted)
         require_padding(model)
         deepest = smallest_depth_with(model.config, wanted)
-        every = pipeline_at_depth(model, deepest, cls, with_readouts=True)  # verifies the deepest
+        every = pipeline_at_depth(model, deepest, cls, plain=False)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.backbones = {}
         for name, route in routes_of(model).items():

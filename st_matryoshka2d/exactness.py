@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from st_matryoshka2d.adapters import adapter_layers
 from st_matryoshka2d.architecture import architecture, settings
 from st_matryoshka2d.backbone import Backbone, find_backbone, refusal, shallow_view
 from st_matryoshka2d.layers import recorded, state_at
@@ -29,6 +30,18 @@ def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Collection[
     except Exception as error:
         raise refusal(model, f"{type(error).__name__}: {error}") from error
     _EXACT[known] = _EXACT.get(known, frozenset()) | unknown
+
+
+def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
+    """Check that a model with merged adapters equals the one with adapters, and can be rebuilt from its config."""
+    try:
+        (now, inputs), (live, _) = trial(plain), trial(model)
+        with torch.no_grad():
+            found, wanted = now(**inputs).last_hidden_state, live(**inputs).last_hidden_state
+        _require_close(found, wanted, "the merged adapters and the live ones", in_half_precision=0.1)  # rounded once more
+    except Exception as error:
+        raise refusal(model, f"{type(error).__name__}: {error}") from error
+    check_depths(plain, find_backbone(plain), [plain.config.num_hidden_layers])
 
 
 def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
@@ -60,8 +73,8 @@ def _check(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> Non
         cut = view(**inputs).last_hidden_state
         finished = states[depth] if depth == backbone.num_layers else state_at(whole, backbone, depth, states, calls)
         _require_close(finished, cut, f"the state after block {depth} and the model cut there")
-        if getattr(model, "_hf_peft_config_loaded", False):
-            continue  # with an unmerged adapter, a model can be trained, but its cuts are never saved
+        if adapter_layers(model):
+            continue  # its config does not tell of adapters; they are merged before a cut is saved
         rebuilt = _rebuild(view)
         _require_close(rebuilt(**inputs).last_hidden_state, cut, f"the cut at {depth} and its config alone")
         _require_same_settings(rebuilt, shallow_view(pristine, backbone, depth), backbone.blocks)
@@ -79,8 +92,8 @@ def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
     return rebuilt
 
 
-def _require_close(left: Tensor, right: Tensor, what: str) -> None:
-    if not same(left, right, tolerance=2e-2 if right.dtype in (torch.float16, torch.bfloat16) else 1e-5):
+def _require_close(left: Tensor, right: Tensor, what: str, in_half_precision: float = 2e-2) -> None:
+    if not same(left, right, tolerance=in_half_precision if right.dtype in (torch.float16, torch.bfloat16) else 1e-5):
         raise ValueError(f"{what} differ by up to {float((left - right).abs().max()):.1e}.")
 
 

@@ -18,6 +18,7 @@ from huggingface_hub import RepoCard
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
+from st_matryoshka2d.adapters import adapter_settings
 from st_matryoshka2d.layers import routes_of
 
 # Set by the user or in training. Scores are left out: a derived model has others.
@@ -69,7 +70,9 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
     for name, part in model.named_children():
         describe: Any = getattr(part, "get_config_dict", None)
         modules[name] = [type(part).__name__, describe and describe()]
+    adapters = {name: adapter_settings(transformer.model) for name, transformer in routes.items()}
     return {
+        **({"adapters": adapters} if any(adapters.values()) else {}),
         "configs": {name: _settings_of(transformer) for name, transformer in routes.items()},
         "modules": modules,
         "prompts": model.prompts,

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.cut import cut_to
+from st_matryoshka2d.cut import cut_to, without_adapters
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 from st_matryoshka2d.texts import check_texts, require_padding
@@ -89,6 +89,7 @@ def benchmark_latency(
     require_padding(model)
     full = full_size(model)
     depths = sorted({full.num_layers, *_depths(num_layers, sizes, full)})
+    model = without_adapters(model)  # merged once for all cuts
     cuts = [cut_to(model, num_layers=depth) for depth in depths]
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75], axis=0) * 1000

@@ -54,9 +54,10 @@ def info(source: Source) -> Answer:
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:
     """Return the sizes with their parameters, or why there are none. Each cut is verified on a few tokens."""
     from st_matryoshka2d import sizes_ladder
-    from st_matryoshka2d.cut import cut_to
+    from st_matryoshka2d.cut import cut_to, without_adapters
 
     try:
+        model = without_adapters(model)
         cuts = {size: cut_to(model, size.num_layers, size.dim) for size in sizes_ladder(model)}
     except (TypeError, ValueError) as error:
         return [], str(error)

@@ -16,6 +16,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from st_matryoshka2d.config_metadata import cut_config, declare_cut, skips_layers, warn_if_untrained
 from st_matryoshka2d.cut import cut_to
 from st_matryoshka2d.exactness import check_loaded
+from st_matryoshka2d.hub.adapters import base_of
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle, opened, within_reach
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts
@@ -77,19 +78,23 @@ def load(
     checkpoint, kwargs = opened(name_or_path, kwargs)
     is_divisible = checkpoint.commit and not (_brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
     piece = checkpoint.piece_folder(layers) if layers and is_divisible and checkpoint.is_plain else None
+    has_adapter = False
     if piece and piece.is_dir():
         kwargs = _without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
     elif not _brings_other_weights(kwargs):
         checkpoint, kwargs = within_reach(checkpoint, kwargs, layers)
+        has_adapter = bool(checkpoint.adapter_folders)
+        _check_bases(checkpoint, allow_bin, kwargs)
         kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
     full_config: Any = None
-    if checkpoint.is_plain:
+    has_config = checkpoint.is_plain and not has_adapter  # an adapter has none, a Router may have several
+    if has_config:
         full_config = _read_config(checkpoint, checkpoint.transformer, kwargs)
         depth = depth_of(full_config, checkpoint.name)
         keep = depth if layers is None else within(layers, depth, "num_layers")
         if piece and not piece.is_dir():
             piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
-    if not checkpoint.is_plain or (piece is None and keep < depth and skips_layers(full_config)):
+    if not has_config or (piece is None and keep < depth and skips_layers(full_config)):
         model, full_config, full = _cut_whole(checkpoint, layers, dim, kwargs)
     else:
         model = _some_layers(checkpoint, piece, full_config, keep, kwargs)
@@ -154,25 +159,36 @@ def _brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
 def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Refuse pickles, unless `allow_bin`; add an argument with which transformers unpickles nothing, or only tensors."""
     for position, (_, folder) in enumerate(checkpoint.modules):
-        files = [path for path in checkpoint.files if PurePosixPath(path).parent == PurePosixPath(folder)]
-        if any(path.endswith(".safetensors") for path in files):
-            continue
-        pickles = [path for path in files if is_pickle(path)]
         needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # not downloaded yet
-        if (pickles and allow_bin) or not (pickles or needed):
-            continue
-        found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
-        raise ValueError(
-            f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {found or 'no weights at all'}. "
-            + (
-                "Reading a .bin file means unpickling it. allow_bin=True does that with weights_only=True, which builds "
-                "tensors and nothing else; or convert the file: load it somewhere safe and save it with save_pretrained."
-                if pickles
-                else "Save the model with save_pretrained."
-            )
-        )
+        _require_safetensors(checkpoint, folder, needed, allow_bin)
     safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
     return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
+
+
+def _require_safetensors(checkpoint: Checkpoint, folder: str, needed: bool, allow_bin: bool) -> None:
+    """Refuse a folder whose weights are pickles, unless `allow_bin`, or one without the weights that are needed."""
+    files = [path for path in checkpoint.files if PurePosixPath(path).parent == PurePosixPath(folder)]
+    pickles = [path for path in files if is_pickle(path)]
+    if any(path.endswith(".safetensors") for path in files) or (pickles and allow_bin) or not (pickles or needed):
+        return
+    found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
+    raise ValueError(
+        f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {found or 'no weights at all'}. "
+        + (
+            "Reading a .bin file means unpickling it. allow_bin=True does that with weights_only=True, which builds "
+            "tensors and nothing else; or convert the file: load it somewhere safe and save it with save_pretrained."
+            if pickles
+            else "Save the model with save_pretrained."
+        )
+    )
+
+
+def _check_bases(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> None:
+    """Check the base models of adapters as if they were loaded themselves: the file format, and weights against config."""
+    for folder in checkpoint.adapter_folders:
+        base, arguments = base_of(checkpoint, folder, kwargs)
+        _require_safetensors(base, "", not base.is_offline, allow_bin)
+        _check_weights(base, {"": _read_config(base, "", arguments)}, None, arguments)
 
 
 def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
@@ -229,7 +245,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransf
         with one_load_at_a_time:
             model = SentenceTransformer(checkpoint.name, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
-        if str(error).startswith("Error(s) in loading state_dict"):
+        if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
             raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
         raise
     except Exception:

@@ -161,9 +161,10 @@ def _absent(network: PreTrainedModel) -> list[str]:
     blocks = find_backbone(network).blocks
     copied, inputs = trial(network)
     weights = dict(copied.named_parameters())
+    wanted = [weights[name].requires_grad_() for name in made_up]  # those of an adapter are frozen
     with torch.enable_grad():
         state = copied(**inputs).last_hidden_state
-        used = torch.autograd.grad(state.sum(), [weights[name] for name in made_up], allow_unused=True)
+        used = torch.autograd.grad(state.sum(), wanted, allow_unused=True) if state.requires_grad else [None] * len(wanted)
     reached = {name for name, gradient in zip(made_up, used, strict=True) if gradient is not None}
     # A block may have experts that these few tokens do not reach.
     return [name for name in made_up if name in reached or (blocks and name.startswith(f"{blocks}."))]

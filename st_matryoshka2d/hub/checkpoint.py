@@ -15,6 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
+from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
 from st_matryoshka2d.hub.untrusted import parse_index, require_inside
 from st_matryoshka2d.verify import shapes_in
@@ -109,6 +110,8 @@ class Checkpoint:
         if self.commit is None:
             return False
         folder = self.root / self.transformer
+        if (folder / ADAPTER_SAFE_WEIGHTS_NAME).is_file():
+            return True
         if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
             return (folder / WEIGHTS).is_file()
         shards = parse_index((folder / INDEX).read_bytes(), INDEX)
@@ -122,7 +125,18 @@ class Checkpoint:
             configs = [PurePosixPath(path) for path in self.files if PurePosixPath(path).name == "config.json"]
             folders = ["" if path.parent.name == "" else path.parent.as_posix() for path in configs]
             folders = [folder for folder in folders if self._is_transformer(folder)]
-        return [folder for folder in folders if join(folder, "adapter_config.json") not in self.files]
+        return [folder for folder in folders if not self.is_adapter(folder)]
+
+    @property
+    def adapter_folders(self) -> list[str]:
+        """Folders of the Transformers that are saved as a PEFT adapter, without their base model."""
+        folders = [self.transformer] if self.is_plain else sorted({str(PurePosixPath(path).parent) for path in self.files})
+        folders = ["" if folder == "." else folder for folder in folders]
+        return [folder for folder in folders if self.is_adapter(folder)]
+
+    def is_adapter(self, folder: str) -> bool:
+        """Whether a folder has the config of a PEFT adapter."""
+        return join(folder, ADAPTER_CONFIG_NAME) in self.files
 
     def _is_transformer(self, folder: str) -> bool:
         if self.weights_in(folder) is None:
@@ -185,6 +199,11 @@ def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tupl
         raise FileNotFoundError(f"There is no folder {name}.")
     if not is_here and "/" not in name and name not in ORIGINAL_TRANSFORMER_MODELS:
         name = f"sentence-transformers/{name}"
+    return (Checkpoint(name), kwargs) if is_here else pinned(name, kwargs)
+
+
+def pinned(name: str, kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:
+    """Find a repository at the commit that the arguments of `SentenceTransformer` select, and pin it in them."""
     # sentence-transformers caches its files there too
     cache_folder = kwargs.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME")
     checkpoint = Checkpoint(
@@ -193,8 +212,6 @@ def opened(name_or_path: str | os.PathLike[str], kwargs: dict[str, Any]) -> tupl
         cache_folder=os.fspath(cache_folder) if cache_folder else None,
         local_files_only=bool(kwargs.get("local_files_only")),
     )
-    if is_here:
-        return checkpoint, kwargs
     access = {**checkpoint.access, "revision": kwargs.get("revision")}
     revision = resolve_revision(name, local_files_only=checkpoint.local_files_only, **access)
     return replace(checkpoint, commit=revision.resolved), {**kwargs, "revision": revision}

@@ -32,7 +32,7 @@ def adapter_layers(model: nn.Module) -> dict[str, Any]:
 
 
 def adapter_settings(model: nn.Module) -> dict[str, Any]:
-    """Return what the adapter layers of a model compute apart from their weights: which adapters are in use, and how much."""
+    """Return what decides, beside the weights, what the adapter layers of a model compute: which adapters are in use."""
     names = "active_adapters", "disable_adapters", "merged_adapters", "scaling"
     return {path: {name: getattr(layer, name, None) for name in names} for path, layer in adapter_layers(model).items()}
 
@@ -46,7 +46,7 @@ def merged(model: PreTrainedModel) -> PreTrainedModel:
         try:
             replaced[id(layer)] = replaced.get(id(layer)) or _as_plain(layer)
         except Exception as error:
-            why = f"Its adapter of type {type(layer).__name__} cannot be merged into the weights. {type(error).__name__}: {error}"
+            why = f"Its adapter layer {path} cannot be merged into the weights. {type(error).__name__}: {error}"
             raise refusal(model, why) from error
         plain.set_submodule(path, replaced[id(layer)])
     for name in ("peft_config", "_hf_peft_config_loaded"):
@@ -57,7 +57,7 @@ def merged(model: PreTrainedModel) -> PreTrainedModel:
     return plain
 
 
-def _as_plain(layer: Any) -> nn.Module:
+def _as_plain(layer: Any) -> Any:
     """Return a module without adapters that computes what an adapter layer does; the weights of the layer change."""
     is_used = not layer.disable_adapters
     if hasattr(layer, "unload_and_optionally_merge_module"):  # such as a module that is trained whole

@@ -90,9 +90,7 @@ def without_adapters(model: SentenceTransformer) -> SentenceTransformer:
     return cut_to(model, full_size(model).num_layers) if has_adapters else model
 
 
-def pipeline_at_depth(
-    model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, plain: bool = True
-) -> Pipeline:
+def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, plain: bool = True) -> Pipeline:
     """Make a pipeline of class `cls` over fewer layers, with shared weights.
 
     A plain one, which any program can load, has no readouts of lower depths, and adapters are merged into copied weights.

@@ -113,7 +113,7 @@ TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 
 def cut_transformer(module: Transformer, num_layers: int, *, merge: bool = True) -> Transformer:
-    """Cut a Transformer module to a plain one with fewer layers; weights are shared, unless adapters are merged into them."""
+    """Cut a Transformer module to a plain one with fewer layers; weights are shared, unless adapters are merged."""
     model = module.model
     backbone = find_backbone(model)
     check_depths(model, backbone, [num_layers])

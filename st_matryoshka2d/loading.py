@@ -19,7 +19,7 @@ from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.hub.adapters import base_of
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle, opened, within_reach
 from st_matryoshka2d.hub.partial_download import fetch_piece
-from st_matryoshka2d.hub.readouts import add_readouts
+from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.untrusted import WholeFileNeededError
 from st_matryoshka2d.identity import name_apart, replace_card
 from st_matryoshka2d.layers import transformer_of
@@ -112,6 +112,8 @@ def _cut_whole(
     _check_weights(checkpoint, configs, None, kwargs)
     whole = _assembled(checkpoint, kwargs)
     full = full_size(whole)
+    if checkpoint.adapter_folders:
+        require_declared(checkpoint, whole.config)
     add_readouts(whole, checkpoint, whole.config, full.num_layers)
     small = whole if num_layers is None and dim is None else cut_to(whole, num_layers, dim)
     if (size := full_size(small)) != full:

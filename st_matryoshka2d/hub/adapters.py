@@ -7,7 +7,7 @@ from pathlib import Path
 from posixpath import join
 from typing import Any
 
-from transformers.utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
+from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
 from st_matryoshka2d.hub.checkpoint import Checkpoint, pinned, within_reach
 
@@ -27,8 +27,8 @@ def base_of(checkpoint: Checkpoint, folder: str, kwargs: dict[str, Any]) -> tupl
         return Checkpoint(name), kwargs
     if name.startswith((".", "~")) or Path(name).is_absolute():
         raise FileNotFoundError(
-            f"{checkpoint.name} is a PEFT adapter of {name}, and there is no such folder. Write the base model's folder or Hub "
-            f"id as `base_model_name_or_path` into its {ADAPTER_CONFIG_NAME}."
+            f"{checkpoint.name} is a PEFT adapter of {name}, and there is no such folder. Write the folder or Hub id of "
+            f"the base model as `base_model_name_or_path` into its {ADAPTER_CONFIG_NAME}."
         )
     try:
         return within_reach(*pinned(name, kwargs), None)
@@ -48,8 +48,8 @@ def _base_name(checkpoint: Checkpoint, folder: str) -> str:
         raise ValueError(f"{what}. {type(error).__name__}: {error}") from error
     if config.is_prompt_learning:
         raise ValueError(
-            f"{checkpoint.name} is a PEFT adapter of type {config.peft_type.value}, which adds virtual tokens. Only adapters "
-            "inside the blocks can be loaded, such as LoRA."
+            f"{checkpoint.name} is a PEFT adapter of type {config.peft_type.value}, which adds virtual tokens. Only "
+            "adapters inside the blocks can be loaded, such as LoRA."
         )
     if not isinstance(name := config.base_model_name_or_path, str) or not name:
         raise ValueError(

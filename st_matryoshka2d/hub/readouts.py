@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -35,6 +35,18 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
     if is_whole:
         for route in routes_of(model).values():
             expect_readouts(route.transformer, True)
+
+
+def require_declared(checkpoint: Checkpoint, config: Any) -> None:
+    """Refuse an adapter with readouts whose base model does not declare them: which layers they are for is not known."""
+    if getattr(config, "matryoshka_readouts", None):
+        return
+    if any(PurePosixPath(path).match(readout_file("*")) for path in checkpoint.files):
+        raise ValueError(
+            f"{checkpoint.name} is a PEFT adapter of an aligned model, and names a base model that is not aligned, so its "
+            "readouts cannot be used. Merge the adapter first, by `truncate(model, num_layers=...)` with all layers; or "
+            "save the aligned model, load it, and add the adapter to that."
+        )
 
 
 def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Dense]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from st_matryoshka2d.adapters import require_steady
 from st_matryoshka2d.architecture import architecture
 from st_matryoshka2d.config_metadata import cut_config, kept_layers
 from st_matryoshka2d.trial import same, trial
@@ -52,6 +53,7 @@ def find_backbone(model: nn.Module) -> Backbone:
             f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. Merge a PEFT wrapper first "
             "(`model[0].model = model[0].model.merge_and_unload()`); load ONNX or OpenVINO models with backend='torch'."
         )
+    require_steady(model)
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise refusal(model, f"Its config has no usable `num_hidden_layers` (found {num_layers!r}).")

@@ -7,9 +7,10 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
-from st_matryoshka2d.adapters import adapter_layers, merged
+from st_matryoshka2d.adapters import adapter_layers
 from st_matryoshka2d.backbone import find_backbone, shallow_view
 from st_matryoshka2d.exactness import check_depths, check_merged
+from st_matryoshka2d.merging import merged
 from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
 from st_matryoshka2d.sizes import Size, within
 from st_matryoshka2d.tokenizer import own_tokenizer

@@ -38,7 +38,8 @@ def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
         (now, inputs), (live, _) = trial(plain), trial(model)
         with torch.no_grad():
             found, wanted = now(**inputs).last_hidden_state, live(**inputs).last_hidden_state
-        _require_close(found, wanted, "the merged adapters and the live ones", in_half_precision=0.1)  # rounded once more
+        # Other products are rounded than before, with TF32 to three digits.
+        _require_close(found, wanted, "the merged adapters and the live ones", 1e-2, in_half_precision=0.1)
     except Exception as error:
         raise refusal(model, f"{type(error).__name__}: {error}") from error
     check_depths(plain, find_backbone(plain), [plain.config.num_hidden_layers])
@@ -92,8 +93,10 @@ def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
     return rebuilt
 
 
-def _require_close(left: Tensor, right: Tensor, what: str, in_half_precision: float = 2e-2) -> None:
-    if not same(left, right, tolerance=in_half_precision if right.dtype in (torch.float16, torch.bfloat16) else 1e-5):
+def _require_close(
+    left: Tensor, right: Tensor, what: str, tolerance: float = 1e-5, *, in_half_precision: float = 2e-2
+) -> None:
+    if not same(left, right, in_half_precision if right.dtype in (torch.float16, torch.bfloat16) else tolerance):
         raise ValueError(f"{what} differ by up to {float((left - right).abs().max()):.1e}.")
 
 

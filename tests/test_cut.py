@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -197,23 +196,6 @@ def test_bfloat16_and_compiled_cuts(tiny: SentenceTransformer) -> None:
     expected = cut.encode(TEXTS)
     cut.compile(backend="eager", dynamic=True)
     assert np.abs(cut.encode(TEXTS) - expected).max() < 1e-6
-
-
-def test_a_merged_adapter_is_cut_and_an_unmerged_one_is_refused(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    adapter = LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False)
-    wrapped = get_peft_model(copy.deepcopy(tiny[0].model), adapter)
-    merged = copy.deepcopy(tiny)
-    merged[0].model = wrapped
-    with pytest.raises(TypeError, match="merge_and_unload"):
-        truncate(merged, num_layers=2)
-    merged[0].model = wrapped.merge_and_unload()
-    cut = truncate(merged, num_layers=2)
-    cut.save_pretrained(str(tmp_path))
-    assert np.array_equal(SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), cut.encode(TEXTS))
-    assert not np.allclose(cut.encode(TEXTS), truncate(tiny, num_layers=2).encode(TEXTS))
-    tiny.add_adapter(adapter)
-    with pytest.raises(ValueError, match="adapter that is not merged"):
-        truncate(tiny, num_layers=2)
 
 
 def test_models_without_layers_are_refused(tiny: SentenceTransformer) -> None:

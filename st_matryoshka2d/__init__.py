@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.alignment import align
     from st_matryoshka2d.batch_encoder import SizesEncoder
     from st_matryoshka2d.cut import truncate
+    from st_matryoshka2d.data_warning import DataWarning
     from st_matryoshka2d.elastic import TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes
     from st_matryoshka2d.evaluation.choose import Recommendation
@@ -35,6 +36,7 @@ _HOME = {
     "alignment": ["align"],
     "batch_encoder": ["SizesEncoder"],
     "cut": ["truncate"],
+    "data_warning": ["DataWarning"],
     "elastic": ["TruncatedTransformer"],
     "encode": ["encode_sizes"],
     "evaluation.choose": ["Recommendation"],
@@ -57,6 +59,7 @@ _HOME = {
 
 __all__ = [
     "CoordinateSpread",
+    "DataWarning",
     "FunnelResult",
     "GridComparison",
     "GridEvaluator",

@@ -75,7 +75,7 @@ def test_public_names_of_package() -> None:
     tasks = {"sts_task", "retrieval_task", "classification_task"}
     cards = {"add_grid_to_model_card", "add_sizes_to_model_card"}
     results = {"GridResult", "FunnelResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
-    objects = {"Size", "SizesEncoder", "TruncatedTransformer"}
+    objects = {"Size", "SizesEncoder", "TruncatedTransformer", "DataWarning"}
     assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
 
 

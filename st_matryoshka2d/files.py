@@ -27,6 +27,28 @@ def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object
             part.unlink(missing_ok=True)
 
 
+def check_writable_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that cannot be written, before the work whose result it will hold."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; name a file in it.")
+    check_writable_folder(Path(path).parent)
+
+
+def check_writable_folder(folder: str | os.PathLike[str]) -> None:
+    """Create a folder and, for a moment, a file in it; permission bits would not tell of a full or read-only disk."""
+    place = Path(folder)
+    with naming_the_file(place):
+        place.mkdir(parents=True, exist_ok=True)
+        probe = place / f".{uuid4().hex}.part"
+        try:
+            with probe.open("wb") as file:
+                file.write(bytes(4096))  # a full disk still takes an empty file
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+
+
 @contextmanager
 def naming_the_file(path: Path) -> Iterator[None]:
     """Name the file in errors such as a full disk, for which the system does not name an open file."""

@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.batch_encoder import SizesEncoder, require_columns
+from st_matryoshka2d.files import check_writable_folder
 from st_matryoshka2d.sizes import Size, positive_int
 from st_matryoshka2d.table_files import write_parquet
 from st_matryoshka2d.texts import strings
@@ -143,7 +144,7 @@ def _folder(folder: str | os.PathLike[str]) -> Path:
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise NotADirectoryError(f"{place} is a file; name a folder for the shards.")
-    place.mkdir(parents=True, exist_ok=True)
+    check_writable_folder(place)
     for part in place.glob(".*.part.parquet"):
         part.unlink(missing_ok=True)
     return place

@@ -10,8 +10,9 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import Places, Source
+from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_sizes, texts_option
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.sizes import Size, validate_sizes
 
 _LAYERS = "Layers that each depth keeps; `ends` score better, and take longer to train and to score."
 
@@ -33,7 +34,9 @@ def align(
     """Give every depth of a model a readout into the space of the whole model; the full size stays as it is."""
     places.check(source.token)
     sample = drawn_texts(texts, columns, max_texts, different=True)
-    source.require()
+    limit = largest_size(source.require())
+    if sizes:
+        validate_sizes(sizes, limit)
 
     import st_matryoshka2d
     from st_matryoshka2d.config_metadata import trained_sizes

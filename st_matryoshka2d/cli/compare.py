@@ -22,7 +22,7 @@ def compare(
     plot: Annotated[Path | None, options.figure_option("Draw the differences as a heat map")] = None,
 ) -> Answer:
     """Compare two grids of the same tasks: their differences, and whether these are significant."""
-    options.make_folders(plot)
+    options.check_outputs(plot)
 
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.evaluation.compare import shown

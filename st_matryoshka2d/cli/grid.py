@@ -12,8 +12,11 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import Source
+from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import read_texts, records, table
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.evaluation.task_names import check_task_names
+from st_matryoshka2d.files import check_writable_folder
+from st_matryoshka2d.sizes import Size, all_within, validate_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,10 +78,13 @@ def grid(
         raise typer.BadParameter("Give --sizes, or --num-layers and --dims (all their pairs are scored); both were given.")
     if columns != _COLUMNS and not pairs:
         raise typer.BadParameter("--columns needs --pairs.")
-    options.make_folders(out, plot)
+    options.check_outputs(out, plot)
+    check_task_names(tasks or [])
+    if cache is not None and not (cache.is_dir() and any(cache.iterdir())):  # finished results may be read-only
+        check_writable_folder(cache)
     names = columns.split(",")
     tables = [(file, read_texts(file, names[:2], names[2:], _HINT)) for file in pairs or []]
-    source.require()
+    _check_sizes(largest_size(source.require()), num_layers, dims, sizes, documents)
 
     from st_matryoshka2d import evaluate
     from st_matryoshka2d.evaluation.tasks import chosen_tasks
@@ -102,6 +108,16 @@ def grid(
         result.plot(plot)
     scores = result.to_frame().query("is_main").drop(columns="is_main")
     return Answer(_shown(result), {"model": result.model, "scores": records(scores)}, [out, plot])
+
+
+def _check_sizes(limit: Size, num_layers: list[int] | None, dims: list[int] | None, *sizes: list[Size] | None) -> None:
+    """Refuse what exceeds the model before anything slow is imported."""
+    for numbers, most, name in ((num_layers, limit.num_layers, "num_layers"), (dims, limit.dim, "dims")):
+        if numbers:
+            all_within(numbers, most, name)
+    for wanted in sizes:
+        if wanted:
+            validate_sizes(wanted, limit)
 
 
 def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: str, score: str) -> AbsTask:

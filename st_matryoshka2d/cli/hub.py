@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from st_matryoshka2d.files import check_writable_folder
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _LOG_IN = "log in with `hf auth login`, or give --token"
+_NOTHING = "Nothing was uploaded"
 
 
 def _known_place(name: str) -> str:
@@ -62,23 +66,33 @@ class Source:
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the Hub.")] = None
     token: Annotated[str | None, _TOKEN] = None
 
-    def require(self) -> None:
-        """Refuse a model that does not exist before any slow import."""
+    def require(self) -> Callable[[str], Any]:
+        """Refuse a model that does not exist before any slow import; return a reader of its JSON files, None for no file."""
         folder = Path(self.model)
         if folder.exists():
             if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
                 raise ValueError(f"{self.model} is not a model folder: it has neither modules.json nor config.json.")
-            return
-        from huggingface_hub import errors, resolve_revision
+            return lambda path: _json(folder / path)
+        from huggingface_hub import errors, hf_hub_download, resolve_revision
 
         cache = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
         where: dict[str, Any] = {"revision": self.revision, "token": self.token, "cache_dir": cache}
         with self.fetching() as (name, _):
-            if "/" not in name:  # of sentence-transformers, or an early model without an organisation
+            # a name without organisation is one of sentence-transformers, or an early model
+            names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
+            for found in names[:-1]:
                 with suppress(errors.RepositoryNotFoundError, errors.RevisionResolutionError):
-                    resolve_revision(f"sentence-transformers/{name}", **where)
-                    return
-            resolve_revision(name, **where)
+                    resolve_revision(found, **where)
+                    break
+            else:
+                found = names[-1]
+                resolve_revision(found, **where)
+
+        def read(path: str) -> Any:
+            with suppress(errors.EntryNotFoundError, errors.HfHubHTTPError), self.fetching():
+                return _json(Path(hf_hub_download(found, path, **where)))
+
+        return read
 
     def open(self) -> SentenceTransformer:
         """Load the whole model."""
@@ -128,10 +142,9 @@ class Places:
         if self.private and self.push is None:
             raise typer.BadParameter("--private needs --push.")
         if self.push is not None:
-            from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
-
-            if "authorization" not in build_hf_headers(token=token):
-                raise ValueError(f"An upload to {self.push} needs a token: {_LOG_IN}.")
+            _check_new(self.push, token)
+        if self.out is not None:
+            check_writable_folder(self.out)
 
     def save(self, model: SentenceTransformer, token: str | None) -> tuple[dict[str, str], list[str]]:
         """Save a model with a card of its sizes and origin; return where, as data and as lines."""
@@ -152,15 +165,46 @@ class Places:
         return places, [f"{what.capitalize()}: {where}" for what, where in places.items()]
 
 
+def _check_new(repository: str, token: str | None) -> None:
+    """Refuse an upload without a token, and one to a repository that exists."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+
+    if "authorization" not in build_hf_headers(token=token):
+        raise ValueError(f"An upload to {repository} needs a token: {_LOG_IN}.")
+    api = HfApi(token=token)
+    with _uploading(repository):
+        name = repository if "/" in repository else f"{api.whoami()['name']}/{repository}"
+        if api.repo_exists(name):
+            raise ValueError(f"{_NOTHING}. {_taken(repository)}")
+
+
 def _uploaded(model: SentenceTransformer, folder: str, repository: str, **settings: Any) -> str:
+    with _uploading(repository):
+        return model.push_to_hub(repository, local_model_path=folder, **settings)
+
+
+def _uploading(repository: str) -> AbstractContextManager[None]:
+    """Explain why the Hub refuses an upload."""
     refusals = {
         401: f"The Hub rejected the token for {repository}: {_LOG_IN}.",
         403: f"The token has no write access to {repository}; choose a repository and a token that has.",
-        409: f"{repository} already exists on the Hub; name a new repository.",
+        409: _taken(repository),
     }
-    reasons = {status: f"Nothing was uploaded. {refusal}" for status, refusal in refusals.items()}
-    with _explained(reasons, "Nothing was uploaded:"):
-        return model.push_to_hub(repository, local_model_path=folder, **settings)
+    reasons = {status: f"{_NOTHING}. {refusal}" for status, refusal in refusals.items()}
+    return _explained(reasons, f"{_NOTHING}:")
+
+
+def _taken(repository: str) -> str:
+    return f"{repository} already exists on the Hub; name a new repository."
+
+
+def _json(path: Path) -> Any:
+    """Read a JSON file, or return None."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 @contextmanager

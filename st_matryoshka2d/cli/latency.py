@@ -10,7 +10,9 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import Source
+from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import Columns, drawn_texts, records, table_of, texts_option
+from st_matryoshka2d.sizes import all_within
 
 _TEXTS = "Your own texts to time, instead of one batch of built-in English texts of mixed length"
 _MAX_TEXTS = 128
@@ -45,8 +47,10 @@ def latency(
     if texts is None and (columns or max_texts != _MAX_TEXTS):
         raise typer.BadParameter("--columns and --max-texts need --texts.")
     sample = None if texts is None else drawn_texts(texts, columns, max_texts)
-    options.make_folders(out, plot)
-    source.require()
+    options.check_outputs(out, plot)
+    limit = largest_size(source.require())
+    if num_layers:
+        all_within(num_layers, limit.num_layers, "num_layers")
 
     from st_matryoshka2d import benchmark_latency, plot_speedup
     from st_matryoshka2d.files import replace_file

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from st_matryoshka2d.files import check_writable_file
 from st_matryoshka2d.sizes import Size
 
 Grid = Annotated[
@@ -34,11 +35,11 @@ def figure_option(what: str) -> Any:
     return file_option("--plot", what, (".png", ".svg", ".pdf"), writable=True)
 
 
-def make_folders(*files: Path | None) -> None:
-    """Create the folders of output files, so that a failure shows before the work."""
+def check_outputs(*files: Path | None) -> None:
+    """Refuse files that cannot be written, before the work."""
     for path in files:
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            check_writable_file(path)
 
 
 def size_option(what: str, **settings: Any) -> Any:

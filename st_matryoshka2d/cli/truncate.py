@@ -7,7 +7,8 @@ from typing import Annotated
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.hub import Places, Source
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.cli.shape import largest_size
+from st_matryoshka2d.sizes import Size, within
 
 
 def truncate(
@@ -17,7 +18,9 @@ def truncate(
 ) -> Answer:
     """Cut a model to a size; the cut is a plain checkpoint that loads without this package."""
     places.check(source.token)
-    source.require()
+    limit = largest_size(source.require())
+    within(size.num_layers, limit.num_layers, "num_layers")
+    within(size.dim, limit.dim, "dim")
 
     from st_matryoshka2d import load
 

@@ -51,9 +51,9 @@ def plot_pareto(
 ) -> Figure:
     """Plot the score of every size against one cost."""
     from st_matryoshka2d.plots.pareto import plot_front  # draws only when asked to
-    from st_matryoshka2d.plots.saving import check_ending
+    from st_matryoshka2d.plots.saving import check_figure_file
 
-    check_ending(path)
+    check_figure_file(path)
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
     table = costs(grid.frame, grid.latency, task).dropna(subset="score")
     if table.empty:

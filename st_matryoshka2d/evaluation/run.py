@@ -112,6 +112,8 @@ class Run:
         found = processes.everyones({number: kept for number, kept in enumerate(loaded) if kept})[0]
         self.bar.update(len(found))
         if pending := [number for number in range(len(jobs)) if number not in found]:
+            if self.store is not None:
+                self.store.check_writable()  # before the work
             with naming_a_broken_text(task.metadata.name), data_of(task):
                 self.search.begin(self.store.folder(task) if self.store is not None else None)
                 # The first job encodes every text, on all processes together; the other jobs reuse the embeddings.

@@ -20,7 +20,7 @@ from mteb.abstasks import AbsTask
 from mteb.models import ModelMeta
 from mteb.results import TaskResult
 
-from st_matryoshka2d.files import naming_the_file, replace_file
+from st_matryoshka2d.files import check_writable_folder, naming_the_file, replace_file
 from st_matryoshka2d.table_files import SavedTable
 
 Cache = ResultCache | str | os.PathLike[str] | None
@@ -69,6 +69,11 @@ class Store:
         identity = [task.metadata.revision, list(task.eval_splits), list(task.hf_subsets), task.seed]
         identity += [version("mteb"), version("st_matryoshka2d"), type(task).__qualname__]
         return self._folder / f"{task.metadata.name}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
+
+    def check_writable(self) -> None:
+        """Refuse a cache in which the results could not be saved."""
+        check_writable_folder(self._folder)
+        check_writable_folder(self._cache.cache_path)
 
     def load(self, task: AbsTask, job: Job[T]) -> Scored[T] | None:
         """Load a result, or None unless all of its files exist."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import json
 import logging
@@ -23,6 +22,7 @@ from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.abstasks.task_metadata import TaskCategory, TaskMetadata, TaskType
 from mteb.benchmarks.benchmark import Benchmark
 
+from st_matryoshka2d.evaluation.task_names import unknown_task
 from st_matryoshka2d.logs import filtered
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
@@ -87,9 +87,7 @@ def _task_named(name: str) -> AbsTask:
     if (task := _mtebs(name)) is not None:
         return task
     known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"Similar names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists all tasks."
-    raise ValueError(f"mteb has no task named {name!r}. {hint}")
+    raise ValueError(unknown_task(name, known))
 
 
 @contextmanager

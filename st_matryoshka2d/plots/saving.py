@@ -9,14 +9,17 @@ from pathlib import Path
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
-from st_matryoshka2d.files import replace_file
+from st_matryoshka2d.files import check_writable_file, replace_file
 
 
-def check_ending(path: str | os.PathLike[str] | None) -> None:
-    """Refuse a file of unknown format before anything is drawn."""
+def check_figure_file(path: str | os.PathLike[str] | None) -> None:
+    """Refuse a file of unknown format, or one that cannot be written, before anything is drawn."""
+    if path is None:
+        return
     known = sorted(FigureCanvasBase.get_supported_filetypes())
-    if path is not None and Path(path).suffix.lower().removeprefix(".") not in known:
+    if Path(path).suffix.lower().removeprefix(".") not in known:
         raise ValueError(f"The suffix of a figure file must be one of .{', .'.join(known)}; got {os.fspath(path)!r}.")
+    check_writable_file(path)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str] | None) -> None:
@@ -26,8 +29,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str] | None) -> None:
 
 
 def saved(path: str | os.PathLike[str] | None, draw: Callable[[], Figure]) -> Figure:
-    """Draw a figure and write it, unless the path is None; an unknown suffix is refused before anything is drawn."""
-    check_ending(path)
+    """Draw a figure and write it, unless the path is None; check first that it can be written."""
+    check_figure_file(path)
     figure = draw()
     save_figure(figure, path)
     return figure

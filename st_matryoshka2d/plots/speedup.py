@@ -7,7 +7,7 @@ import os
 import pandas as pd
 from matplotlib.figure import Figure
 
-from st_matryoshka2d.plots.saving import check_ending, save_figure
+from st_matryoshka2d.plots.saving import check_figure_file, save_figure
 from st_matryoshka2d.plots.style import BLUE, new_figure, plain
 
 _COLUMNS = ["num_layers", "milliseconds_per_text", "speedup", "theory"]
@@ -31,7 +31,7 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
         >>> figure = plot_speedup(times, "speedup.png")
     """
-    check_ending(path)
+    check_figure_file(path)
     if missing := [name for name in _COLUMNS if name not in times.columns]:
         raise ValueError(
             f"Expected the table of benchmark_latency; {', '.join(missing)} is missing in {list(times.columns)}."

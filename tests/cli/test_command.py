@@ -134,7 +134,8 @@ def test_an_error_is_json_for_programs_and_words_for_people(
 
 def heavy_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make slow imports fail."""
-    for name in [name for name in sys.modules if name.split(".")[0] in ("mteb", "sentence_transformers")]:
+    slow = ("mteb", "sentence_transformers", "torch", "transformers")
+    for name in [name for name in sys.modules if name.split(".")[0] in slow]:
         monkeypatch.setitem(sys.modules, name, None)
 
 
@@ -191,3 +192,47 @@ def test_every_command_has_help_and_json(command: str) -> None:
 
 def test_version() -> None:
     assert run("--version").stdout == f"st-matryoshka2d {st_matryoshka2d.__version__}\n"
+
+
+UNWRITABLE = [
+    "grid {model} --pairs {files}/pairs.csv --out {files}/empty.csv/new/grid.json",
+    "grid {model} --pairs {files}/pairs.csv --plot {files}/empty.csv/grid.png",
+    "grid {model} --pairs {files}/pairs.csv --cache {files}/empty.csv/cache",
+    "latency {model} --out {files}/empty.csv/times.csv",
+    "latency {model} --plot {files}/empty.csv/times.png",
+    "align {model} --texts {files}/lines.txt --out {files}/empty.csv/new",
+    "truncate {model} --size 2L-8d --out {files}/empty.csv/new",
+    "compare {files}/first.parquet {files}/second.json --plot {files}/empty.csv/delta.png",
+]
+
+
+@pytest.mark.parametrize("line", UNWRITABLE)
+def test_a_place_that_cannot_be_written_is_refused_before_imports(
+    line: str, tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy_imports(monkeypatch)
+    result = run(*line.format(model=tiny_folder, files=files).split())
+    assert result.exit_code == 1, result.output
+    assert f"could not write: '{files}/empty.csv" in told(result)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("truncate {model} --size 5L-8d --out {files}/new", "num_layers=5: the model has 4 layers."),
+        ("truncate {model} --size 2L-33d --out {files}/new", "dim=33: the model has 32 dimensions."),
+        ("align {model} --texts {files}/lines.txt --out {files}/new --sizes 2L-33d", "2L-33d has 33 dimensions"),
+        ("latency {model} --num-layers 5", "num_layers=5: the model has 4 layers."),
+        ("grid {model} --pairs {files}/pairs.csv --num-layers 5", "num_layers=5: the model has 4 layers."),
+        ("grid {model} --pairs {files}/pairs.csv --dims 33", "dims=33: the model has 32 dimensions."),
+        ("grid {model} --pairs {files}/pairs.csv --sizes 5L-8d", "5L-8d has 5 layers, but the model has 4"),
+        ("grid {model} --pairs {files}/pairs.csv --documents 2L-33d", "2L-33d has 33 dimensions, but the model has 32"),
+        ("grid {model} --tasks STSBenchmrk", "mteb has no task named 'STSBenchmrk'. Similar names: STSBenchmark"),
+    ],
+)
+def test_a_wrong_size_or_task_is_refused_before_imports(
+    line: str, words: str, tiny_folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy_imports(monkeypatch)
+    result = run(*line.format(model=tiny_folder, files=files).split())
+    assert (result.exit_code, words in told(result)) == (1, True), result.output

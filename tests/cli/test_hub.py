@@ -66,12 +66,48 @@ def test_reports_missing_and_private_repositories(line: str, words: str, tmp_pat
         (409, "me/small already exists on the Hub; name a new repository"),
     ],
 )
-def test_reports_refused_upload(status: int, words: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_refused_upload(
+    status: int, words: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         request = httpx.Request("POST", "https://hub")
         raise HfHubHTTPError("no", response=httpx.Response(status, request=request))
 
     monkeypatch.setattr(SentenceTransformer, "push_to_hub", refuse)
-    refused = run("truncate", tiny_folder, "--size", "1L-8d", "--push", "me/small", "--token", "hf_x", "--device", "cpu")
+    with serving(tmp_path) as hub, another_hub(hub.url, tmp_path / "home"):
+        refused = run("truncate", tiny_folder, "--size", "1L-8d", "--push", "me/small", "--token", "hf_x", "--device", "cpu")
     assert refused.exit_code == 1
     assert f"Nothing was uploaded. {words}" in told(refused)
+
+
+@pytest.mark.parametrize("name", ["me/small", "small"])
+@pytest.mark.parametrize("line", ["truncate {model} --size 1L-8d", "align {model} --texts {files}/lines.txt"])
+def test_a_repository_that_exists_is_refused_before_the_work(
+    line: str, name: str, tiny_folder: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("st_matryoshka2d.cli.hub.Source.require", lambda *_: pytest.fail("went on"))
+    (tmp_path / "me" / "small").mkdir(parents=True)
+    words = line.format(model=tiny_folder, files=files).split()
+    with serving(tmp_path) as hub, another_hub(hub.url, tmp_path / "home"):
+        refused = run(*words, "--push", name, "--token", "hf_x")
+    assert refused.exit_code == 1
+    assert f"Nothing was uploaded. {name} already exists on the Hub; name a new repository." in told(refused)
+
+
+def test_an_upload_is_refused_before_the_work_without_a_hub(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("st_matryoshka2d.cli.hub.Source.require", lambda *_: pytest.fail("went on"))
+    with another_hub("http://127.0.0.1:1", tmp_path / "home"):
+        refused = run("truncate", tiny_folder, "--size", "1L-8d", "--push", "me/small", "--token", "hf_x")
+    assert refused.exit_code == 1
+    assert "Nothing was uploaded: the Hub at http://127.0.0.1:1 cannot be reached" in told(refused)
+
+
+def test_the_sizes_of_a_model_on_the_hub_are_checked_without_its_weights(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path / "org" / "tiny"))
+    with serving(tmp_path) as hub, another_hub(hub.url, tmp_path / "home"):
+        refused = run("truncate", "org/tiny", "--size", "5L-8d", "--out", tmp_path / "new")
+        assert {path for path, _ in hub.asked} == {"modules.json", "config.json", "1_Pooling/config.json"}
+    assert refused.exit_code == 1
+    assert "num_layers=5: the model has 4 layers." in told(refused)

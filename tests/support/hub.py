@@ -33,6 +33,8 @@ class Handler(BaseHTTPRequestHandler):
             self._file(**match.groupdict())
         elif match := API.fullmatch(path):
             self._api(**match.groupdict())
+        elif path == "/api/whoami-v2":
+            self.answer(200, b'{"name": "me", "type": "user"}')
         else:
             self.answer(404, b"{}")
 

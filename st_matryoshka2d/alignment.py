@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from st_matryoshka2d.agreement import too_few
 from st_matryoshka2d.config_metadata import (
     ALIGN,
     LayersByDepth,
@@ -21,6 +23,7 @@ from st_matryoshka2d.config_metadata import (
     declared_dims,
 )
 from st_matryoshka2d.cut import like, with_modules, without_adapters
+from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.identity import inherit_card, name_apart
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.readout import Readout, expect_readouts
@@ -81,6 +84,10 @@ def align(
         ValueError: There are fewer than three different texts, the model has a `truncate_dim`, its embeddings are not
             finite, or a `Router` is followed by other modules than a `Normalize`.
 
+    Warns:
+        DataWarning: There are too few texts, not counting near copies: below 100, or so few that a depth agrees less with
+            the whole model than before. The message tells what was measured, on texts left out of the fit.
+
     References:
         - Affine maps from a layer to the last, in language models: Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to
           Conclusions, https://arxiv.org/abs/2303.09435.
@@ -103,6 +110,8 @@ def align(
             positive_int(steps, "steps")
         _check_modules(model)
         gathered = gather(model, texts, batch_size, show_progress_bar)
+        if told := too_few(gathered, unit=bool(trailing_normalize(model))):
+            warnings.warn(told, DataWarning, stacklevel=2)
         # Refining for small dims improves these sizes alone, but all dims get worse across depths.
         readouts = _fitted(model, gathered, dims if sizes is not None else {}, steps, show_progress_bar)
         return _declared(_placed(model, readouts), model, dims)

@@ -40,7 +40,7 @@ def truncate(
 
     `dim` sets the pipeline's `truncate_dim`: `encode` returns the first coordinates of the full embeddings, not normalised
     again. `forward` returns all of them, so a loss of sentence-transformers trains all dims; to train the first 64, use
-    `MultiSizeLoss` with that size. Warns if the model lists its trained sizes and this is not one of them.
+    `MultiSizeLoss` with that size.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
@@ -52,6 +52,10 @@ def truncate(
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
         ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, or the
             architecture cannot be cut exactly.
+
+    Warns:
+        DataWarning: The model lists its trained sizes, and this is not one of them; or nothing says that it was aligned or
+            trained for fewer layers, or for less than a fifth of its dims.
 
     Example:
         >>> small = truncate(model, "3L-64d")  # or Size(3, 64), or num_layers=3, dim=64

@@ -49,8 +49,7 @@ def load(
     """Load a model cut to a size; the weights of the other layers are neither downloaded nor read.
 
     Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is unpickled. Code of the repository
-    runs only with `trust_remote_code=True`, with which whole files are downloaded. Warns if the model was not trained at
-    this size.
+    runs only with `trust_remote_code=True`, with which whole files are downloaded.
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
@@ -68,6 +67,9 @@ def load(
         ValueError: A number is out of range, the text is not a size, a size and numbers are given, the architecture cannot
             be cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
         FileNotFoundError: There is no such folder, or the weights are not cached and the Hub cannot be reached.
+
+    Warns:
+        DataWarning: As for `truncate`.
 
     Example:
         >>> small = load(folder, "3L-64d")  # or a Hub id, "sentence-transformers/all-MiniLM-L6-v2"

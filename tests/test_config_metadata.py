@@ -14,9 +14,21 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import BertConfig
 
-from st_matryoshka2d import Size, TruncatedTransformer, load, truncate
+from st_matryoshka2d import (
+    DataWarning,
+    Size,
+    TruncatedTransformer,
+    align,
+    benchmark_latency,
+    encode_sizes,
+    evaluate,
+    load,
+    sts_task,
+    truncate,
+)
 from st_matryoshka2d.config_metadata import declare_training, nearest, trained_sizes
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss
+from tests.support import families
 from tests.support.losses import batch
 from tests.support.training import RECIPES
 
@@ -184,16 +196,54 @@ class TestCuts:
         assert cut(tmp_path, num_layers=2, dim=8).config.matryoshka_sizes == ["1L-4d", "1L-8d", "2L-8d"]
         assert cut(tmp_path, dim=8, num_layers=1).config.matryoshka_sizes == ["1L-4d", "1L-8d"]
 
-    def test_no_warning_without_declared_sizes(self, tiny: SentenceTransformer, cut: Cut, tmp_path: Path) -> None:
-        """For example models saved when only the dims were declared."""
+    def test_no_warning_for_declared_dims(self, tiny: SentenceTransformer, cut: Cut, tmp_path: Path) -> None:
+        """For example models trained with sentence-transformers' own matryoshka losses."""
         tiny.config.is_matryoshka, tiny.config.matryoshka_dimensions = True, [4, 32]
         tiny.save_pretrained(str(tmp_path))
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            small = cut(tmp_path, num_layers=2, dim=8)
-        assert small.config.matryoshka_dimensions == [4, 8]
+            small = cut(tmp_path, dim=4)
+        with pytest.warns(DataWarning, match="less than a fifth of its dims"):
+            cut(tmp_path, dim=3)
+        assert small.config.matryoshka_dimensions == [4]
         assert not hasattr(small.config, "matryoshka_sizes")
         assert not hasattr(small.config, "matryoshka_loss")
+
+    @pytest.mark.parametrize(
+        ("size", "lost"),
+        [({"num_layers": 3}, "fewer layers"), ({"num_layers": 3, "dim": 4}, "fewer layers"), ({"dim": 6}, "a fifth")],
+    )
+    def test_warns_once_of_a_model_that_was_neither_aligned_nor_trained(
+        self, tiny: SentenceTransformer, cut: Cut, size: dict[str, int], lost: str, tmp_path: Path
+    ) -> None:
+        tiny.save_pretrained(str(tmp_path))
+        with pytest.warns(DataWarning, match="Nothing says that this model was aligned or trained for") as told:
+            cut(tmp_path, **size)
+        assert [Path(one.filename) for one in told] == [Path(__file__)]
+        assert lost in str(told[0].message)
+
+    @pytest.mark.parametrize("size", [{"num_layers": 4}, {"dim": 32}, {"dim": 7}])
+    def test_no_warning_for_cuts_that_lose_little(
+        self, tiny: SentenceTransformer, cut: Cut, size: dict[str, int], tmp_path: Path
+    ) -> None:
+        tiny.save_pretrained(str(tmp_path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cut(tmp_path, **size)
+
+
+def test_nothing_that_explores_sizes_warns(tiny: SentenceTransformer) -> None:
+    """Scoring, timing and training cut a model on the way to better sizes."""
+    pairs = {"sentence1": ["a cat", "rain"], "sentence2": ["a kitten", "snow"], "score": [5, 3]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        encode_sizes(tiny, ["a cat"], ["1L-4d", "2L-32d"])
+        evaluate(tiny, sts_task(pairs), sizes=["1L-4d", "4L-32d"], documents="4L-32d", show_progress_bar=False)
+        benchmark_latency(tiny, texts=["a cat"], rounds=1, show_progress_bar=False)
+        MIPICLoss(tiny, MultipleNegativesRankingLoss(tiny))(batch(tiny, 2))
+        aligned = align(tiny, [f"{one} {other}" for one in families.WORDS for other in families.WORDS], steps=0)
+        truncate(aligned, 2)
+        truncate(aligned, "3L-8d")
 
 
 def test_no_warning_for_untrained_full_size(tiny: SentenceTransformer) -> None:

@@ -156,7 +156,7 @@ def _fitted(
     regressed = {name: _regressed(route) for name, route in gathered.items()}
     turn = shared_rotation(torch.stack([spread for _, spread in regressed.values()]).sum(0)).float()
     if any(isinstance(module, Readout) for module in model.modules()):
-        turn = torch.eye(len(turn))  # keep the coordinates: training relied on them, and an index may contain them
+        turn = torch.eye(len(turn)).to(turn)  # keep the coordinates: training relied on them, and an index may contain them
     made: dict[str, dict[int, Affine]] = {}
     for name, route in gathered.items():
         whole = route.sample[:, -1] @ turn.T
@@ -164,7 +164,7 @@ def _fitted(
         states = {depth: route.sample[:, depth - 1] for depth in range(1, route.num_layers)}
         start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
         better = refined(start, states, whole, small, steps, device, show_progress_bar) if steps else start
-        made[name] = {route.num_layers: Affine(turn, torch.zeros(route.dim))}
+        made[name] = {route.num_layers: Affine(turn, turn.new_zeros(route.dim))}
         for depth, readout in better.items():
             readout = damped(readout, route.sums(depth).covariance, variances)
             shrunk = readout(states[depth]).norm(dim=1).mean()  # by the regression
@@ -176,7 +176,7 @@ def _regressed(route: Gathered) -> tuple[dict[int, Affine], Tensor]:
     """Return the readouts by regression, and the summed covariance of their outputs; for one layer, of the model's."""
     readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}
     slopes = {n: readout.weight.double() for n, readout in readouts.items()}
-    slopes = slopes or {1: torch.eye(route.dim, dtype=torch.float64)}
+    slopes = slopes or {1: torch.eye(route.dim, dtype=torch.float64, device="cpu")}
     return readouts, torch.stack([slope @ route.sums(n).covariance @ slope.T for n, slope in slopes.items()]).sum(0)
 
 

@@ -21,6 +21,7 @@ from st_matryoshka2d.architecture import architecture
 from st_matryoshka2d.config_metadata import cut_config, kept_layers
 from st_matryoshka2d.trial import same, trial
 
+_COMPILED = "_orig_mod"  # where torch.compile's wrapper keeps the module
 _CAPTURING = "transformers.utils.output_capturing"
 
 # By architecture. Threads may find the same at once, each on a copy of its own.
@@ -48,6 +49,7 @@ class Backbone:
 
 def find_backbone(model: nn.Module) -> Backbone:
     """Find the blocks and the tail of a model."""
+    refuse_compiled(model)
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
             f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. Merge a PEFT wrapper first "
@@ -62,6 +64,18 @@ def find_backbone(model: nn.Module) -> Backbone:
         blocks = _find_blocks(model, num_layers)
         _FOUND[known] = Backbone(num_layers, blocks, _find_tail(model, blocks))
     return _FOUND[known]
+
+
+def refuse_compiled(model: object) -> None:
+    """Refuse a model that `torch.compile` wrapped, or a part of which, as the wrapper hides what a cut must copy."""
+    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+        wrapper, _, last = path.rpartition(".")
+        if last == _COMPILED:
+            raise TypeError(
+                f"{type(module).__name__}{wrapper and f' ({wrapper})'} is wrapped by torch.compile, which hides its parts. "
+                f"Unwrap it, with its attribute `{_COMPILED}`; or compile in place, with `model.compile()` instead of "
+                "`torch.compile(model)`. A cut can be compiled too."
+            )
 
 
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
@@ -105,6 +119,12 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
 def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
     lengths = {path: len(module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList)}
     found: list[str] = [path for path, length in lengths.items() if length == num_layers]
+    if repeated := [path for path in found if len(set(model.get_submodule(path).children())) < num_layers]:
+        raise refusal(
+            model,
+            f"{repeated[0]} holds the same module more than once, and transformers could not save it either. Give every "
+            "layer a copy of its own: `layers[2] = copy.deepcopy(layers[2])`.",
+        )
     outermost = [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
     if len(outermost) == 1:
         return outermost[0]

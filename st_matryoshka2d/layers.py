@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
-from st_matryoshka2d.backbone import Backbone
+from st_matryoshka2d.backbone import Backbone, refuse_compiled
 from st_matryoshka2d.config_metadata import kept_layers, skips_layers
 from st_matryoshka2d.readout import AT_DEPTH
 from st_matryoshka2d.skeleton import register_outputs
@@ -62,16 +62,14 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 def transformer_of(model: SentenceTransformer) -> Transformer:
     """Return the module whose depth can be chosen."""
-    if not isinstance(model, SentenceTransformer):
-        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+    _require_pipeline(model)
     first, *head = model.children()
     return _checked(first, head)
 
 
 def routes_of(model: SentenceTransformer) -> dict[str, Route]:
     """Return the routes through a pipeline by name: those of its `Router`, or the only one under an empty name."""
-    if not isinstance(model, SentenceTransformer):
-        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+    _require_pipeline(model)
     (_, first), *after = model.named_children()
     if not isinstance(first, Router):
         return {"": Route(transformer_of(model), dict(after))}
@@ -223,8 +221,15 @@ def _no_cache(value: Any) -> Any:
     return None if isinstance(value, Cache) else value
 
 
+def _require_pipeline(model: object) -> None:
+    if not isinstance(model, SentenceTransformer):
+        refuse_compiled(model)
+        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+
+
 def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:
     if not isinstance(first, Transformer):
+        refuse_compiled(first)
         raise ValueError(
             f"{what} starts with {type(first).__name__}, which has no layers to choose from; "
             "a model that starts with a sentence_transformers Transformer module is needed."

@@ -15,6 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from st_matryoshka2d.config_metadata import cut_config, declare_cut, skips_layers, warn_if_untrained
 from st_matryoshka2d.cut import cut_to
+from st_matryoshka2d.elastic import TruncatedTransformer
 from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.hub.adapters import base_of
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle, opened, within_reach
@@ -23,6 +24,7 @@ from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.untrusted import WholeFileNeededError
 from st_matryoshka2d.identity import name_apart, replace_card
 from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.readout_files import readout_file
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.verify import (
     check_complete,
@@ -35,6 +37,10 @@ from st_matryoshka2d.verify import (
 
 # Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
+
+# Module types of `modules.json` that are this package's own class: no code of the checkpoint runs for them. The Trainer of
+# sentence-transformers reads its checkpoints in this way; it has no public one.
+_OURS = {f"{TruncatedTransformer.__module__}.{TruncatedTransformer.__name__}": TruncatedTransformer}
 
 
 def load(
@@ -133,7 +139,8 @@ def _some_layers(
     source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
     _check_weights(source, dict.fromkeys(source.transformer_folders, config), num_layers, kwargs)
     revision = kwargs.pop("revision", None) if piece else None
-    with quiet_loading("MISSING", "MISMATCH"):  # would list all weights that were not read
+    # The report would list every layer that is left out. Weights that the embeddings need are checked without it.
+    with quiet_loading():
         model = _assembled(source, kwargs)
     network = transformer_of(model).model
     if piece:
@@ -171,7 +178,9 @@ def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, 
 
 def _require_safetensors(checkpoint: Checkpoint, folder: str, needed: bool, allow_bin: bool) -> None:
     """Refuse a folder whose weights are pickles, unless `allow_bin`, or one without the weights that are needed."""
-    files = [path for path in checkpoint.files if PurePosixPath(path).parent == PurePosixPath(folder)]
+    paths = (PurePosixPath(path) for path in checkpoint.files)
+    # Readouts are beside the weights, not in place of them.
+    files = [str(path) for path in paths if path.parent == PurePosixPath(folder) and not path.match(readout_file("*"))]
     pickles = [path for path in files if is_pickle(path)]
     if any(path.endswith(".safetensors") for path in files) or (pickles and allow_bin) or not (pickles or needed):
         return
@@ -247,7 +256,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransf
     """Build the pipeline, and refuse one that lacks weights."""
     try:
         with one_load_at_a_time:
-            model = SentenceTransformer(checkpoint.name, **kwargs)
+            model = SentenceTransformer._load_with_module_classes(checkpoint.name, _OURS, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
             raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -23,6 +25,7 @@ _TEMPERATURE = 0.05
 _SMALL_ANCHOR = 0.4  # at the drawn dims: weight of the distance to the text's own full embedding
 _ACROSS, _ANCHOR = 6.0, 8.0  # at all dims: weights of the divergence across depths, and of that distance
 _DAMPING = 0.3  # exponent by which badly predicted coordinates are scaled down
+_KIND: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}  # of sums, whatever the user's defaults
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Sums:
 
     def __init__(self, dim: int) -> None:
         self.count = 0
-        self.x, self.z = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
-        self.xx, self.xz = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim, dim, dtype=torch.float64)
+        self.x, self.z = (torch.zeros(dim, **_KIND) for _ in range(2))
+        self.xx, self.xz = (torch.zeros(dim, dim, **_KIND) for _ in range(2))
 
     def add(self, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> None:
         """Add pairs."""
@@ -131,7 +134,7 @@ def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"
     ordered = ordered * ordered.sum(1, keepdim=True).sign()  # fix the arbitrary signs of eigenvectors
     mixed = max(1, len(spread) // _MIXED)
     draw = torch.Generator().manual_seed(0)
-    mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype))
+    mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype, device=draw.device))
     return torch.cat([mix @ ordered[:mixed], ordered[mixed:]])
 
 
@@ -160,10 +163,11 @@ def refined(
             optimizer = torch.optim.Adam([weight, bias], lr=_LEARNING_RATE)
             schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, steps)
             draw = torch.Generator().manual_seed(0)
+            shuffled = partial(torch.randperm, generator=draw, device=draw.device)
             dims = small.get(depth, [])
             for _ in range(steps):
-                batch = torch.randperm(len(whole), generator=draw)[:_BATCH]
-                drawn = [dims[place] for place in torch.randperm(len(dims), generator=draw)[:_DIMS_PER_STEP]]
+                batch = shuffled(len(whole))[:_BATCH]
+                drawn = [dims[place] for place in shuffled(len(dims))[:_DIMS_PER_STEP]]
                 embedded = F.linear(states[depth][batch].to(device), weight, bias)
                 loss = _distance(embedded, whole[batch].to(device), drawn)
                 optimizer.zero_grad()

@@ -23,6 +23,8 @@ _CHUNK = 1024  # texts embedded between updates of the sums
 _HELD_OUT = 0.1  # share of the texts for choosing the strength of the regression
 _SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, limited by the next line
 _SAMPLE_BYTES = 2**30
+# The user may have set other defaults for new tensors; embeddings are collected as these.
+_KIND: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 
 
 class Gathered:
@@ -31,8 +33,8 @@ class Gathered:
     def __init__(self, num_layers: int, dim: int) -> None:
         self.num_layers, self.dim = num_layers, dim
         self.fitted, self.held_out = ([Sums(dim) for _ in range(num_layers)] for _ in range(2))
-        self.sample: Float[Tensor, "texts layers dim"] = torch.empty(0, num_layers, dim)
-        self._keys = torch.empty(0)  # a random number for each sampled text; the sample has the smallest
+        self.sample: Float[Tensor, "texts layers dim"] = torch.empty(0, num_layers, dim, **_KIND)
+        self._keys = torch.empty(0, **_KIND)  # a random number for each sampled text; the sample has the smallest
 
     def sums(self, num_layers: int) -> Sums:
         """Return the sums over all texts at a depth."""
@@ -43,11 +45,11 @@ class Gathered:
         if not embeddings.isfinite().all():
             raise ValueError("The model's embeddings of the texts are not all finite.")
         whole = normalize(embeddings[:, -1]) if unit else embeddings[:, -1]
-        held_out = torch.rand(len(embeddings), generator=draw) < _HELD_OUT
+        held_out = torch.rand(len(embeddings), generator=draw, **_KIND) < _HELD_OUT
         for layer in range(self.num_layers):
             self.held_out[layer].add(embeddings[held_out, layer], whole[held_out])
             self.fitted[layer].add(embeddings[~held_out, layer], whole[~held_out])
-        keys = torch.cat([self._keys, torch.rand(len(embeddings), generator=draw)])
+        keys = torch.cat([self._keys, torch.rand(len(embeddings), generator=draw, **_KIND)])
         room = max(1000, min(_SAMPLE, _SAMPLE_BYTES // (4 * self.num_layers * self.dim)))
         kept = keys.argsort()[:room].sort().values
         self.sample, self._keys = torch.cat([self.sample, embeddings])[kept], keys[kept]

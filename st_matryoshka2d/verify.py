@@ -122,12 +122,11 @@ def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]])
     return dict(loaded[1])
 
 
-def quiet_loading(*but: str) -> AbstractContextManager[None]:
-    """Silence transformers' load report, unless it contains one of these words."""
+def quiet_loading() -> AbstractContextManager[None]:
+    """Silence transformers' load report."""
 
     def is_wanted(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        return "LOAD REPORT" not in message or any(word in message for word in but)
+        return "LOAD REPORT" not in record.getMessage()
 
     return filtered("transformers.modeling_utils", is_wanted)
 

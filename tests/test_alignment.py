@@ -25,6 +25,8 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.losses import MultiSizeLoss
+from st_matryoshka2d.readout_fit import shared_rotation
+from st_matryoshka2d.readout_texts import Gathered, gather
 from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, elastic, equal, normalized, products, readouts, tasks
 from tests.support.quick import quick
 
@@ -134,6 +136,25 @@ def test_same_texts_give_same_model(tiny: SentenceTransformer, monkeypatch: pyte
         inside = align(tiny, TEXTS, steps=5)
     assert equal(inside, first)
     assert not any(parameter.is_inference() for parameter in inside.parameters())
+
+
+def test_other_defaults_for_tensors_give_same_model(tiny: SentenceTransformer) -> None:
+    expected = align(tiny, TEXTS, steps=5)
+    twice = align(expected, TEXTS, steps=5)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = align(tiny, TEXTS, steps=5)
+        assert equal(align(found, TEXTS, steps=5), twice)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert equal(found, expected)
+    assert found.dtype == torch.float32
+    gathered = gather(tiny, TEXTS, 32, False)
+    with torch.device("meta"):  # stands in for a GPU as the default device
+        kept = Gathered(2, 32)
+        kept.add(gathered[""].sample[:, -2:].clone(), True, torch.Generator().manual_seed(0))
+        shared_rotation(kept.sums(1).covariance)
+    assert torch.equal(kept.sample, gathered[""].sample[:, -2:])
 
 
 @pytest.mark.slow

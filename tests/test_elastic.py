@@ -57,7 +57,7 @@ def test_computes_only_requested_layers(elastic: SentenceTransformer) -> None:
     assert blocks_run(elastic, num_layers=3) == 3
 
 
-def test_the_default_depth_is_saved_and_loading_asks_for_trust(tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_default_depth_is_saved_and_only_load_needs_no_trust(tiny: SentenceTransformer, tmp_path: Path) -> None:
     model = SentenceTransformer(
         modules=[TruncatedTransformer.from_transformer(tiny[0], num_layers=3), tiny[1]], device="cpu"
     )
@@ -69,7 +69,12 @@ def test_the_default_depth_is_saved_and_loading_asks_for_trust(tiny: SentenceTra
     assert isinstance(again[0], TruncatedTransformer)
     assert np.array_equal(again.encode(TEXTS), truncate(tiny, num_layers=3).encode(TEXTS))
     assert np.array_equal(again.encode(TEXTS, num_layers=4), tiny.encode(TEXTS))
-    small = load(str(tmp_path), num_layers=2, dim=8, device="cpu", trust_remote_code=True)
+    (tmp_path / "st_matryoshka2d.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\nTruncatedTransformer = int")
+    whole = load(tmp_path, device="cpu")
+    assert isinstance(whole[0], TruncatedTransformer)
+    assert np.array_equal(whole.encode(TEXTS), again.encode(TEXTS))
+    small = load(tmp_path, "2L-8d", device="cpu")
+    assert not (tmp_path / "trace").exists(), "code in the folder was run"
     assert type(small[0]) is Transformer
     assert np.array_equal(small.encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS))
 

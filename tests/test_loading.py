@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,24 @@ def test_load_is_silent_about_unread_layers(capfd: pytest.CaptureFixture[str]) -
     load(str(get_model_path()), num_layers=2, device="cpu")
     printed = capfd.readouterr()
     assert "UNEXPECTED" not in printed.err + printed.out
+
+
+def test_load_is_silent_about_a_pooler_that_nothing_reads(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    expected = truncate(tiny, 2).encode(TEXTS)
+    tiny[0].model.pooler = None
+    tiny.save_pretrained(str(tmp_path))
+    reports: list[logging.LogRecord] = []
+    logger, handler = logging.getLogger("transformers.modeling_utils"), logging.Handler()
+    handler.emit = reports.append  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        small = load(tmp_path, 2, device="cpu")
+        assert not reports
+        SentenceTransformer(str(tmp_path), device="cpu")
+        assert "MISSING" in reports[0].getMessage(), "plain sentence-transformers reports it"
+    finally:
+        logger.removeHandler(handler)
+    assert np.array_equal(small.encode(TEXTS), expected)
 
 
 def test_load_takes_bare_checkpoint_and_keywords(tmp_path: Path) -> None:

@@ -157,6 +157,20 @@ def test_the_readouts_of_another_model_are_refused(
             load(tmp_path / "mine", depth, 8, device="cpu")
 
 
+@pytest.mark.parametrize("size", [None, "2L-8d"])
+def test_readouts_beside_pickled_weights(size: str | None, aligned: SentenceTransformer, tmp_path: Path) -> None:
+    aligned.save_pretrained(str(tmp_path), safe_serialization=False)
+    with pytest.raises(
+        ValueError, match=r"in 2_Dense, found \['2_Dense/pytorch_model.bin'\].*allow_bin=True"
+    ):
+        load(tmp_path, size, device="cpu")
+    loaded = load(tmp_path, size, device="cpu", allow_bin=True)
+    if size is None:
+        assert equal(loaded, aligned)
+    else:
+        assert np.array_equal(loaded.encode(OTHERS), truncate(aligned, size).encode(OTHERS))
+
+
 def test_saving_again_removes_old_files(aligned: SentenceTransformer, tmp_path: Path) -> None:
     folder = saved(aligned, tmp_path)
     saved(truncate(aligned, 2), tmp_path)

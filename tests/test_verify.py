@@ -103,6 +103,13 @@ def test_refuses_wrapped_model() -> None:
         find_backbone(nn.Linear(2, 2))
 
 
+def test_layers_that_are_one_module_are_refused(tiny: SentenceTransformer) -> None:
+    first, second, *_ = tiny[0].model.encoder.layer
+    tiny[0].model.encoder.layer = nn.ModuleList([first, second, first, second])
+    with pytest.raises(ValueError, match=r"encoder.layer holds the same module more than once.*copy.deepcopy"):
+        truncate(tiny, 3)
+
+
 def test_check_leaves_model_unchanged() -> None:
     model = families.build(families.CONFIGS["modernbert"]()).train()
     model.layers[1].eval()

@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Router
 from torch import nn
@@ -27,7 +26,8 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
         require_readouts(model, full_config, [num_layers])
         return
     for folder, dense in _places(model, checkpoint).items():
-        weights = load_file(_fetched(checkpoint, folder, WEIGHTS))
+        file = Path(checkpoint.weights_in(folder) or WEIGHTS).name  # a pickle only gets here with `allow_bin`
+        weights = Dense.load_torch_weights(str(_fetched(checkpoint, folder, file).parent))
         files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in (depths if is_whole else [num_layers])]
         stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
         readout = Readout.around(dense, stored)

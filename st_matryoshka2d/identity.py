@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import xxhash
 from huggingface_hub import RepoCard
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.adapters import adapter_settings
@@ -30,11 +30,27 @@ _INHERITED = (
 _ORIGIN = {"_name_or_path", "transformers_version", "is_matryoshka"}
 
 
+class DerivedCardData(SentenceTransformerModelCardData):
+    """Card data of a derived model, whose name for mteb is its title until it gets an id on the Hub."""
+
+    @classmethod
+    def of(cls, card: SentenceTransformerModelCardData) -> DerivedCardData:
+        """Take over the entries of a card."""
+        made = cls.__new__(cls)
+        vars(made).update(vars(card))
+        return made
+
+    def set_model_id(self, model_id: str) -> None:
+        """Set the id on the Hub, which then is the title too."""
+        super().set_model_id(model_id)
+        self.model_name = self.model_id
+
+
 def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
     """Give a derived model a name and a revision of its own in its card, where mteb reads them."""
     # mteb stores scores under the card's `model_name` (`base_model` if it has none) and `base_model_revision`. The latter
     # is also the commit of the base model, so the new part is appended to the commit.
-    card = made.model_card_data
+    card = made.model_card_data = DerivedCardData.of(made.model_card_data)
     commit = (card.base_model_revision or "").partition("+")[0] if card.base_model else ""
     card.model_name = f"{model_name(model)}-{what}"
     card.base_model_revision = "+".join(filter(None, [commit, model_revision(made)[:12]]))

@@ -45,12 +45,15 @@ small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matry
 # The headings that new sections go above.
 _BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
 _BEGIN = "<!-- {}: begin -->"
+# The first sentence of sentence-transformers' card. It says of every model that it was trained.
+_TRAINED = re.compile(r"(This is a \[sentence-transformers\]\(\S+\) model) (?:trained|finetuned from( \[\S+\]\(\S+\)))\. ")
+_BY_THE_TRAINER = re.compile(r"^- generated_from_trainer$", flags=re.MULTILINE)
 _LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
 
 _SCORES = """## Sizes
 
 This model can be cut: fewer layers, with the first dimensions of their embeddings, are models too. \
-Scores in percent ({metric}, {subject}):
+Scores in percent: {metric}, {subject}.
 
 {table}
 
@@ -62,7 +65,7 @@ def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
 
     The section "Layers and dimensions" goes into `README.md`; a second call replaces it. Saving a newly trained or cut model
     writes a new card, so call this after saving; a model that is loaded from the folder keeps the card. To show the model's
-    name on the Hub in the section, set it before saving: `model.model_card_data.set_model_id("you/name")`.
+    name on the Hub in title and section, set it before saving: `model.model_card_data.set_model_id("you/name")`.
 
     Args:
         folder: Where the model was saved with `save_pretrained`.
@@ -112,12 +115,27 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     if isinstance(depth, int) and scored > depth:
         raise ValueError(f"The grid has {scored} layers, the model in {folder} has {depth}: pass the grid of that model.")
     grid.plot(readme.with_name("grid.png"))
-    subject = grid.tasks[0] if len(grid.tasks) == 1 else f"mean of {', '.join(grid.tasks[:-1])} and {grid.tasks[-1]}"
+    tasks = _counted(grid)
+    subject = tasks[0] if len(tasks) == 1 else f"mean of {', '.join(tasks[:-1])} and {tasks[-1]}"
     metric = ", ".join([pivots.metric_name(grid.frame), *pivots.shown_labels(grid.frame)])
     section = _SCORES.format(subject=subject, metric=metric, table=grid.to_markdown())
     if _BEGIN.format("trained sizes") not in readme.read_text(encoding="utf-8"):  # which shows it already
         section += f"\n\n{_USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
     _write_section(readme, "sizes", section)
+
+
+def _counted(grid: GridResult) -> list[str]:
+    """Name the tasks, each with its number of queries or pairs where the grid has it."""
+    parts = grid.items.drop_duplicates(["task", "split", "subset"])
+    counts = parts["values"].map(len).groupby(parts["task"]).sum()
+    return [f"{task} (n = {counts[task]:,})" if task in counts else task for task in grid.tasks]
+
+
+def _untrained(card: str) -> str:
+    """Correct the first sentence of the card of a model that no Trainer trained, such as an aligned one."""
+    if _BY_THE_TRAINER.search(card):
+        return card
+    return _TRAINED.sub(lambda match: f"{match[1]}{f' based on{match[2]}' if match[2] else ''}. ", card)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -198,7 +216,7 @@ def _card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:
 
 def _write_section(readme: Path, name: str, section: str) -> None:
     """Insert a section above the evaluation, or replace the one that hidden comments mark with that name."""
-    card = readme.read_text(encoding="utf-8")
+    card = _untrained(readme.read_text(encoding="utf-8"))
     begin, end = _BEGIN.format(name), f"<!-- {name}: end -->"
     section = f"{begin}\n{section}\n{end}"
     if earlier := re.search(f"{begin}.*?{end}", card, flags=re.DOTALL):

@@ -160,9 +160,7 @@ def test_the_readouts_of_another_model_are_refused(
 @pytest.mark.parametrize("size", [None, "2L-8d"])
 def test_readouts_beside_pickled_weights(size: str | None, aligned: SentenceTransformer, tmp_path: Path) -> None:
     aligned.save_pretrained(str(tmp_path), safe_serialization=False)
-    with pytest.raises(
-        ValueError, match=r"in 2_Dense, found \['2_Dense/pytorch_model.bin'\].*allow_bin=True"
-    ):
+    with pytest.raises(ValueError, match=r"in 2_Dense, found \['2_Dense/pytorch_model.bin'\].*allow_bin=True"):
         load(tmp_path, size, device="cpu")
     loaded = load(tmp_path, size, device="cpu", allow_bin=True)
     if size is None:

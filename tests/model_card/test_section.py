@@ -50,6 +50,42 @@ def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceT
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
 
 
+@pytest.mark.parametrize("base", [None, "org/base"])
+@pytest.mark.parametrize("derive", [lambda tiny: align(tiny, TEXTS, steps=1), lambda tiny: truncate(tiny, 2, 8)])
+def test_card_of_untrained_model_has_its_name_and_does_not_say_trained(
+    derive: Callable[[SentenceTransformer], SentenceTransformer], base: str | None, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    tiny.model_card_data.base_model = base
+    model = derive(tiny)
+    model.model_card_data.set_model_id("you/help-desk")
+    model.save_pretrained(str(tmp_path))
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "\n# you/help-desk\n" in card
+    add_sizes_to_model_card(tmp_path)
+    first = (tmp_path / "README.md").read_text(encoding="utf-8").partition("\n# you/help-desk\n")[2].strip().splitlines()[0]
+    assert "trained" not in first
+    assert "finetuned" not in first
+    after = f" based on [{base}](https://huggingface.co/{base})" if base else ""
+    assert first.startswith(f"This is a [sentence-transformers](https://www.SBERT.net) model{after}. It maps inputs to a ")
+
+
+def test_scores_have_number_of_queries_or_pairs(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    row = {"split": "test", "metric": "m", "is_main": True, "score": 0.5, "num_layers": 2, "dim": 8}
+    places = [("A", "en", 7), ("A", "de", 1200), ("B", "default", None)]  # B: such as a classification
+    frame = pd.DataFrame([{**row, "task": task, "subset": subset} for task, subset, _ in places])
+    frame = pd.concat([frame, frame.assign(num_layers=3)])
+    items = [
+        {**row, "num_layers": layers, "task": task, "subset": subset, "ids": ["x"] * n, "values": [0.5] * n, "gold": None}
+        for task, subset, n in places
+        for layers in (2, 3)
+        if n is not None
+    ]
+    truncate(tiny, 3).save_pretrained(str(tmp_path))
+    add_grid_to_model_card(tmp_path, GridResult(frame, pd.DataFrame(items).drop(columns=["metric", "is_main", "score"])))
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "Scores in percent: m, mean of A (n = 1,207) and B.\n" in card
+
+
 def test_card_explains_loading_once(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
     declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "StarbucksLoss(CoSENTLoss)")
     tiny.save_pretrained(str(tmp_path))

@@ -104,6 +104,7 @@ def test_plain_sentence_transformers_reads_it(starbucks: Path) -> None:
     assert all(module["type"].startswith("sentence_transformers.") for module in modules)
 
 
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_a_second_loss_adds_its_sizes_and_its_name(tiny: SentenceTransformer) -> None:
     StarbucksLoss(tiny, MultipleNegativesRankingLoss(tiny))(batch(tiny, 2)).backward()
     MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8), Size(2, 12)])(batch(tiny, 2)).backward()
@@ -246,6 +247,7 @@ def test_nothing_that_explores_sizes_warns(tiny: SentenceTransformer) -> None:
         truncate(aligned, "3L-8d")
 
 
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_no_warning_for_untrained_full_size(tiny: SentenceTransformer) -> None:
     tiny.train()
     MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), [Size(2, 8)])(batch(tiny, 2)).backward()

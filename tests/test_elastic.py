@@ -126,6 +126,7 @@ def test_it_trains_in_the_trainer(elastic: SentenceTransformer, default: int | N
         assert np.abs(elastic.encode(TEXTS, num_layers=size.num_layers, truncate_dim=size.dim) - embeddings).max() < 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_losses_skip_unneeded_layers(elastic: SentenceTransformer) -> None:
     loss = MultiSizeLoss(elastic, MultipleNegativesRankingLoss(elastic), [Size(1, 8), Size(2, 16)])
     features = [elastic.preprocess(TEXTS), elastic.preprocess(TEXTS[::-1])]

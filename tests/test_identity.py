@@ -99,7 +99,6 @@ def test_changes_of_embeddings_change_revision(tiny: SentenceTransformer) -> Non
     assert all(re.fullmatch("[0-9a-f]{40}", revision) for revision in revisions.values())
 
 
-@pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning")
 def test_use_keeps_revision(tiny: SentenceTransformer) -> None:
     before = model_revision(tiny)
     assert model_revision(copy.deepcopy(tiny)) == before

@@ -25,8 +25,6 @@ from tests.support.sts import LocalSTS
 TEXTS = [f"{one} {other}" for one, other in pairwise(families.WORDS)]
 COMMIT = "c" * 40
 
-pytestmark = pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning")
-
 
 def named(model: SentenceTransformer, name: str | None) -> SentenceTransformer:
     """Name a model as if it came from the Hub."""

@@ -42,6 +42,7 @@ def seen_by_losses(model: SentenceTransformer, sizes: list[Size]) -> dict[Size, 
 @pytest.mark.parametrize(
     "name", quick([*families.CONFIGS, *families.UNNAMED], "bert", "modernbert", "qwen3", "t5-encoder", "gpt2")
 )
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     """With CLS, mean and last-token pooling at once, padding, a Dense layer and Normalize."""
     model = families.pipeline((families.CONFIGS | families.UNNAMED)[name](), tmp_path / "weights")

@@ -142,7 +142,7 @@ class SMAEForPreTraining(nn.Module):
             self.tokenizer.save_pretrained(save_directory)
 
     def activation_checkpointing_enable(self, **kwargs: Any) -> None:
-        """Trade time for memory in the encoder; the Trainer calls this for `gradient_checkpointing=True`."""
+        """Trade time for memory in the encoder; the Trainer calls this for `activation_checkpointing=True`."""
         self.mlm.activation_checkpointing_enable(**kwargs)
 
     def forward(

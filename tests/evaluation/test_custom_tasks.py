@@ -31,9 +31,7 @@ from st_matryoshka2d import Size, classification_task, evaluate, retrieval_task,
 from tests.support import families
 
 pytestmark = [
-    # mteb warns about old names and prompts, scikit-learn about small data.
-    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
+    # mteb warns about prompts, scikit-learn about small data.
     pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts most often:UserWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),

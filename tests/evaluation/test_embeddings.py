@@ -26,12 +26,6 @@ from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.variants import Variant, quantise
 from tests.support.sts import AsymmetricSTS, LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
 
-pytestmark = [
-    # mteb's own remarks on old names.
-    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
-]
-
 
 def counts(seen: Counter[str], texts: set[str], prompt: str = "") -> set[int]:
     return {seen[prompt + text] for text in texts}

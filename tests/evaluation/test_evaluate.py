@@ -19,12 +19,6 @@ from tests.support import families
 from tests.support.quick import quick
 from tests.support.sts import AsymmetricSTS, ConstantSTS, LocalSTS, OtherSTS, cells, cells_of_mteb, quiet, read_along
 
-pytestmark = [
-    # mteb's own remarks on old names.
-    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
-]
-
 
 def assert_each_cell_is_that_of_the_cut(grid: GridResult, model: SentenceTransformer, task: LocalSTS) -> None:
     for size in grid.sizes:

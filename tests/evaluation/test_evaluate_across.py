@@ -19,8 +19,6 @@ from tests.support.search import LocalReranking, LocalRetrieval
 from tests.support.sts import AsymmetricSTS, LocalSTS, cells, cells_of_mteb, quiet, read_along
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning"),
 ]
 

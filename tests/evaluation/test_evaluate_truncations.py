@@ -20,11 +20,6 @@ from st_matryoshka2d.evaluation.truncation import truncation_dims
 from tests.support import families
 from tests.support.sts import LocalSTS, OtherSTS, cells, cells_of_mteb
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
-]
-
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]
 
 

@@ -34,12 +34,6 @@ from tests.support.quick import quick
 from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, metadata, quiet, read_along
 from tests.support.training import OLD
 
-pytestmark = [
-    # mteb's own remarks on old names.
-    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
-]
-
 
 class LikeAtTheStart(LocalSTS):
     """Pairs graded by the current model, so that any training lowers the score."""

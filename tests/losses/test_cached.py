@@ -190,7 +190,7 @@ def test_in_other_pipelines(name: str, case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_with_gradient_checkpointing_and_a_prompt_that_is_not_pooled(name: str, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(), tmp_path)
-    loss.model.gradient_checkpointing_enable()
+    loss.model[0].model.activation_checkpointing_enable()
     loss.model.set_pooling_include_prompt(False)
     lengths = [2, torch.full((5,), 2)]  # types from a Dataset and from a stream
     batch = [{**column, "prompt_length": n} for column, n in zip(features(loss.model, 2), lengths, strict=True)]

@@ -124,6 +124,7 @@ class TestRefusedAtConstruction:
         with pytest.raises(ValueError, match="below the full 8"):
             TwoDMSELoss(narrow, st.CoSENTLoss(narrow))
 
+    @pytest.mark.filterwarnings("ignore:.* does not train the full size")
     def test_terms_and_samplers(self, tiny: SentenceTransformer) -> None:
         with pytest.raises(ValueError, match="a sampler has its own weights"):
             MultiSizeLoss(tiny, st.CoSENTLoss(tiny), UniformSizes(Size(4, 32), [8]), size_weights=[1.0])

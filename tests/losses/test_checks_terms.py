@@ -238,6 +238,7 @@ def test_terms(tiny: SentenceTransformer, term: Any, error: type[Exception], wor
 
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_refuses_term_that_observes_more_than_it_declares(tiny: SentenceTransformer, mini_batch_size: int | None) -> None:
     """Extra values would shift the boundaries between layers."""
     loss = MultiSizeLoss(tiny, mnrl(tiny), [Size(2, 8)], [TooMany()], mini_batch_size=mini_batch_size)

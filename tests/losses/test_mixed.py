@@ -61,8 +61,8 @@ ADAPTER = LoraConfig(r=4, target_modules=["query", "value", "dense"])
 PARTS = {"task", "kl", "compress", "mrl", "sia_attention", "sia_cka", "pic", "distill"}
 ONLY_TEXT = {"prompt": "red ", "prepare": lambda model: model.set_pooling_include_prompt(False)}
 SETUPS = {
-    "gradient checkpointing": Setup({"gradient_checkpointing": True}, is_on=is_checkpointed),
-    "gradient checkpointing, cached": Setup({"gradient_checkpointing": True}, 3, is_on=is_checkpointed),
+    "gradient checkpointing": Setup({"activation_checkpointing": True}, is_on=is_checkpointed),
+    "gradient checkpointing, cached": Setup({"activation_checkpointing": True}, 3, is_on=is_checkpointed),
     "accumulation": Setup({"gradient_accumulation_steps": 2, "max_steps": 8}),
     "bfloat16": Setup({"bf16": True, "use_cpu": True}),
     "bfloat16, cached": Setup({"bf16": True, "use_cpu": True}, 3),

@@ -86,6 +86,7 @@ def test_one_text_column_is_compared_with_itself(tiny: SentenceTransformer) -> N
     assert_gradients_close(gradients(model, total(parts)), gradients(model, task + align))
 
 
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_score_labels(tiny: SentenceTransformer) -> None:
     model = exact(tiny)
     labels = torch.tensor([0.9, 0.1, 0.5, 0.5, 0.3])

@@ -76,6 +76,7 @@ def test_the_physically_cut_routes_learn(recipe: str, name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("size", [Size(1, 4), Size(2, 8), Size(3, 20), Size(4, 32)], ids=str)
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_each_size_trains_embeddings_of_cut_routes(name: str, size: Size, tmp_path: Path) -> None:
     model = MODELS[name](tmp_path, Normalize()).double().train()
     task = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=util.dot_score)

@@ -14,6 +14,8 @@ from st_matryoshka2d import Size
 from st_matryoshka2d.losses import PIC, SIA, LossStateCallback, MultiSizeLoss, Step, Term
 from tests.support.losses import batch
 
+pytestmark = pytest.mark.filterwarnings("ignore:MultiSizeLoss does not train the full size")
+
 
 class Returns(Term):
     """A term that returns a given value, or the result of a function of the step."""

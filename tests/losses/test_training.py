@@ -65,6 +65,7 @@ def ranking_loss(model: SentenceTransformer, size: Size) -> float:
 
 @pytest.mark.parametrize("mini_batch_size", quick([None, 2], 2))
 @pytest.mark.parametrize("recipe", [StarbucksLoss, TwoDMSELoss])
+@pytest.mark.filterwarnings("ignore:This model was not trained at")
 def test_every_size_learns_in_the_trainer(
     tiny: SentenceTransformer, recipe: Any, mini_batch_size: int | None, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_every_size_learns_in_the_trainer(
     assert all(math.isclose(entry["loss"], entry["task"] + entry["kl"], rel_tol=1e-3, abs_tol=1e-3) for entry in logged)
 
 
+@pytest.mark.filterwarnings("ignore:This model was not trained at")
 def test_trained_dims_reach_the_saved_config(tiny: SentenceTransformer, tmp_path: Path) -> None:
     loss = StarbucksLoss(tiny, st.MultipleNegativesRankingLoss(tiny), sizes=[Size(1, 4), Size(4, 32)])
     loss.model.eval()
@@ -90,12 +92,14 @@ def test_trained_dims_reach_the_saved_config(tiny: SentenceTransformer, tmp_path
     assert truncate(again, num_layers=2, dim=8).config.matryoshka_dimensions == [4, 8]
 
 
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_the_dims_of_several_losses_are_all_declared(tiny: SentenceTransformer) -> None:
     for sizes in ([Size(1, 4), Size(4, 32)], [Size(2, 8), Size(4, 16)]):
         StarbucksLoss(tiny.train(), st.MultipleNegativesRankingLoss(tiny), sizes)(batch(tiny, 2)).backward()
     assert tiny.config.matryoshka_dimensions == [4, 8, 16, 32]
 
 
+@pytest.mark.filterwarnings("ignore:This model was not trained at")
 def test_the_older_fit_takes_the_losses(tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # it writes checkpoints to the working directory
     examples = [InputExample(texts=[text, f"old {text}"]) for text in TEXTS]
@@ -126,6 +130,7 @@ def test_evaluation_loss_is_logged_by_part(tiny: SentenceTransformer, tmp_path: 
 
 
 @pytest.mark.parametrize("name", quick(["modernbert", "qwen3", "t5-encoder", "albert"], "modernbert"))
+@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_other_families_train_embeddings_of_cut(name: str, tmp_path: Path) -> None:
     """A step on the shallow size alone lowers the loss of the physically cut model."""
     model = families.pipeline(families.CONFIGS[name](), tmp_path / "weights", pooling="mean", dense=None, normalize=False)

@@ -29,9 +29,7 @@ FITTED = 5e-3
 FITTED_TYPES = ("Classification", "MultilabelClassification", "Clustering", "Regression")
 
 marks = [
-    # mteb warns about old names; scikit-learn, scipy and mteb warn about small data.
-    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning"),
+    # scikit-learn, scipy and mteb warn about small data.
     pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts most often:UserWarning"),
     pytest.mark.filterwarnings("ignore:Estimating quantization parameters:UserWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning"),

@@ -51,10 +51,10 @@ def find_backbone(model: nn.Module) -> Backbone:
     """Find the blocks and the tail of a model."""
     refuse_compiled(model)
     if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. Merge a PEFT wrapper first "
-            "(`model[0].model = model[0].model.merge_and_unload()`); load ONNX or OpenVINO models with backend='torch'."
-        )
+        way = "Merge the adapter first: `model[0].model = model[0].model.merge_and_unload()`."
+        if not hasattr(model, "merge_and_unload"):
+            way = "For ONNX or OpenVINO, load the model with backend='torch', cut it, save the cut and export that."
+        raise TypeError(f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. {way}")
     require_steady(model)
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:

@@ -231,8 +231,9 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
     if not isinstance(first, Transformer):
         refuse_compiled(first)
         raise ValueError(
-            f"{what} starts with {type(first).__name__}, which has no layers to choose from; "
-            "a model that starts with a sentence_transformers Transformer module is needed."
+            f"{what} starts with {type(first).__name__}, which has no layers to choose from; a model that starts with a "
+            "sentence_transformers Transformer module is needed. To reduce only the dims, pass truncate_dim to "
+            "SentenceTransformer or to encode."
         )
     text = first.modality_config.get("text", {})
     if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):

@@ -70,8 +70,9 @@ def load(
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: A number is out of range, the text is not a size, a size and numbers are given, the architecture cannot
-            be cut exactly, or the checkpoint is broken, lacks weights that the cut needs, or has no safetensors file.
+        ValueError: A number is out of range, the text is not a size, a size and numbers are given, `backend` is not
+            `"torch"`, the architecture cannot be cut exactly, or the checkpoint is broken, lacks weights that the cut needs,
+            or has no safetensors file.
         FileNotFoundError: There is no such folder, or the weights are not cached and the Hub cannot be reached.
 
     Warns:
@@ -83,6 +84,11 @@ def load(
         3
     """
     layers, dim = resolve_size(size, num_layers, dim)  # compared with the model's size later
+    if (backend := kwargs.get("backend", "torch")) != "torch":
+        raise ValueError(
+            f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
+            f"and export that: SentenceTransformer(folder, backend={backend!r})."
+        )
     checkpoint, kwargs = opened(name_or_path, kwargs)
     is_divisible = checkpoint.commit and not (_brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
     piece = checkpoint.piece_folder(layers) if layers and is_divisible and checkpoint.is_plain else None
@@ -164,7 +170,7 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
 
 
 def _brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
-    return kwargs.get("backend", "torch") != "torch" or bool(_OTHER_WEIGHTS & set(kwargs.get("model_kwargs") or {}))
+    return bool(_OTHER_WEIGHTS & set(kwargs.get("model_kwargs") or {}))
 
 
 def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def full_size(model: SentenceTransformer) -> Size:
     if not isinstance(num_layers, int):
         raise ValueError(
             f"{type(model).__name__} has no known number of layers (no `num_hidden_layers` in its config), so it cannot be "
-            "cut in depth. Use a model that starts with a Transformer module."
+            "cut in depth. Use a model that starts with a Transformer module; to reduce only the dims, `truncate_dim`."
         )
     dim = model.get_embedding_dimension()
     if dim is None:

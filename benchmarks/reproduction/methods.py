@@ -21,10 +21,25 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.sizes import full_size
 
-__all__ = ["ABLATIONS", "ALIGNED", "ALIGNED_FIRST", "BEST", "CUT", "FOR_LADDER", "METHODS", "PRETRAINED", "SEPARATE"]
+__all__ = [
+    "ABLATIONS",
+    "ALIGNED",
+    "ALIGNED_FIRST",
+    "ALL_DIMS",
+    "BEST",
+    "BY_SIZE",
+    "CUT",
+    "FOR_LADDER",
+    "METHODS",
+    "PRETRAINED",
+    "SEPARATE",
+]
 
-# `cut`: no training. `separate`: one model per size of the ladder, cut before training.
-CUT, SEPARATE = "cut", "separate"
+# No training.
+CUT = "cut"
+
+# One model per size of the ladder, cut before training. The second way trains all dims of each, as a plain loss does.
+BY_SIZE = SEPARATE, ALL_DIMS = "separate", "separate, all dims trained"
 
 # Starts from an encoder pre-trained with SMAE.
 PRETRAINED = "SMAE, Starbucks"
@@ -45,6 +60,11 @@ FOR_LADDER = {f"{name} for the ladder": ALIGNED[name] for name in (f"{CUT}, alig
 def contrastive(model: SentenceTransformer) -> nn.Module:
     """Contrastive loss with in-batch and triplet negatives by cosine similarity, as in Starbucks' Table 5."""
     return MultipleNegativesRankingLoss(model)
+
+
+def at_its_size(model: SentenceTransformer) -> nn.Module:
+    """Train a cut at its own dims; the contrastive loss alone would train all of them."""
+    return MultiSizeLoss(model, contrastive(model), [full_size(model)])
 
 
 def ladder_dims(model: SentenceTransformer) -> list[int]:
@@ -74,7 +94,8 @@ Loss = Callable[[SentenceTransformer], nn.Module]
 METHODS: dict[str, Loss | None] = {
     CUT: None,
     "full size": contrastive,
-    SEPARATE: contrastive,
+    SEPARATE: at_its_size,
+    ALL_DIMS: contrastive,
     "MRL": lambda model: MatryoshkaLoss(model, contrastive(model), ladder_dims(model)),
     "2DMSE": lambda model: TwoDMSELoss(model, contrastive(model)),
     "Espresso": lambda model: EspressoLoss(model, contrastive(model)),

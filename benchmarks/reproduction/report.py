@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
-from reproduction.methods import ALIGNED, BEST, CUT, FOR_LADDER, PRETRAINED, SEPARATE
+from reproduction.methods import ALIGNED, ALL_DIMS, BEST, BY_SIZE, CUT, FOR_LADDER, PRETRAINED, SEPARATE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.suites import STS
 from reproduction.tables import ablations, comparison, differences, kept
@@ -76,7 +76,7 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
 
 def by_depth(scores: pd.DataFrame) -> list[str]:
     """Build the tables with a column per depth, at the full width."""
-    wide = scores[(scores["dim"] == scores["dim"].max()) & ~scores["method"].isin([SEPARATE, *ABLATIONS_BY_SIZE])]
+    wide = scores[(scores["dim"] == scores["dim"].max()) & ~scores["method"].isin([*BY_SIZE, *ABLATIONS_BY_SIZE])]
     lines: list[str] = []
     for suite, title in DEPTHS.items():
         part = wide[wide["suite"] == suite].sort_values("num_layers")

@@ -12,7 +12,7 @@ from transformers import set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from reproduction.budget import budget, nli, unlabelled
-from reproduction.methods import ABLATIONS, FOR_LADDER, METHODS, PRETRAINED, SEPARATE
+from reproduction.methods import ABLATIONS, BY_SIZE, FOR_LADDER, METHODS, PRETRAINED
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
@@ -43,7 +43,7 @@ def trained(
     if start is None:
         start, seconds = started(method, seed, options)
     folder = checkpoints(method, seed, options)
-    if method != SEPARATE:
+    if method not in BY_SIZE:
         return {WHOLE: start}, seconds + train(start, method, seed, options, folder)
     models = {str(size): copy.deepcopy(cut(start, size)) for size in sizes_ladder(start)}
     return models, sum(train(model, method, seed, options, folder / size) for size, model in models.items())

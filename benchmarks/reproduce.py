@@ -82,16 +82,19 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
 
 
 def check_settings(options: argparse.Namespace) -> None:
-    """Refuse to mix two budgets in one report."""
+    """Refuse to mix two budgets in one report or one folder of models."""
     settings = {name: getattr(options, name) for name in SETTINGS} | {
         "model": NAMES.get(options.model, Path(options.model).name)
     }
-    file = options.report / "settings.json"
-    if not file.exists():
-        file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    earlier = json.loads(file.read_text(encoding="utf-8"))
-    if settings != earlier:
-        sys.exit(f"{options.report} holds scores of {earlier}, but this run would be {settings}. Choose another --report.")
+    for option in ("report", "out"):
+        folder = getattr(options, option)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "settings.json"
+        if not file.exists():
+            file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        earlier = json.loads(file.read_text(encoding="utf-8"))
+        if settings != earlier:
+            sys.exit(f"{folder} holds results of {earlier}, but this run would be {settings}. Choose another --{option}.")
 
 
 def report_name(options: argparse.Namespace) -> str:

@@ -14,7 +14,6 @@ __all__ = ["budget", "nli", "unlabelled"]
 def budget(seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Return the training arguments that all methods share."""
     return {
-        "output_dir": str(options.out / "training"),
         "max_steps": options.steps,
         "per_device_train_batch_size": options.batch_size,
         "seed": seed,

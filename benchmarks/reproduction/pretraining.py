@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
@@ -16,11 +17,18 @@ from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SM
 __all__ = ["pretrained"]
 
 
-def pretrained(seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
-    """Pre-train the starting model's encoder as in Starbucks' section 4.1; return the model and the seconds it took."""
+def pretrained(seed: int, options: argparse.Namespace, folder: Path) -> tuple[SentenceTransformer, float]:
+    """Pre-train the starting model's encoder as in Starbucks' section 4.1; return the model and the seconds it took.
+
+    Args:
+        seed: Seed of the training.
+        options: Those of the command line.
+        folder: Where the encoder is saved; runs side by side need folders of their own.
+    """
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     backbone = SMAEForPreTraining.from_pretrained(options.model)
     arguments = TrainingArguments(
+        output_dir=str(folder),
         learning_rate=1e-4,
         weight_decay=0.05,
         lr_scheduler_type="cosine",
@@ -31,7 +39,6 @@ def pretrained(seed: int, options: argparse.Namespace) -> tuple[SentenceTransfor
     begin = time.perf_counter()
     SMAETrainer(backbone, arguments, SMAEDataCollator(tokenizer, seed=seed), rows).train()
     seconds = time.perf_counter() - begin
-    folder = options.out / "backbone"
     backbone.save_pretrained(str(folder))
     model = SentenceTransformer(options.model, device=options.device)
     model[0] = Transformer(str(folder), max_seq_length=model.max_seq_length)

@@ -57,7 +57,7 @@ def checkpoints(method: str, seed: int, options: argparse.Namespace) -> Path:
 def started(method: str, seed: int, options: argparse.Namespace) -> tuple[SentenceTransformer, float]:
     """Return the model that a method starts from and the seconds it took."""
     if method == PRETRAINED:
-        return pretrained(seed, options)
+        return pretrained(seed, options, checkpoints(method, seed, options) / "backbone")
     return SentenceTransformer(options.model, device=options.device), 0.0
 
 
@@ -87,8 +87,9 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
         model.load_state_dict(load(last, device=options.device).state_dict())
         return 0.0
     loss = make_loss(model)
-    saving = {"output_dir": str(folder), "save_strategy": "steps", "save_steps": SAVE_STEPS, "save_total_limit": 1}
+    saving = {"save_strategy": "steps", "save_steps": SAVE_STEPS, "save_total_limit": 1}
     arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder),
         learning_rate=options.learning_rate,
         warmup_steps=0.1,
         batch_sampler="no_duplicates",

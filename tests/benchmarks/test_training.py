@@ -1,0 +1,70 @@
+"""What the methods of the reproduction train, and where."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import demo_data
+import numpy as np
+import pytest
+import torch
+from reproduce import check_settings
+from reproduction.methods import ALL_DIMS, METHODS, PRETRAINED, SEPARATE
+from reproduction.training import started
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from st_matryoshka2d import truncate
+
+TRIPLETS = {
+    "anchor": ["a cat sat on the mat", "it rains"],
+    "positive": ["a cat sits", "it is raining"],
+    "negative": ["a dog", "the sun is out"],
+}
+
+
+@pytest.mark.parametrize(("method", "dim"), [(SEPARATE, 8), (ALL_DIMS, 32)])
+def test_a_separate_model_is_trained_at_its_dims(tiny: SentenceTransformer, method: str, dim: int) -> None:
+    cut = truncate(tiny, num_layers=2, dim=8).eval()
+    make_loss = METHODS[method]
+    assert make_loss is not None
+    columns = [cut.preprocess(texts) for texts in TRIPLETS.values()]
+    value: object = make_loss(cut)(columns, None)
+    found = sum(value.values()) if isinstance(value, dict) else value
+    anchors, *others = (cut.encode(texts, truncate_dim=dim, convert_to_tensor=True) for texts in TRIPLETS.values())
+    cosines = cosine_similarity(anchors[:, None], torch.cat(others)[None], dim=-1)
+    torch.testing.assert_close(found, cross_entropy(20 * cosines, torch.arange(2)))
+
+
+@pytest.fixture
+def options(tmp_path: Path, tiny_folder: Path) -> Callable[..., argparse.Namespace]:
+    """Return a function that makes the options of a short run."""
+    (tmp_path / "nli").mkdir()
+    demo_data.triplets(40).to_parquet(str(tmp_path / "nli" / "triplets_train.parquet"))
+    folders = {name: tmp_path / name for name in ("out", "report")}
+    budget = {"steps": 2, "batch_size": 4, "learning_rate": 1e-3, "bf16": False, "device": "cpu", "layers": "first"}
+    return lambda **others: argparse.Namespace(
+        **{"model": str(tiny_folder), "data": tmp_path, **folders, **budget, **others}
+    )
+
+
+def test_seeds_pretrain_encoders_of_their_own(options: Callable[..., argparse.Namespace]) -> None:
+    (first, _), (second, _) = (started(PRETRAINED, seed, options()) for seed in (0, 1))
+    texts = TRIPLETS["anchor"]
+    for model in (first, second):  # both folders still hold the encoder that was trained
+        saved = Transformer(model[0].model.name_or_path)
+        again = SentenceTransformer(modules=[saved, *list(model)[1:]], device="cpu")
+        assert np.array_equal(again.encode(texts), model.encode(texts))
+    assert not np.allclose(first.encode(texts), second.encode(texts))
+
+
+@pytest.mark.parametrize("shared", ["out", "report"])
+def test_budgets_share_no_folder(options: Callable[..., argparse.Namespace], shared: str, tmp_path: Path) -> None:
+    other = "report" if shared == "out" else "out"
+    check_settings(options())
+    check_settings(options())
+    with pytest.raises(SystemExit, match=f"{shared} holds results of .*'steps': 2,.* Choose another --{shared}"):
+        check_settings(options(steps=3, **{other: tmp_path / "another"}))

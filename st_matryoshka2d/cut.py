@@ -20,6 +20,7 @@ from st_matryoshka2d.identity import inherit_card, name_apart
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.readout import Readout, require_readouts
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
+from st_matryoshka2d.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.trial import share_memory
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
@@ -39,8 +40,8 @@ def truncate(
     `copy.deepcopy(cut)` or `load`. In mteb the cut has its own name, such as `org/name-3L-64d`.
 
     `dim` sets the pipeline's `truncate_dim`: `encode` returns the first coordinates of the full embeddings, not normalised
-    again. `forward` returns all of them, so a loss of sentence-transformers trains all dims; to train the first 64, use
-    `MultiSizeLoss` with that size.
+    again. `forward` returns all of them, so a plain loss trains all dims; the cut then warns. To train the first 64, use
+    `MultiSizeLoss(cut, loss, ["3L-64d"])`.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
@@ -82,6 +83,7 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = width
+    warn_if_wider_trained(cut)
     inherit_card(cut, model)
     for route in routes_of(cut).values():
         declare_cut(route.transformer.model.config, full_size(cut), model.config, full, _name(model))

@@ -26,6 +26,7 @@ from st_matryoshka2d.identity import name_apart, replace_card
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.readout_files import readout_file
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
+from st_matryoshka2d.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.verify import (
     check_complete,
     check_shapes,
@@ -162,6 +163,7 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
     """Set the width of a loaded cut, and record in its config and card what it was cut from."""
     if dim is not None:
         model.truncate_dim = within(dim, full.dim, "dim")
+    warn_if_wider_trained(model)
     size = full_size(model)
     declare_cut(model.config, size, full_config, full, name)
     if size != full:

@@ -15,7 +15,8 @@ from reproduction.tables import ablations, comparison, differences, kept
 __all__ = ["file_of", "write"]
 
 PAIRS = [
-    *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE), (PRETRAINED, "Starbucks")],
+    *[("Starbucks", "2DMSE"), ("Starbucks", SEPARATE), ("Starbucks", ALL_DIMS), (SEPARATE, ALL_DIMS)],
+    (PRETRAINED, "Starbucks"),
     *[("distillation with labels", "Starbucks"), ("distillation with labels", SEPARATE)],
     *ALIGNED.items(),
     *[(BEST, other) for other in (f"{CUT}, aligned", "Starbucks", SEPARATE)],

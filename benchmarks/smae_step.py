@@ -12,8 +12,8 @@ and steps AdamW.
 - mlm: the same backbone with transformers' masked-LM loss, which has neither sizes nor a decoder.
 
 Times are taken in turns. Memory is the peak of two steps, and growth is what they add to the model's memory: on a GPU the
-allocated memory; on a CPU, on Linux, that of a separate process, in which freed memory returns to the system at once, so that
-fragmentation does not count.
+allocated memory; on a CPU, on Linux, that of a separate process, in which freed memory returns to the system at once, so
+that fragmentation does not count.
 """
 
 from __future__ import annotations

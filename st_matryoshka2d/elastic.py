@@ -58,7 +58,7 @@ class TruncatedTransformer(Transformer):
         if not isinstance(module, Transformer):
             raise TypeError(f"Expected a Transformer module, got {type(module).__name__}.")
         elastic = cls.__new__(cls)
-        vars(elastic).update(vars(module))
+        vars(elastic).update(vars(copy.copy(module)))  # without what torch.compile made of the module
         elastic._set_depth(num_layers)
         return elastic
 
@@ -119,8 +119,11 @@ def cut_transformer(module: Transformer, num_layers: int, *, merge: bool = True)
     model = module.model
     backbone = find_backbone(model)
     check_depths(model, backbone, [num_layers])
-    cut = Transformer.__new__(Transformer) if isinstance(module, TruncatedTransformer) else copy.copy(module)
-    vars(cut).update({name: value for name, value in vars(module).items() if name != "num_layers"})
+    cut = copy.copy(module)  # without what torch.compile made of the module
+    if isinstance(module, TruncatedTransformer):
+        state = {name: value for name, value in vars(cut).items() if name != "num_layers"}
+        cut = Transformer.__new__(Transformer)
+        vars(cut).update(state)
     cut.processor = own_tokenizer(module.processor)
     cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
     if num_layers < backbone.num_layers:

@@ -51,6 +51,7 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
     full = Backbone(full_config.num_hidden_layers, cut.blocks, cut.tail)
     view = shallow_view(skeleton(type(model), full_config), full, cut.num_layers)
     view.load_state_dict(model.state_dict(), assign=True)
+    nn.Module.to(view, model.device)  # buffers that no checkpoint has, such as positions
     try:
         loaded, inputs = trial(model)
         with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.util import batch_to_device
 
 from st_matryoshka2d import (
     Size,
@@ -35,9 +37,9 @@ from st_matryoshka2d.pretraining import SMAEForPreTraining
 from tests.support import families, smae
 from tests.support.families import TEXTS
 from tests.support.quick import quick
-from tests.support.training import RECIPES, train
+from tests.support.training import OLD, RECIPES, train
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 GPU = "cuda"
 SIZES = [Size(1, 8), Size(2, 16), Size(3, 32), Size(4, 8), Size(4, 32)]
@@ -87,9 +89,7 @@ def test_saved_cut(on_gpu: SentenceTransformer, tmp_path: Path) -> None:
 
 
 def test_depth_as_argument(tiny: SentenceTransformer) -> None:
-    elastic = SentenceTransformer(
-        modules=[TruncatedTransformer.from_transformer(tiny[0]), *list(tiny)[1:]], device=GPU
-    )
+    elastic = SentenceTransformer(modules=[TruncatedTransformer.from_transformer(tiny[0]), *list(tiny)[1:]], device=GPU)
     for size in SIZES:
         expected = truncate(tiny.to("cpu"), size).encode(TEXTS)
         elastic.to(GPU)
@@ -108,13 +108,14 @@ def test_half_precision(dtype: torch.dtype, tiny: SentenceTransformer, on_gpu: S
 
 @pytest.mark.parametrize("layers", ["first", "ends"])
 def test_align(layers: str, tiny: SentenceTransformer, on_gpu: SentenceTransformer, tmp_path: Path) -> None:
-    texts = demo_data.triplets(60)["anchor"]
-    settings: dict[str, Any] = {"layers": layers, "steps": 5, "show_progress_bar": False}
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(families.WORDS, k=draw.randint(3, 12))) for _ in range(400)]
+    settings: dict[str, Any] = {"layers": layers, "steps": 20, "show_progress_bar": False}
     here, there = align(tiny, texts, **settings), align(on_gpu, texts, **settings)
     assert {weight.device.type for weight in there.parameters()} == {GPU}
     for depth in (1, 2, 3, 4):
         one, two = (truncate(model, num_layers=depth).encode(TEXTS, normalize_embeddings=True) for model in (here, there))
-        np.testing.assert_allclose(one @ one.T, two @ two.T, atol=1e-2)
+        np.testing.assert_allclose(two @ two.T, one @ one.T, atol=1e-3)
     there.save_pretrained(str(tmp_path))
     same(encode_sizes(load(tmp_path, device="cpu"), TEXTS, SIZES), encode_sizes(there, TEXTS, SIZES))
     again = align(there, texts, steps=2, show_progress_bar=False)
@@ -175,24 +176,42 @@ def test_training(
 
 
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_mixed_precision(
-    recipe: str, precision: str, mini_batch_size: int | None, on_gpu: SentenceTransformer, tmp_path: Path
-) -> None:
-    """Losses stay close to those in float32; with fp16, gradients are scaled, also through the gradient cache."""
+def test_bfloat16(recipe: str, mini_batch_size: int | None, on_gpu: SentenceTransformer, tmp_path: Path) -> None:
+    """The Trainer's losses stay close to those in float32."""
     logged = []
-    for setting in ({}, {precision: True}):
+    for setting in ({}, {"bf16": True}):
         model = copy.deepcopy(on_gpu)
         torch.manual_seed(0)
         loss = RECIPES[recipe](model, mini_batch_size=mini_batch_size)
         settings: dict[str, Any] = {"max_steps": 4, "learning_rate": 1e-2, "max_grad_norm": 0.0, **setting}
         trainer = train(model, loss, tmp_path, optim="sgd", callbacks=[LossStateCallback(loss)], **settings)
         logged.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
-        own = [parameter for name, parameter in loss.named_parameters() if not name.startswith("model.")]
-        assert all(parameter.isfinite().all() for parameter in [*model.parameters(), *own])
     assert len(logged[0]) == 4
     np.testing.assert_allclose(logged[1], logged[0], rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_scaled_gradients(recipe: str, mini_batch_size: int | None, on_gpu: SentenceTransformer) -> None:
+    """In float16 the loss is scaled before the backward pass; the gradients are those of float32, for all parameters."""
+    batch = [batch_to_device(on_gpu.preprocess(texts), on_gpu.device) for texts in (TEXTS, OLD)]
+    found = []
+    for half in (False, True):
+        torch.manual_seed(0)
+        model = copy.deepcopy(on_gpu)
+        loss = RECIPES[recipe](model, mini_batch_size=mini_batch_size).to(GPU)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler(GPU, init_scale=64.0, enabled=half)
+        with torch.autocast(GPU, torch.float16, enabled=half):
+            value = torch.stack(list(loss([dict(column) for column in batch], None).values())).sum()
+        scaler.scale(value).backward()
+        scaler.unscale_(optimizer)
+        found.append({name: weight.grad for name, weight in loss.named_parameters() if weight.grad is not None})
+    assert list(found[0]) == list(found[1])
+    largest = max(float(gradient.abs().max()) for gradient in found[0].values())
+    for name, gradient in found[0].items():
+        assert float((found[1][name] - gradient).abs().max()) < 0.03 * largest, name
 
 
 def test_resumes(on_gpu: SentenceTransformer, tmp_path: Path) -> None:
@@ -225,5 +244,3 @@ def test_pretraining(projection: Any) -> None:
             optimizer.step()
     for (name, here), there in zip(made[0].named_parameters(), made[1].parameters(), strict=True):
         torch.testing.assert_close(there.cpu(), here, msg=lambda text, name=name: f"{name}: {text}", **CLOSE)
-
-

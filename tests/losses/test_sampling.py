@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -18,6 +19,7 @@ from st_matryoshka2d.losses import (
     StarbucksLoss,
     UniformSizes,
 )
+from st_matryoshka2d.losses.sampling import averaged
 
 AS_TEXT = ["2L-8d", "4L-32d"]
 AS_SIZES = [Size(2, 8), Size(4, 32)]
@@ -49,3 +51,12 @@ def test_samplers_refuse_invalid_full_size(full: object) -> None:
     for sampler in (lambda: FixedSizes(["2L-8d"], full), lambda: UniformSizes(full, [8])):  # type: ignore[arg-type]
         with pytest.raises((TypeError, ValueError), match="6L-128d"):
             sampler()
+
+
+def test_sizes_of_a_draw_are_found_by_their_text() -> None:
+    assert FixedSizes(AS_SIZES, "4L-32d", weights=[1, 3]).draw()["4L-32d"] == 1.5
+    assert UniformSizes("4L-32d", [8]).draw()["4L-8d"] == 1
+    drawn: list[dict[Any, float]] = [{"2L-8d": 1.0}, {Size(2, 8): 2.0, "4L-32d": 1.0}]
+    weights, shares = averaged(drawn)
+    assert weights == {Size(2, 8): 1.5, Size(4, 32): 0.5}
+    assert shares == {Size(2, 8): 1.0, Size(4, 32): 0.5}

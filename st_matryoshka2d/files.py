@@ -16,15 +16,36 @@ def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object
     wanted = Path(path)
     with naming_the_file(wanted):
         wanted.parent.mkdir(parents=True, exist_ok=True)
-        # Not a file of `tempfile`, which only its owner may read.
         part = wanted.with_name(f".{uuid4().hex}.part{wanted.suffix}")
         try:
+            part.touch()
+            mode = part.stat().st_mode
             write_to(part)
+            _set_mode(part, mode)
             with part.open("rb") as written:
                 os.fsync(written.fileno())
             part.replace(wanted)
         finally:
             part.unlink(missing_ok=True)
+
+
+def share_weights(folder: str | os.PathLike[str]) -> None:
+    """Give the weights that a library saved in a folder the mode that the umask gives to new files."""
+    place = Path(folder)
+    probe = place / f".{uuid4().hex}.part"
+    try:
+        probe.touch()
+        mode = probe.stat().st_mode
+    finally:
+        probe.unlink(missing_ok=True)
+    for path in place.rglob("*.safetensors"):
+        _set_mode(path, mode)
+
+
+def _set_mode(path: Path, mode: int) -> None:
+    """Undo the mode of `tempfile`, which safetensors uses: only the owner may read such a file."""
+    if path.stat().st_mode != mode:  # a file system without modes may refuse a change
+        path.chmod(mode)
 
 
 def check_writable_file(path: str | os.PathLike[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,6 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from st_matryoshka2d.files import replace_file
 
 # N of their model, and the maps by depth.
 StoredReadouts: TypeAlias = tuple[int, dict[int, nn.Linear]]
@@ -28,7 +31,7 @@ def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Ma
     of = {"num_layers": str(num_layers), "of": _fingerprint(whole)}
     for depth, linear in by_depth.items():
         tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
-        save_file(tensors, folder / readout_file(depth), {**of, "depth": str(depth)})
+        replace_file(folder / readout_file(depth), partial(save_file, tensors, metadata={**of, "depth": str(depth)}))
 
 
 def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:

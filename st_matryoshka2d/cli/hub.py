@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from st_matryoshka2d.files import check_writable_folder
+from st_matryoshka2d.files import check_writable_folder, share_weights
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -156,6 +156,7 @@ class Places:
             if self.push is not None:
                 model.model_card_data.set_model_id(self.push)
             model.save_pretrained(folder)
+            share_weights(folder)
             if getattr(model.config, "matryoshka_cut", None) or getattr(model.config, "matryoshka_sizes", None):
                 add_sizes_to_model_card(folder)
             if self.out is not None:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
 from st_matryoshka2d.exactness import check_depths
+from st_matryoshka2d.files import share_weights
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
 from st_matryoshka2d.pretraining.masked_lm import find_masked_lm, load_masked_lm, register_tied_weights
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
@@ -138,6 +139,7 @@ class SMAEForPreTraining(nn.Module):
         `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load the folder without this package.
         """
         self.mlm.save_pretrained(save_directory)
+        share_weights(save_directory)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(save_directory)
 

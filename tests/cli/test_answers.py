@@ -117,6 +117,7 @@ def test_truncate_saves_the_cut(tiny_folder: Path, tmp_path: Path) -> None:
     assert np.array_equal(cut.encode(families.TEXTS), truncate(full, 2, 8).encode(families.TEXTS))
     weights = sum(weight.numel() for weight in cut.parameters())
     assert found == {"size": "2L-8d", "num_layers": 2, "dim": 8, "parameters": weights, "saved": str(tmp_path / "cut")}
+    assert len({path.stat().st_mode for path in (tmp_path / "cut").iterdir() if path.is_file()}) == 1
     card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
     assert "the first 2 of 4 layers and the first 8 of 32 dimensions" in card
 

@@ -87,6 +87,7 @@ def test_troubleshooting_quotes_messages_of_the_package() -> None:
     said = messages(ROOT / "st_matryoshka2d")
     own_words = {  # symptoms and messages of other libraries
         "Loading asks for `trust_remote_code=True`",
+        "Other users cannot read model.safetensors",
         "Dot products of a cut are too small",
         "A server refuses `dimensions`",
         "Out of memory",

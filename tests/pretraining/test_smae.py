@@ -67,6 +67,7 @@ def test_saves_plain_encoder(pretrained: SMAEForPreTraining, start: Path, tmp_pa
     """It needs nothing of this package, and gives the outputs of the trained encoder."""
     pretrained.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in start.iterdir()}
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
     assert not any("st_matryoshka2d" in path.read_text() for path in tmp_path.glob("*.json"))
     names = [set(load_file(folder / "model.safetensors")) for folder in (start, tmp_path)]
     assert names[0] == names[1], "no decoder and no W"

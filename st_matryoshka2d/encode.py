@@ -19,8 +19,8 @@ from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.layers import layer_features, routes_of
 from st_matryoshka2d.readout import require_readouts
-from st_matryoshka2d.sizes import Size, full_size, validate_sizes
-from st_matryoshka2d.texts import check_texts, require_padding
+from st_matryoshka2d.sizes import Size, SizeDict, full_size, validate_sizes
+from st_matryoshka2d.texts import require_padding, strings
 
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
 
@@ -78,55 +78,60 @@ class EveryLayer(SentenceTransformer):
         start = self.depths.index(size.num_layers) * width
         return prefix(embeddings[..., start : start + width], size.dim)
 
+    def vectors(self, embeddings: Tensor, size: Size, normalize_embeddings: bool) -> NDArray[np.float32]:
+        """Copy the columns of one size from the result of `encode`: a view would keep all sizes in memory."""
+        part = self.split(embeddings, size)
+        if normalize_embeddings:
+            part = torch.nn.functional.normalize(part, dim=-1)
+        return np.array(part.float().cpu().numpy())
+
 
 def encode_sizes(
     model: SentenceTransformer,
-    texts: Sequence[str],
+    texts: Iterable[str],
     sizes: Iterable[Size | str],
     *,
     normalize_embeddings: bool = False,
     **kwargs: Any,
-) -> dict[Size, NDArray[np.float32]]:
+) -> SizeDict[NDArray[np.float32]]:
     """Embed texts at many sizes with one forward pass through the deepest of them.
 
     Equals `truncate(model, size).encode(texts)` for each size, up to rounding.
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
-        texts: Inputs of `encode`; not a single string.
+        texts: A list, a column of NumPy, pandas, pyarrow or `datasets`, or a generator.
         sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
         normalize_embeddings: Unit length, after the dims are cut.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ... With
             `device=["cuda:0", "cuda:1"]` each device has a process of its own; for a `pool`, as many others are started.
 
     Returns:
-        For each `Size` an array (texts, dim), of float32 whatever the model computes in.
+        A dict from each `Size` to an array (texts, dim), of float32 whatever the model computes in. The text of a size, such
+        as `"6L-128d"`, finds the array too.
 
     Raises:
-        TypeError: `texts` is one string.
+        TypeError: `texts` is one string or a table, or a text is not a string.
         ValueError: A size is not within the model, a keyword is one that the sizes replace, a text cannot be encoded, or the
             tokenizer has no padding token.
 
     Example:
         >>> by_size = encode_sizes(model, ["a text", "another"], ["2L-32d", Size(6, 384)])
-        >>> by_size[Size(2, 32)].shape
-        (2, 32)
+        >>> by_size[Size(2, 32)].shape, by_size["6L-384d"].shape
+        ((2, 32), (2, 384))
     """
-    check_texts(texts)
     if replaced := _REPLACED & set(kwargs):
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
     routes_of(model)
     wanted = validate_sizes(sizes, full_size(model))
-    if not len(texts):
-        return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
+    rows = strings(texts)
+    if not rows:
+        return SizeDict((size, np.empty((0, size.dim), dtype=np.float32)) for size in wanted)
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
     if pool := kwargs.pop("pool", None):  # as many other processes, on the devices that sentence-transformers would choose
         gpus = torch.cuda.device_count()
         kwargs["device"] = [f"cuda:{place % gpus}" if gpus else "cpu" for place in range(len(pool["processes"]))]
-    embeddings = every.encode(list(texts), convert_to_tensor=True, **kwargs)
-    by_size: dict[Size, Tensor] = {size: every.split(embeddings, size) for size in wanted}
-    if normalize_embeddings:
-        by_size = {size: torch.nn.functional.normalize(part, dim=-1) for size, part in by_size.items()}
-    return {size: part.float().cpu().numpy() for size, part in by_size.items()}
+    embeddings = every.encode(rows, convert_to_tensor=True, **kwargs)
+    return SizeDict((size, every.vectors(embeddings, size, normalize_embeddings)) for size in wanted)

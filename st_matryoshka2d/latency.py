@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d.cut import cut_to, without_adapters
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
-from st_matryoshka2d.texts import check_texts, require_padding
+from st_matryoshka2d.texts import require_padding, strings
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
@@ -39,7 +39,7 @@ _TEXTS = [
 def benchmark_latency(
     model: SentenceTransformer,
     num_layers: int | Iterable[int] | None = None,
-    texts: Sequence[str] | None = None,
+    texts: Iterable[str] | None = None,
     *,
     sizes: Iterable[Size | str] | None = None,
     batch_size: int = 32,
@@ -68,7 +68,7 @@ def benchmark_latency(
         N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
-        TypeError: `texts` is one string, or a number is not an integer.
+        TypeError: `texts` is one string or a table, a text is not a string, or a number is not an integer.
         ValueError: A depth exceeds the model or is repeated, both `num_layers` and `sizes` are given, there are no texts,
             one has half of a surrogate pair, a number is below 1, or the tokenizer has no padding token.
 
@@ -82,8 +82,7 @@ def benchmark_latency(
     routes_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(rounds, "rounds")
-    check_texts(() if texts is None else texts)
-    batch = list(islice(cycle(_TEXTS), batch_size) if texts is None else texts)
+    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else strings(texts)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
     require_padding(model)

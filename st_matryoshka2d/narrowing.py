@@ -17,6 +17,7 @@ from torch import Tensor
 from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
+from st_matryoshka2d.texts import strings
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,10 @@ class PCA:
         show_progress_bar: bool = False,
     ) -> PCA:
         """Fit the components on a sample of texts."""
-        if isinstance(texts, str):
-            raise TypeError("texts must be a list of texts, got one string.")
         transformer_of(model)
         full = full_size(model)
         layers = all_within(full.num_layers if num_layers is None else num_layers, full.num_layers, "num_layers")
-        sample = list(dict.fromkeys(texts))
+        sample = list(dict.fromkeys(strings(texts)))
         if len(sample) <= full.dim:
             raise ValueError(
                 f"Components of {full.dim} dims need at least {full.dim + 1} different texts, got {len(sample)}. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -17,7 +17,7 @@ from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.readout_fit import Sums
 from st_matryoshka2d.sizes import full_size
-from st_matryoshka2d.texts import check_text
+from st_matryoshka2d.texts import checked_text, rows_of
 
 _CHUNK = 1024  # texts embedded between updates of the sums
 _HELD_OUT = 0.1  # share of the texts for choosing the strength of the regression
@@ -57,13 +57,9 @@ class Gathered:
 
 def _different(texts: Iterable[str]) -> Iterator[str]:
     """Yield each text once; refuse anything that is not a string."""
-    if isinstance(texts, str | Mapping) or getattr(texts, "ndim", 1) != 1:  # iterating over a table yields column names
-        raise TypeError(f"texts must be a list of texts, such as one column of a table, got a {type(texts).__name__}.")
     seen: set[int] = set()
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"texts must be strings, but texts[{place}] is {text!r} ({type(text).__name__}).")
-        check_text(text, f"texts[{place}]")
+    for place, row in enumerate(rows_of(texts)):
+        text = checked_text(row, f"texts[{place}]")
         if (mark := hash(text)) not in seen:
             seen.add(mark)
             yield text

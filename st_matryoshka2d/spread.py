@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.sizes import Size, full_size, within
 from st_matryoshka2d.table_files import SavedTable, TableFile
+from st_matryoshka2d.texts import strings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ def _drawn(values: dict[str, NDArray[np.float64]], path: str | os.PathLike[str] 
 
 
 def coordinate_spread(
-    model: SentenceTransformer, texts: Sequence[str], num_layers: int | None = None, *, batch_size: int = 32
+    model: SentenceTransformer, texts: Iterable[str], num_layers: int | None = None, *, batch_size: int = 32
 ) -> CoordinateSpread:
     """Measure whether the first coordinates of a model vary more than the others, as after matryoshka training.
 
@@ -121,7 +122,7 @@ def coordinate_spread(
         The standard deviation (of the population, divisor n) of each coordinate of the pipeline's output.
 
     Raises:
-        TypeError: The model is not a `SentenceTransformer`, or `texts` is one string.
+        TypeError: The model is not a `SentenceTransformer`, `texts` is one string or a table, or a text is not a string.
         ValueError: There are fewer than two texts, or the depth exceeds the model.
 
     Example:
@@ -132,7 +133,8 @@ def coordinate_spread(
     routes_of(model)
     full = full_size(model)
     size = Size(full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers"), full.dim)
-    if not isinstance(texts, str) and len(texts) < 2:
-        raise ValueError(f"A spread needs at least two texts, got {len(texts)}.")
-    embeddings = encode_sizes(model, texts, [size], batch_size=batch_size, show_progress_bar=False)[size]
-    return CoordinateSpread(embeddings.std(axis=0, dtype=np.float64), size.num_layers, len(texts))
+    sample = strings(texts)
+    if len(sample) < 2:
+        raise ValueError(f"A spread needs at least two texts, got {len(sample)}.")
+    embeddings = encode_sizes(model, sample, [size], batch_size=batch_size, show_progress_bar=False)[size]
+    return CoordinateSpread(embeddings.std(axis=0, dtype=np.float64), size.num_layers, len(sample))

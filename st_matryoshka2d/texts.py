@@ -1,8 +1,8 @@
-"""Check texts and tokenizers before a model runs."""
+"""Read and check texts, and check tokenizers, before a model runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,12 +11,36 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.layers import routes_of
 
 
-def check_texts(texts: Iterable[object], name: str = "texts") -> None:
-    """Refuse a single string, and strings that no tokenizer accepts; other types are left to the tokenizer."""
-    if isinstance(texts, str):
+def rows_of(texts: Any, name: str = "texts") -> Iterator[Any]:
+    """Read a list, a column of any library or a generator, row by row; refuse a table, which has several columns."""
+    if isinstance(texts, str | bytes):
         raise TypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
-    for place, text in enumerate(texts):
-        check_text(text, f"{name}[{place}]")
+    # Iterating over a table gives the names of its columns, or rows of several cells.
+    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns") or hasattr(texts, "column_names")
+    is_column = isinstance(texts, Iterable) or hasattr(texts, "to_pylist")
+    if is_table or not is_column or getattr(texts, "ndim", 1) != 1:
+        raise TypeError(
+            f"{name} must be a list or a generator of texts or one column of a table, got a {type(texts).__name__}. "
+            "Choose a column of a table like this: table['text']."
+        )
+    rows = texts if isinstance(texts, Iterable) else texts.to_pylist()  # a series of Daft
+    return (row.as_py() if hasattr(row, "as_py") else row for row in rows)  # pyarrow's arrays yield scalars
+
+
+def strings(texts: Any, column: str = "") -> list[str]:
+    """Convert texts, or a column of a table by its name, to a list; refuse rows that are not texts."""
+    name, place = (f"Column {column!r}", f"Row {{}} of column {column!r}") if column else ("texts", "texts[{}]")
+    return [checked_text(row, place.format(number)) for number, row in enumerate(rows_of(texts, name))]
+
+
+def checked_text(text: object, where: str) -> str:
+    """Refuse anything but a text that can be encoded."""
+    if not isinstance(text, str):
+        raise TypeError(
+            f"{where} is {text!r} ({type(text).__name__}), but every text must be a string. Remove or fill such rows first."
+        )
+    check_text(text, where)
+    return text
 
 
 def check_text(text: object, where: str) -> None:
@@ -24,23 +48,6 @@ def check_text(text: object, where: str) -> None:
     if isinstance(text, str) and not text.isascii():
         with naming_a_broken_text(where):
             text.encode()
-
-
-def strings(values: Any, column: str) -> list[str]:
-    """Convert a column to a list, and check that all rows are strings."""
-    if isinstance(values, str):
-        raise TypeError(f"Column {column!r} must be a list of texts, got one string; wrap it: [text].")
-    if hasattr(values, "to_pylist"):  # pyarrow and Daft
-        values = values.to_pylist()
-    rows = values.tolist() if hasattr(values, "tolist") else list(values)
-    for place, text in enumerate(rows):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"Row {place} of column {column!r} is {text!r} ({type(text).__name__}), but every row must be a string. "
-                "Remove or fill such rows first."
-            )
-        check_text(text, f"Row {place} of column {column!r}")
-    return rows
 
 
 @contextmanager

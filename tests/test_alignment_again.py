@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -177,17 +175,8 @@ class TestRefused:
     def test_texts(self, tiny: SentenceTransformer) -> None:
         with pytest.raises(ValueError, match=r"at least 3 different texts, and works best with thousands; got 2"):
             align(tiny, TEXTS[:2] * 2)
-        tables: list[tuple[Any, str]] = [("a text", "str"), ({"text": TEXTS}, "dict"), (pd.DataFrame({"a": TEXTS}), "DataF")]
-        for table, name in tables:
-            with pytest.raises(TypeError, match=f"one column of a table, got a {name}"):
-                align(tiny, table)
-        others: list[tuple[Any, str]] = [
-            (Dataset.from_dict({"text": TEXTS}), r"texts\[0\] is .*\(dict\)"),
-            ([*TEXTS, None], r"texts\[40\] is None"),
-        ]
-        for texts, words in others:
-            with pytest.raises(TypeError, match=words):
-                align(tiny, texts)
+        with pytest.raises(TypeError, match=r"texts\[40\] is None"):
+            align(tiny, [*TEXTS, None])  # type: ignore[list-item]
         with pytest.raises(ValueError, match=r"texts\[1\]: character 0 .* half of a surrogate pair"):
             align(tiny, ["red", "\ud800", "blue"])
 

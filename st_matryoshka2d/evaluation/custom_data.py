@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -73,7 +74,13 @@ def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     batches = table.select_columns(list(columns)).with_format(None).iter(_BATCH) if isinstance(table, Dataset) else [table]
     for batch in batches:
         cells = (batch[column] for column in columns)
-        yield from zip(*(column.tolist() if hasattr(column, "tolist") else column for column in cells), strict=True)
+        yield from zip(*map(_as_python, cells), strict=True)
+
+
+def _as_python(column: Any) -> Any:
+    """Convert a column of NumPy, pandas or pyarrow, whose cells have types of their own, to a list."""
+    convert = getattr(column, "tolist", getattr(column, "to_pylist", None))
+    return convert() if convert else column
 
 
 def is_missing(value: object) -> bool:
@@ -92,8 +99,8 @@ def text(
 
 
 def number(value: Any, where: str) -> float:
-    """Check a finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    """Check a finite number, which may be a decimal of a database."""
+    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)) or not math.isfinite(value):
         raise ValueError(f"{where}: expected a finite number, got {value!r}. Fix it or drop the row.")
     return float(value)
 
@@ -107,7 +114,7 @@ def identifier(value: Any, where: str) -> str:
 
 def relevance(value: Any, where: str) -> int:
     """Check a relevance: 0, 1, 2, ..."""
-    grade = float(value) if isinstance(value, Real) else math.nan
+    grade = float(value) if isinstance(value, (Real, Decimal)) else math.nan
     if not grade.is_integer() or grade < 0:
         raise ValueError(f"{where}: relevance must be a whole number of 0 (not relevant) or more, got {value!r}.")
     return int(grade)

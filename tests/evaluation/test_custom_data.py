@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, Value
 
@@ -37,6 +40,7 @@ def table(columns: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
         ("score", [1, 2, None], "pairs, row 2, score: expected a finite number, got (None|nan). Fix it or drop the row"),
         ("score", [1, float("nan"), 3], "row 1, score: expected a finite number, got nan"),
         ("score", [float("inf"), 2, 3], "row 0, score: expected a finite number, got inf"),
+        ("score", [1, Decimal("NaN"), 3], "row 1, score: expected a finite number, got Decimal"),
         ("score", [1, "2", 3], "row 1, score: expected a finite number, got '2'"),
         ("score", [1, True, 3], "row 1, score: expected a finite number, got True"),
         ("score", [2, 2.0, 2], "All 3 scores in pairs are 2; a correlation needs at least two values"),
@@ -58,6 +62,29 @@ def test_own_tasks_need_distinct_names() -> None:
         chosen_tasks([one, other])
     with pytest.raises(ValueError, match=r"give each task once\.$"):
         chosen_tasks([one, one])
+
+
+HOLDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "dict": dict,
+    "frame": lambda columns: pd.DataFrame(columns, dtype=object),
+    "frame of pyarrow": lambda columns: pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype),
+    "data set": Dataset.from_dict,
+    "dict of pyarrow": lambda columns: {name: pa.array(cells) for name, cells in columns.items()},
+    "dict of chunked pyarrow": lambda columns: {name: pa.chunked_array([cells]) for name, cells in columns.items()},
+    "dict of numpy": lambda columns: {name: np.array(cells) for name, cells in columns.items()},
+}
+
+
+@pytest.mark.parametrize("hold", HOLDERS)
+def test_decimals_of_a_database_are_numbers_in_any_table(hold: str) -> None:
+    given = {**PAIRS, "score": [Decimal("1"), Decimal("2.5"), Decimal("4")]}
+    task = sts_task(HOLDERS[hold](given))
+    assert task.dataset is not None
+    assert task.dataset["test"].to_dict() == {**PAIRS, "score": [1.0, 2.5, 4.0]}
+    judged = {"query_id": ["q1", "q2"], "corpus_id": ["d1", "d2"], "score": [Decimal(1), Decimal(2)]}
+    retrieval_task(CORPUS, QUERIES, pd.DataFrame(judged))
+    with pytest.raises(ValueError, match=r"must be a whole number .* got Decimal\('0.5'\)"):
+        retrieval_task(CORPUS, QUERIES, pd.DataFrame({**judged, "score": [Decimal(1), Decimal("0.5")]}))
 
 
 def test_cells_of_a_dataset() -> None:

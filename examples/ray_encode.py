@@ -49,14 +49,13 @@ ray.data.DataContext.get_current().wait_for_min_actors_s = 600  # else one worke
 sentences = demo_data.triplets(400 if options.smoke else 2000)["anchor"]
 corpus = ray.data.from_items([{"id": row, "text": text} for row, text in enumerate(sentences)])
 
-# One core and one model per worker, workers on different nodes. If the nodes have GPUs, use num_gpus=1 instead.
+# One core and one model per worker; Ray Data spreads workers over nodes. If the nodes have GPUs, use num_gpus=1 instead.
 encoded = corpus.repartition(16).map_batches(
     EncoderWithNode,
     fn_constructor_args=[FOLDER, SIZES],
     batch_size=128,  # a few thousand on a GPU
     batch_format="pyarrow",  # stores embeddings as fixed-size lists
     num_cpus=1,
-    scheduling_strategy="SPREAD",
     compute=ray.data.ActorPoolStrategy(size=2),
 )
 shutil.rmtree(OUT, ignore_errors=True)

@@ -8,30 +8,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_device_name
 
+from st_matryoshka2d.columns import named_columns, require_columns
 from st_matryoshka2d.encode import EveryLayer, encode_sizes
 from st_matryoshka2d.identity import model_name, model_revision
 from st_matryoshka2d.loading import load
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import strings
 
-__all__ = ["SizesEncoder", "require_columns"]
-
-# An engine may unpickle an encoder for each of its tasks, so all copies of an encoder in a process share one model.
-_IN_THIS_PROCESS: dict[str, EveryLayer] = {}
+# An engine may unpickle an encoder for each of its tasks, so the copies in a process share one model: by its name, its
+# revision, the depths and the device.
+_IN_THIS_PROCESS: dict[tuple[object, ...], EveryLayer] = {}
 _MAX_MODELS = 4  # in this cache
 
 # Tokenizers are not safe to share between threads, and a model should be loaded once.
 _ONE_AT_A_TIME = Lock()
+
+
+def _renew_lock() -> None:
+    """In a forked process, the thread that held the lock does not exist."""
+    global _ONE_AT_A_TIME
+    _ONE_AT_A_TIME = Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class SizesEncoder:
@@ -49,7 +57,8 @@ class SizesEncoder:
 
     The model is loaded when the encoder is created, so that mistakes show early, and once in each process that receives a
     pickled encoder. An encoder made from a folder or a Hub name only carries the name: every worker must be able to read it,
-    and raises an error if it finds other weights. An encoder made from a model carries the model.
+    and raises an error if it finds other weights. An encoder made from a model carries a copy of it, as it was when the
+    encoder was pickled. In this process, such an encoder follows the model through training and changes of its settings.
 
     Args:
         model: A `SentenceTransformer`, a folder or a Hub name. If `load` needs keywords, load the model first and pass it.
@@ -64,7 +73,8 @@ class SizesEncoder:
     Attributes:
         text: As given.
         columns: The size of each new column, by name.
-        revision: A digest of everything that affects the model's embeddings.
+        revision: A digest of everything that affects the model's embeddings, as it is now; in a worker, as it was when the
+            encoder was pickled.
 
     Raises:
         TypeError: The model is neither a model nor a name.
@@ -107,15 +117,22 @@ class SizesEncoder:
             self._path = str(Path(self._path).absolute())  # workers start in another folder
         whole = load(self._path, device=device) if self._model is None else self._model
         wanted = validate_sizes(sizes, full_size(whole))
-        self.text, self.columns = text, _named(wanted, columns)
+        self.text, self.columns = text, named_columns(wanted, columns)
         if text in self.columns:
             raise ValueError(f"The new column {text!r} would replace the texts: give other names as columns=[...].")
         self.normalize_embeddings, self.device = normalize_embeddings, device
         self.kwargs = {"show_progress_bar": False, **kwargs}
         encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)  # a wrong keyword fails here, not in a worker
-        self.model_name, self.revision = model_name(whole), model_revision(whole)
-        self._mark = uuid4().hex
-        self._every: EveryLayer | None = EveryLayer.of(whole, (size.num_layers for size in wanted))
+        self.model_name = model_name(whole)
+        self._revision = model_revision(whole) if self._path else None  # None: the model is the caller's, and may change
+        self._every: EveryLayer | None = self._at_all_depths(whole) if self._path else None
+
+    @property
+    def revision(self) -> str:
+        """A digest of everything that affects the model's embeddings."""
+        if self._model is not None and self._revision is None:
+            return model_revision(self._model)
+        return str(self._revision)
 
     def __call__(self, batch: Any) -> Any:
         """Return a batch, of any kind that the class describes, with a new column for each size; nothing changes in place.
@@ -164,61 +181,48 @@ class SizesEncoder:
         if not rows:
             return {name: np.empty((0, size.dim), dtype=np.float32) for name, size in self.columns.items()}
         with _ONE_AT_A_TIME:
-            if self._every is None:
-                self._every = self._of_this_process()
-            every = self._every
+            every = self._up_to_date()
             embeddings = every.encode(rows, convert_to_tensor=True, device=self.device, **self.kwargs)
-        return {name: self._column(every.split(embeddings, size)) for name, size in self.columns.items()}
+        unit = self.normalize_embeddings
+        return {name: every.vectors(embeddings, size, unit) for name, size in self.columns.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled for another process, which may have no GPU."""
         state = {**vars(self), "_every": None}
-        if self._model is not None and self._model.device.type != "cpu":
-            state["_model"] = copy.deepcopy(self._model).cpu()
+        if self._model is not None:
+            # A copy, because a process pool would move the weights into memory that it shares with the worker.
+            model = copy.deepcopy(self._model).cpu()
+            state |= {"_model": model, "_revision": self._revision or model_revision(model)}
         return state
 
-    def _column(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
-        """Copy one size: a view would keep all sizes in memory."""
-        if self.normalize_embeddings:
-            embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
-        return np.ascontiguousarray(embeddings.float().cpu().numpy())
+    def _up_to_date(self) -> EveryLayer:
+        """The model at all depths, as it is now."""
+        if self._model is not None and self._revision is None:
+            return self._at_all_depths(self._model)  # it shares the weights, but not the tokenizer and the settings
+        self._every = self._every or self._of_this_process()
+        return self._every
 
     def _of_this_process(self) -> EveryLayer:
         """The model that all copies of this encoder share in this process."""
-        every = _IN_THIS_PROCESS.pop(self._mark, None) or self._loaded()
-        _IN_THIS_PROCESS[self._mark] = every  # most recently used comes last
+        key = self._path, self.revision, frozenset(size.num_layers for size in self.columns.values()), self.device
+        every = _IN_THIS_PROCESS.pop(key, None) or self._at_all_depths(self._loaded())
+        _IN_THIS_PROCESS[key] = every  # most recently used comes last
         while len(_IN_THIS_PROCESS) > _MAX_MODELS:
             del _IN_THIS_PROCESS[next(iter(_IN_THIS_PROCESS))]
         return every
 
-    def _loaded(self) -> EveryLayer:
+    def _at_all_depths(self, model: SentenceTransformer) -> EveryLayer:
+        return EveryLayer.of(model, (size.num_layers for size in self.columns.values()))
+
+    def _loaded(self) -> SentenceTransformer:
         """Load the model in a worker and check that it is the one that the encoder was made with."""
         if self._model is not None:
-            model = self._model.to(self.device or get_device_name())
-        elif model_revision(model := load(self._path, device=self.device)) != self.revision:
+            return self._model.to(self.device or get_device_name())
+        model = load(self._path, device=self.device)
+        if model_revision(model) != self._revision:
             raise ValueError(
                 f"{self._path!r} holds another model here than where the SizesEncoder was made, or library versions differ. "
                 "Give all machines the same files and versions, or make the encoder from a model in memory, which is sent "
                 "to the workers."
             )
-        return EveryLayer.of(model, (size.num_layers for size in self.columns.values()))
-
-
-def require_columns(found: Sequence[str], text: str, new: Iterable[str]) -> None:
-    """Refuse a batch that has no texts, or in which a column would be replaced."""
-    if text not in found:
-        raise ValueError(f"There is no column {text!r} to read texts from, only {list(found)}. Name it: text='...'.")
-    if taken := sorted(set(new) & set(found)):
-        raise ValueError(
-            f"There already is a column {taken[0]!r}, which would be replaced. Choose other names: columns=[...]."
-        )
-
-
-def _named(sizes: Sequence[Size], columns: Sequence[str] | None) -> dict[str, Size]:
-    """The sizes by the names of their columns."""
-    names = [str(size) for size in sizes] if columns is None else columns
-    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-        raise TypeError(f"columns must be a list of names, one for each size, got {columns!r}.")
-    if len(names) != len(sizes) or len(set(names)) != len(names):
-        raise ValueError(f"columns must be {len(sizes)} different names, one for each size, got {list(names)}.")
-    return dict(zip(names, sizes, strict=True))
+        return model

@@ -27,7 +27,13 @@ _INHERITED = (
     *("base_model", "base_model_revision", "datasets", "train_datasets", "eval_datasets", "non_default_hyperparameters"),
 )
 
-_ORIGIN = {"_name_or_path", "transformers_version", "is_matryoshka"}
+# Entries of a config that change no embedding: its origin, how it was trained, and what else a call returns. The last is
+# also switched on while another thread reads the states of all layers.
+_WITHOUT_EFFECT = {
+    *("_name_or_path", "transformers_version", "is_matryoshka"),
+    *("output_hidden_states", "output_attentions", "return_dict"),
+}
+_LAYERS = "matryoshka_layers"  # which layers a depth keeps: the only entry of this package that counts
 
 
 class DerivedCardData(SentenceTransformerModelCardData):
@@ -101,9 +107,10 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def _settings_of(transformer: Transformer) -> dict[str, Any]:
-    """Return the config without entries that change no embedding: its origin, and how it was trained."""
+    """Return the config without entries that change no embedding."""
     config = transformer.model.config.to_dict()
-    return {key: value for key, value in config.items() if key not in _ORIGIN and not key.startswith("matryoshka_")}
+    kept = {key: value for key, value in config.items() if not key.startswith("matryoshka_") or key == _LAYERS}
+    return {key: value for key, value in kept.items() if key not in _WITHOUT_EFFECT}
 
 
 def _tokenizer(tokenizer: Any) -> Any:

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
@@ -17,11 +16,12 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.batch_encoder import SizesEncoder, require_columns
+from st_matryoshka2d.batch_encoder import SizesEncoder
+from st_matryoshka2d.columns import require_columns
 from st_matryoshka2d.files import check_writable_folder
 from st_matryoshka2d.sizes import Size, positive_int
 from st_matryoshka2d.table_files import write_parquet
-from st_matryoshka2d.texts import strings
+from st_matryoshka2d.texts import rows_of, strings
 
 __all__ = ["encode_to_parquet"]
 
@@ -53,8 +53,8 @@ def encode_to_parquet(
 
     Args:
         model: A `SentenceTransformer`, a folder or a Hub name.
-        texts: A list or a generator of texts, or a `Dataset`, streamed or not, all of whose columns are kept. They must come
-            in the same order each time.
+        texts: A list, a column of NumPy, pandas, pyarrow or `datasets`, or a generator of texts; or a `Dataset`, streamed or
+            not, all of whose columns are kept. They must come in the same order each time.
         folder: Where to write `shard-000000.parquet` and so on. It is created if it does not exist.
         sizes: Sizes, as `Size` or as text such as `"6L-128d"`.
         text: Name of the column that holds the texts, in a data set and in the files.
@@ -71,8 +71,8 @@ def encode_to_parquet(
 
     Raises:
         TypeError: The texts are a table of another kind or one string, or a row is not a string.
-        ValueError: There are no texts, the folder holds embeddings of another model, other sizes, texts or settings, or
-            `SizesEncoder` refuses an argument.
+        ValueError: There are no texts, the folder holds embeddings of other weights, sizes, texts or settings, the model is
+            trained meanwhile, or `SizesEncoder` refuses an argument.
         OSError: A file cannot be read or written.
 
     Example:
@@ -116,6 +116,8 @@ def _run(
                 _require_same(path, of_shard)
             else:
                 wide = encoder(table)
+                if _revision(about["model"]) != encoder.revision:
+                    raise ValueError("The model was trained or changed during the run. Encode first, or pass a copy of it.")
                 write_parquet(path, wide, {**(wide.schema.metadata or {}), _ABOUT: json.dumps(of_shard)})
             shards.append(path)
             bar.update(len(table))
@@ -129,12 +131,14 @@ def _tables(texts: Any, column: str, rows: int) -> Iterator[pa.Table]:
     """The corpus as one table for each shard, read when it is needed."""
     if isinstance(texts, Dataset | IterableDataset):
         return iter(texts.with_format("arrow").iter(batch_size=rows))
-    if isinstance(texts, str | Mapping | pd.DataFrame | pa.Table) or getattr(texts, "ndim", 1) != 1:
-        raise TypeError(
-            f"texts must be a list or a generator of texts or a datasets.Dataset, got a {type(texts).__name__}. Convert a "
-            "frame with Dataset.from_pandas(frame), or choose a split of a DatasetDict."
+    try:
+        source = rows_of(texts)
+    except TypeError as error:
+        error.add_note(
+            "To keep the other columns of a table, make a datasets.Dataset of it, as with Dataset.from_pandas(frame), or "
+            "choose a split of a DatasetDict."
         )
-    source = iter(texts)
+        raise
     chunks = iter(lambda: list(islice(source, rows)), [])
     return (pa.table({column: strings(chunk, column)}) for chunk in chunks)
 
@@ -178,12 +182,20 @@ def _require_same(path: Path, wanted: Mapping[str, Any]) -> None:
         raise ValueError(f"{path} was not written by encode_to_parquet. Choose an empty folder.")
     found = json.loads(metadata[_ABOUT])
     for name, value in wanted.items():
-        if found.get(name) != value:
-            values = "" if name == "texts" else f": {found.get(name)} there, {value} now"
-            raise ValueError(
-                f"{path} was written with other {name}{values}. Call with the same arguments to continue, or choose another "
-                "folder to start again."
-            )
+        there = found.get(name)
+        if there == value or (name == "model" and _revision(there) == _revision(value)):
+            continue
+        values = "" if name == "texts" else f": {there} there, {value} now"
+        trained = "A number after the name stands for the weights and settings: was the model trained since? "
+        raise ValueError(
+            f"{path} was written with other {name}{values}. {trained if name == 'model' else ''}Call with the same "
+            "arguments to continue, or choose another folder to start again."
+        )
+
+
+def _revision(model: object) -> str:
+    """The weights and settings of a model, which may have been moved to a folder of another name."""
+    return str(model).rpartition(" ")[2]
 
 
 def _digest(table: pa.Table) -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from peft import LoraConfig
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from tokenizers import normalizers, processors
@@ -59,6 +60,11 @@ def elastic(model: Any) -> None:
     model[0] = TruncatedTransformer.from_transformer(model[0], num_layers=3)
 
 
+def adapter(model: Any, scale: int = 1) -> None:
+    torch.manual_seed(0)
+    model.add_adapter(LoraConfig(r=2, lora_alpha=2 * scale, target_modules=["query"], init_lora_weights=False))
+
+
 # Each changes embeddings or the similarity function.
 CHANGES: dict[str, Change] = {
     "one weight": nudge,
@@ -81,6 +87,10 @@ CHANGES: dict[str, Change] = {
     ),
     "which end of a long text": lambda model: setattr(model.tokenizer, "truncation_side", "left"),
     "elastic, 3 layers": elastic,
+    "layers that a depth keeps": lambda model: setattr(model[0].model.config, "matryoshka_layers", {"2": [1, 4]}),
+    "an adapter": adapter,
+    "an adapter that is off": lambda model: (adapter(model), model[0].model.disable_adapters()),
+    "an adapter of another scale": lambda model: adapter(model, scale=3),
     "cut in depth": lambda model: None,
 }
 
@@ -105,6 +115,7 @@ def test_use_keeps_revision(tiny: SentenceTransformer) -> None:
     tiny.encode(families.TEXTS, batch_size=2)
     tiny.train()
     tiny.to("cpu")
+    tiny[0].model.config.output_hidden_states = True  # as while another thread reads all layers
     quiet(tiny, LocalSTS(), sizes=[Size(2, 8)])
     tiny.eval()
     assert model_revision(tiny) == before

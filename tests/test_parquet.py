@@ -155,8 +155,28 @@ def test_refuses_folder_of_other_model(tiny: SentenceTransformer, tmp_path: Path
     write(tiny, LINES, tmp_path)
     next(tiny.parameters()).data += 1
     encoded.clear()
-    with pytest.raises(ValueError, match=r"was written with other model: .* there, .* now"):
+    told = r"was written with other model: .* there, .* now.*was the model trained since\? Call with the same arguments"
+    with pytest.raises(ValueError, match=told):
         write(tiny, LINES, tmp_path)
+    assert not encoded
+
+
+def test_refuses_to_mix_weights_of_a_model_that_is_trained_meanwhile(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        yield from LINES[:5]
+        next(tiny.parameters()).data += 1
+        yield from LINES[5:]
+
+    with pytest.raises(ValueError, match=r"trained or changed during the run.*(.|\n)*shard starts at row 5"):
+        write(tiny, lines(), tmp_path)
+    assert len(contents(tmp_path)) == 1
+
+
+def test_a_folder_of_the_same_model_continues_its_run(tiny: SentenceTransformer, tmp_path: Path, encoded: list[str]) -> None:
+    write(tiny, LINES, tmp_path / "out")
+    tiny.save_pretrained(str(tmp_path / "saved"))
+    encoded.clear()
+    write(str(tmp_path / "saved"), LINES, tmp_path / "out")
     assert not encoded
 
 
@@ -174,9 +194,9 @@ def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Pa
 @pytest.mark.parametrize(
     ("texts", "error", "told"),
     [
-        ("a text", TypeError, "texts must be a list or a generator of texts or a datasets.Dataset, got a str"),
+        ("a text", TypeError, "texts must be a list of texts, got one string; wrap it"),
         ({"text": LINES}, TypeError, "got a dict"),
-        (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame. Convert a frame with Dataset.from_pandas\(frame\)"),
+        (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame.(.|\n)*Dataset.from_pandas\(frame\)"),
         (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "choose a split of a DatasetDict"),
         (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),
         ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*The shard starts at row 5"),

@@ -1,0 +1,102 @@
+"""Every verb reads texts from the same kinds of lists and columns, and refuses the same others in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import SizesEncoder, align, benchmark_latency, encode_sizes, encode_to_parquet
+from st_matryoshka2d.narrowing import PCA
+from st_matryoshka2d.spread import coordinate_spread
+from st_matryoshka2d.texts import strings
+from tests.support.families import TEXTS, WORDS
+
+MANY = [f"{one} {two}" for one in WORDS for two in WORDS[:4]]
+
+KINDS: dict[str, Callable[[list[str]], Any]] = {
+    "tuple": tuple,
+    "generator": iter,
+    "dict view": lambda texts: dict.fromkeys(texts).keys(),
+    "numpy": np.array,
+    "numpy objects": lambda texts: np.array(texts, dtype=object),
+    "pandas": pd.Series,
+    "pandas of objects": lambda texts: pd.Series(texts, dtype=object, index=range(9, 9 + len(texts))),
+    "categories": lambda texts: pd.Series(texts, dtype="category"),
+    "pyarrow": pa.array,
+    "pyarrow large": lambda texts: pa.array(texts, pa.large_string()),
+    "pyarrow dictionary": lambda texts: pa.array(texts).dictionary_encode(),
+    "pyarrow chunked": lambda texts: pa.chunked_array([texts[:2], texts[2:]]),
+    "data set": lambda texts: Dataset.from_dict({"text": texts})["text"],
+    "streamed data set": lambda texts: Dataset.from_dict({"text": texts}).to_iterable_dataset()["text"],
+}
+
+# Each is called with a model, texts and a folder.
+VERBS: dict[str, Callable[[SentenceTransformer, Any, Path], Any]] = {
+    "encode_sizes": lambda model, texts, folder: encode_sizes(model, texts, ["1L-8d"]),
+    "SizesEncoder": lambda model, texts, folder: SizesEncoder(model, ["1L-8d"]).encode(texts),
+    "encode_to_parquet": lambda model, texts, folder: encode_to_parquet(model, texts, folder, ["1L-8d"]),
+    "align": lambda model, texts, folder: align(model, texts, steps=0),
+    "benchmark_latency": lambda model, texts, folder: benchmark_latency(model, 1, texts, rounds=1, show_progress_bar=False),
+    "PCA.fit": lambda model, texts, folder: PCA.fit(model, texts, 1),
+    "coordinate_spread": lambda model, texts, folder: coordinate_spread(model, texts),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reads_any_column(kind: str) -> None:
+    assert strings(KINDS[kind](TEXTS)) == TEXTS
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_reads_a_column_and_a_generator(verb: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    for number, kind in enumerate(["pyarrow chunked", "generator"]):
+        assert VERBS[verb](tiny, KINDS[kind](MANY), tmp_path / str(number)) is not None
+
+
+def test_a_column_gives_the_embeddings_of_its_list(tiny: SentenceTransformer) -> None:
+    wanted = encode_sizes(tiny, TEXTS, ["1L-8d"])["1L-8d"]
+    for kind in ("generator", "pandas", "pyarrow chunked"):
+        np.testing.assert_array_equal(encode_sizes(tiny, KINDS[kind](TEXTS), ["1L-8d"])["1L-8d"], wanted)
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "string": ("a text", "must be a list of texts, got one string; wrap it"),
+    "bytes": (b"a text", "got one string"),
+    "dict": ({"text": TEXTS}, "one column of a table, got a dict"),
+    "frame": (pd.DataFrame({"text": TEXTS}), r"one column of a table, got a DataFrame. Choose a column.*table\['text'\]"),
+    "pyarrow table": (pa.table({"text": TEXTS}), "got a Table"),
+    "record batch": (pa.record_batch({"text": TEXTS}), "got a RecordBatch"),
+    "splits": (DatasetDict({"train": Dataset.from_dict({"text": TEXTS})}), "got a DatasetDict"),
+    "matrix": (np.array([TEXTS, TEXTS]), "got a ndarray"),
+    "number": (3, "got a int"),
+    "None": ([*TEXTS, None], "5.* is None"),
+    "missing in pyarrow": (pa.array([*TEXTS, None]), "5.* is None"),
+    "missing in pandas": (pd.Series([*TEXTS, None]), "5.* is nan"),
+    "NA": (pd.Series([*TEXTS, pd.NA], dtype=object), "5.* is <NA>"),
+    "NaN": ([*TEXTS, float("nan")], r"5.* is nan \(float\), but every text must be a string. Remove or fill such rows"),
+    "pairs": ([("a", "b")], "0.* is .*tuple"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_every_verb_refuses_tables_and_rows_without_text(what: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    given, told = REFUSED[what]
+    for verb in VERBS.values():
+        with pytest.raises(TypeError, match=told):
+            verb(tiny, given, tmp_path)
+
+
+def test_a_data_set_is_a_table(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    data = Dataset.from_dict({"text": TEXTS})
+    for name, verb in VERBS.items():
+        if name != "encode_to_parquet":  # it keeps the other columns
+            with pytest.raises(TypeError, match=r"got a Dataset. Choose a column"):
+                verb(tiny, data, tmp_path)

@@ -73,17 +73,19 @@ def test_a_loss_that_trains_all_dims_warns(
 def test_a_loss_that_trains_the_dims_of_the_cut_does_not_warn(
     tiny: SentenceTransformer, make_loss: Callable[[SentenceTransformer], nn.Module]
 ) -> None:
+    cut = truncate(tiny, "2L-8d")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert gradients(truncate(tiny, "2L-8d"), make_loss)
+        assert gradients(cut, make_loss)
 
 
 def test_a_cut_of_the_full_width_does_not_warn(tiny: SentenceTransformer) -> None:
+    wide, narrow = truncate(tiny, num_layers=2), truncate(tiny, "2L-8d")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        gradients(truncate(tiny, num_layers=2), MultipleNegativesRankingLoss)
-        truncate(tiny, "2L-8d").encode(TEXTS)
-        truncate(tiny, "2L-8d").train()(tiny.preprocess(TEXTS))
+        gradients(wide, MultipleNegativesRankingLoss)
+        narrow.encode(TEXTS)
+        narrow.train()(tiny.preprocess(TEXTS))
 
 
 def test_a_cut_is_trained_as_its_saved_copy(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def align(
             It does not change; the result shares its weights. Half precision rounds the rotation, and changes cosines at the
             full size by up to 0.01: use float32.
         texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator,
-            read in chunks. Each goes through the model once; the refinement uses a random sample of at most 20,000.
+            read in chunks. Each goes through the model once; the refinement uses a random sample of at most 20,000. Empty
+            ones (None, NaN or blank) are left out.
         sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on their own, and worse at
             searching an index of another size. Every depth gets a readout in any case.
         layers: Which layers each depth keeps. `"first"`: the first ones, so that one forward pass serves all depths.
@@ -80,13 +81,14 @@ def align(
         the alignment with new ones, rotate them: `vectors @ aligned[-2].linear.weight.T`.
 
     Raises:
-        TypeError: `texts` are not strings, or the model is not a `SentenceTransformer`.
+        TypeError: `texts` has other values than strings, or the model is not a `SentenceTransformer`.
         ValueError: There are fewer than three different texts, the model has a `truncate_dim`, its embeddings are not
             finite, or a `Router` is followed by other modules than a `Normalize`.
 
     Warns:
-        DataWarning: There are too few texts, not counting near copies: below 100, or so few that a depth agrees less with
-            the whole model than before. The message tells what was measured, on texts left out of the fit.
+        DataWarning: Texts are empty; the message counts them and names the first few. There are too few texts, not counting
+            near copies: below 100, or so few that a depth agrees less with the whole model than before. The message tells
+            what was measured, on texts left out of the fit.
 
     References:
         - Affine maps from a layer to the last, in language models: Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to

@@ -14,8 +14,9 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.cut import cut_to, without_adapters
 from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.left_out import LeftOut
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
-from st_matryoshka2d.texts import require_padding, strings
+from st_matryoshka2d.texts import require_padding, rows_of, strings
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
@@ -56,7 +57,7 @@ def benchmark_latency(
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure; it is not changed. For
             a `Router`, the default route is timed.
         num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
-        texts: Texts to encode in each call; None for one batch of English texts of 2 to 55 words.
+        texts: Texts to encode in each call, without empty ones; None for one batch of English texts of 2 to 55 words.
         sizes: Sizes whose depths to time, such as those of a grid, instead of `num_layers`.
         batch_size: Texts per forward pass, and in the default batch.
         rounds: Timed calls per depth, after a tenth as many warm-up calls, at least one.
@@ -82,7 +83,9 @@ def benchmark_latency(
     routes_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(rounds, "rounds")
-    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else strings(texts)
+    left_out = LeftOut("texts")
+    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else strings(left_out.filled(rows_of(texts)))
+    left_out.tell(stacklevel=2)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
     require_padding(model)

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.layers import routes_of, trailing_normalize
+from st_matryoshka2d.left_out import LeftOut
 from st_matryoshka2d.readout_fit import Sums
 from st_matryoshka2d.sizes import full_size
 from st_matryoshka2d.texts import checked_text, rows_of
@@ -55,10 +56,12 @@ class Gathered:
         self.sample, self._keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
 
 
-def _different(texts: Iterable[str]) -> Iterator[str]:
-    """Yield each text once; refuse anything that is not a string."""
+def _different(texts: Iterable[str], left_out: LeftOut) -> Iterator[str]:
+    """Yield each text once, without empty ones; refuse anything else that is not a string."""
     seen: set[int] = set()
     for place, row in enumerate(rows_of(texts)):
+        if left_out.lacks(row):
+            continue
         text = checked_text(row, f"texts[{place}]")
         if (mark := hash(text)) not in seen:
             seen.add(mark)
@@ -69,7 +72,8 @@ def gather(
     model: SentenceTransformer, texts: Iterable[str], batch_size: int, show_progress_bar: bool
 ) -> dict[str, Gathered]:
     """Embed every text once by each route of the model."""
-    different = _different(texts)
+    left_out = LeftOut("texts")
+    different = _different(texts, left_out)
     full, unit = full_size(model), bool(trailing_normalize(model))
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
     gathered = {name: Gathered(full.num_layers, full.dim) for name in routes_of(model)}
@@ -86,6 +90,7 @@ def gather(
                 route.add(embeddings.float().cpu().clone().unflatten(1, (full.num_layers, full.dim)), unit, draws[name])
             count += len(chunk)
             bar.update(len(chunk))
+    left_out.tell(stacklevel=3)
     if count < 3:
         raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {count}.")
     return gathered

@@ -175,8 +175,8 @@ class TestRefused:
     def test_texts(self, tiny: SentenceTransformer) -> None:
         with pytest.raises(ValueError, match=r"at least 3 different texts, and works best with thousands; got 2"):
             align(tiny, TEXTS[:2] * 2)
-        with pytest.raises(TypeError, match=r"texts\[40\] is None"):
-            align(tiny, [*TEXTS, None])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=r"texts\[40\] is 3"):
+            align(tiny, [*TEXTS, 3])  # type: ignore[list-item]
         with pytest.raises(ValueError, match=r"texts\[1\]: character 0 .* half of a surrogate pair"):
             align(tiny, ["red", "\ud800", "blue"])
 

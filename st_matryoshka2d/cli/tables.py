@@ -64,8 +64,9 @@ def read_table(path: Path, **settings: Any) -> pd.DataFrame:
 
 
 def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: str) -> pd.DataFrame:
-    """Read a table whose text columns keep "NA" and "42" as texts."""
-    table = read_table(path, keep_default_na=False, dtype=dict.fromkeys(texts, str))
+    """Read a table whose text columns keep "NA" and "42" as texts; an empty cell of the others is NaN."""
+    kept = {"keep_default_na": False, "na_values": dict.fromkeys(others, "")}
+    table = read_table(path, dtype=dict.fromkeys(texts, str), **kept)
     if missing := [column for column in (*texts, *others) if column not in table.columns]:
         raise ValueError(
             f"{path} has no column {' and no '.join(map(repr, missing))}; "
@@ -83,18 +84,25 @@ def drawn_texts(path: Path, columns: list[str] | None, most: int, *, different: 
     """Read the texts in a file in order, column after column, without empty ones; a reproducible sample if too many."""
     import pandas as pd
 
+    from st_matryoshka2d.left_out import LeftOut
+
     if path.suffix.lower() == ".txt":
         if columns:
             raise typer.BadParameter("--columns needs a .csv or .parquet file; a .txt file has one text per line.")
         try:
-            texts = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=object)
+            cells = {str(path): path.read_text(encoding="utf-8").splitlines()}
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not text in UTF-8: {error}") from error
     else:
         names = columns or ["text"]
         table = read_texts(path, names, [], _HINT)
-        texts = pd.concat([_texts_of(table[name].dropna(), path) for name in names], ignore_index=True)
-    texts = texts[texts.str.strip() != ""]
+        cells = {f"{path}, column {name!r}": list(table[name]) for name in names}
+    filled: list[str] = []
+    for what, column in cells.items():
+        left_out = LeftOut(what)
+        filled += _texts_of(list(left_out.filled(column)), what)
+        left_out.tell(stacklevel=2)
+    texts = pd.Series(filled, dtype=object)
     if texts.empty:
         raise ValueError(f"{path} has no text, or only empty ones; at least one is needed.")
     if different:
@@ -102,11 +110,11 @@ def drawn_texts(path: Path, columns: list[str] | None, most: int, *, different: 
     return list(texts.sample(most, random_state=0) if len(texts) > most else texts)
 
 
-def _texts_of(column: pd.Series[str], path: Path) -> pd.Series[str]:
+def _texts_of(column: list[Any], what: str) -> list[str]:
     """Refuse a column with values other than texts, as a Parquet file may have."""
     if others := [value for value in column if not isinstance(value, str)]:
         raise ValueError(
-            f"Column {column.name!r} of {path} must have texts; {len(others):,} of its values are not texts, "
+            f"{what}: expected texts, but {len(others):,} of its values are not texts, "
             f"such as {others[0]!r} ({type(others[0]).__name__}). {_HINT}"
         )
-    return column.astype(object)
+    return column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 
+from st_matryoshka2d.left_out import is_empty, is_missing
 from st_matryoshka2d.texts import check_text
 
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
@@ -83,11 +84,6 @@ def _as_python(column: Any) -> Any:
     return convert() if convert else column
 
 
-def is_missing(value: object) -> bool:
-    """Tell whether a cell is empty: None, NaN or pandas' NA."""
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
 def text(
     value: Any, where: str, expected: str = "expected a non-empty text, got", hint: str = " Fill it in or drop the row."
 ) -> str:
@@ -128,6 +124,7 @@ def first_of(names: Sequence[object], limit: int = 3) -> str:
 def read_queries(given: Texts) -> Dataset:
     """Convert queries to a `Dataset` with the columns id and text."""
     table, columns = _table(given, "queries", ["id", "text"])
+    _refuse_without_text(table, columns, "queries", is_empty, "Fill them in, or drop them and their judgments.")
     for row, (name, words) in enumerate(rows(table, list(columns.values()))):
         text(words, f"queries, id {identifier(name, f'queries, row {row}')!r}")
     return _dataset(table, columns, "queries")
@@ -136,15 +133,26 @@ def read_queries(given: Texts) -> Dataset:
 def read_corpus(given: Texts) -> Dataset:
     """Convert documents to a `Dataset` with the columns id, text and optionally title; data on disk stays on disk."""
     table, columns = _table(given, "corpus", ["id", "text", "title"])
+    _refuse_without_text(table, columns, "corpus", is_missing, "Use '' if there is only a title, or drop them.")
     for row, (name, words, *title) in enumerate(rows(table, list(columns.values()))):
         where = f"corpus, id {identifier(name, f'corpus, row {row}')!r}"
         if not isinstance(words, str):
-            raise ValueError(f"{where}: expected a text, got {words!r}. Use '' if there is only a title.")
+            raise ValueError(f"{where}: expected a text, got {words!r}.")
         if title and not isinstance(title[0], str) and not is_missing(title[0]):
             raise ValueError(f"{where}: expected a string or nothing as the title, got {title[0]!r}.")
         for part in (words, *title):
             check_text(part, where)
     return _dataset(table, columns, "corpus")
+
+
+def _refuse_without_text(
+    table: Table, columns: Mapping[str, str], what: str, lacking: Callable[[object], bool], remedy: str
+) -> None:
+    """Refuse rows without a text all at once: judgments name their ids, so none may be left out."""
+    found = [name for name, words in rows(table, [columns["id"], columns["text"]]) if lacking(words)]
+    if found:
+        total = sum(1 for _ in rows(table, [columns["id"]]))
+        raise ValueError(f"{what}: {len(found):,} of {total:,} rows have no text: id {first_of(found)}. {remedy}")
 
 
 def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:

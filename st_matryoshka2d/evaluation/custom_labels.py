@@ -12,6 +12,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
 from st_matryoshka2d.evaluation.custom_data import Table, check_columns, first_of, rows, text
+from st_matryoshka2d.left_out import LeftOut
 
 Label: TypeAlias = str | int
 
@@ -36,17 +37,22 @@ class Labelled:
 def read_labelled(table: Table, what: str, text_column: str, label_column: str) -> Labelled:
     """Read the texts of a split and their labels."""
     check_columns(table, what, {"text": text_column, "label": label_column})
-    texts, labels, several = [], [], False
+    texts: list[str] = []
+    labels: list[tuple[Label, ...]] = []
+    several, left_out = False, LeftOut(what)
     for row, (words, value) in enumerate(rows(table, [text_column, label_column])):
+        if left_out.lacks(words, value):
+            continue
         where = f"{what}, row {row}, {label_column}"
         is_list = isinstance(value, (list, tuple, np.ndarray))
-        several = is_list if row == 0 else several
+        several = several if texts else is_list
         if is_list != several:
             raise ValueError(
-                f"{where}: expected {'a list of labels' if several else 'one label'} as in row 0, got {value!r}."
+                f"{where}: expected {'a list of labels' if several else 'one label'} as in the first row, got {value!r}."
             )
         texts.append(text(words, f"{what}, row {row}, {text_column}"))
         labels.append(tuple(_label(label, where) for label in (value if is_list else [value])))
+    left_out.tell(stacklevel=3)
     feature = table.features[label_column] if isinstance(table, Dataset) else None
     feature = getattr(feature, "feature", feature)  # of a list
     return Labelled(texts, labels, several, list(feature.names) if isinstance(feature, ClassLabel) else None)
@@ -93,6 +99,8 @@ def remarks(train: Labelled, test: Labelled, samples_per_label: int) -> Iterator
     seen = set(train.texts)
     if leaked := sum(text in seen for text in test.texts):
         yield f"Texts of test that are also in train: {leaked} of {len(test.texts)}. They make the scores too high."
+    if not test.several and len(asked := test.counts()) == 1:
+        yield f"All texts of test have the label {next(iter(asked))!r}, so the score says nothing about the other labels."
     counts = train.counts()
     if rare := [label for label, count in counts.items() if count < samples_per_label]:
         rarest = min(rare, key=counts.__getitem__)

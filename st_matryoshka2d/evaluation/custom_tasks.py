@@ -13,9 +13,11 @@ from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassificat
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 
+from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.evaluation import custom_data, custom_labels
 from st_matryoshka2d.evaluation.custom_data import Judgments, Table, Texts, check_columns, first_of, number, rows, text
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
+from st_matryoshka2d.left_out import LeftOut
 from st_matryoshka2d.sizes import positive_int
 
 
@@ -43,10 +45,11 @@ def sts_task(
 
     Raises:
         TypeError: `pairs` is not a table.
-        ValueError: A column or text is missing; a score is not a finite number; all are equal. Rows are counted from 0.
+        ValueError: A column is missing; a text is no string; a score is not a finite number; all are equal. Rows are counted
+            from 0.
 
     Warns:
-        UserWarning: A pair is repeated with different scores.
+        DataWarning: Rows with an empty cell (None, NaN or blank) are left out; a pair is repeated with different scores.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -57,19 +60,25 @@ def sts_task(
     """
     check_name(name)
     check_columns(pairs, "pairs", {"sentence1": sentence1, "sentence2": sentence2, "score": score})
-    ones, others, scores = [], [], []
+    ones, others, scores, left_out = [], [], [], LeftOut("pairs")
     for row, (one, other, value) in enumerate(rows(pairs, [sentence1, sentence2, score])):
+        if left_out.lacks(one, other, value):
+            continue
         ones.append(text(one, f"pairs, row {row}, {sentence1}"))
         others.append(text(other, f"pairs, row {row}, {sentence2}"))
         scores.append(number(value, f"pairs, row {row}, {score}"))
+    left_out.tell(stacklevel=2)
     data = Dataset.from_dict({"sentence1": ones, "sentence2": others, "score": scores})
-    if len(scores) == 1:
-        raise ValueError("pairs has one row; a correlation needs at least two, with different scores.")
+    if len(scores) < 2:
+        full = "one row" if scores else "no row with all cells"
+        raise ValueError(f"pairs has {full}; a correlation needs at least two, with different scores.")
     if len(set(scores)) == 1:
         raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
     values = data.to_pandas().groupby(["sentence1", "sentence2"])["score"].nunique()
     if conflicts := int((values > 1).sum()):
-        warnings.warn(f"Pairs that are repeated with different scores: {conflicts}. All are kept.", stacklevel=2)
+        warnings.warn(
+            f"Pairs that are repeated with different scores: {conflicts}. All are kept.", DataWarning, stacklevel=2
+        )
     return OwnSTS(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
@@ -100,7 +109,7 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
             judgment has an unknown id; no query has a relevant document.
 
     Warns:
-        UserWarning: Queries without a relevant document are dropped; documents have neither text nor title.
+        DataWarning: Queries without a relevant document are dropped; documents have neither text nor title.
 
     Example:
         >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess"}
@@ -115,13 +124,14 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
     columns = [column for column in ("text", "title") if column in documents.column_names]
     if empty := sum(not any(map(str.strip, document)) for document in rows(documents, columns)):
-        warnings.warn(f"Documents in corpus without text and title: {empty}. They are kept.", stacklevel=2)
+        warnings.warn(f"Documents in corpus without text and title: {empty}. They are kept.", DataWarning, stacklevel=2)
     judged = {query: found for query, found in judged.items() if any(found.values())}
     useful = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]
     if not useful:
         raise ValueError("No query has a relevant document in qrels: every relevance is 0.")
     if (dropped := len(questions) - len(useful)) > 0:
-        warnings.warn(f"Queries without a relevant document: {dropped} of {len(questions)}. They are dropped.", stacklevel=2)
+        told = f"Queries without a relevant document: {dropped} of {len(questions)}. They are dropped."
+        warnings.warn(told, DataWarning, stacklevel=2)
         questions = questions.select(useful)
     split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
     description = f"{len(questions)} queries and {len(documents)} documents."
@@ -181,11 +191,12 @@ def classification_task(
 
     Raises:
         TypeError: An argument is not a table, or a number is not an integer.
-        ValueError: A column, text or label is missing; `train` has fewer than two labels; a label is only in `test`; there
-            are too few texts for mteb's multilabel task. Rows are counted from 0.
+        ValueError: A column is missing; a text or label is of another type; `train` has fewer than two labels; a label is
+            only in `test`; there are too few texts for mteb's multilabel task. Rows are counted from 0.
 
     Warns:
-        UserWarning: `test` has texts of `train`; a label has fewer than `samples_per_label` training texts.
+        DataWarning: Rows with an empty cell (None, NaN or blank) are left out; `test` has texts of `train`, or only one
+            label; a label has fewer than `samples_per_label` training texts.
 
     Example:
         >>> train = {"text": ["fine", "good", "bad", "poor"], "label": ["praise", "praise", "blame", "blame"]}
@@ -200,7 +211,7 @@ def classification_task(
     testing = custom_labels.read_labelled(test, "test", text, label)
     labels = custom_labels.check_labels(training, testing, samples_per_label)
     for message in custom_labels.remarks(training, testing, samples_per_label):
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(message, DataWarning, stacklevel=2)
     own = OwnMultilabelClassification if training.several else OwnClassification
     data = DatasetDict(
         {"train": custom_labels.labelled_dataset(training, labels), "test": custom_labels.labelled_dataset(testing, labels)}

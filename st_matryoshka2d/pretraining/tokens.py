@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from st_matryoshka2d.left_out import LeftOut, is_empty
 from st_matryoshka2d.sizes import positive_int
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)
@@ -27,7 +28,7 @@ def token_rows(
     text_column: str = "text",
     pack_to: int | None = None,
 ) -> AnyDataset:
-    """Tokenize a column of texts for `SMAEDataCollator`; texts without known tokens are left out.
+    """Tokenize a column of texts for `SMAEDataCollator`; empty texts and those without known tokens are left out.
 
     Args:
         dataset: Texts, in memory or as a stream.
@@ -43,9 +44,13 @@ def token_rows(
         TypeError: `dataset` is not a dataset, `pack_to` is not an integer, or the column does not hold texts.
         ValueError: The column is missing, or `pack_to` leaves no room for a text or exceeds `tokenizer.model_max_length`.
 
+    Warns:
+        DataWarning: Texts are empty (None, NaN or blank). The message counts them and names the first few; for a stream,
+            those of the first batch that has any.
+
     Example:
         >>> from datasets import Dataset
-        >>> texts = Dataset.from_dict({"text": ["one short text", "", "another"]})
+        >>> texts = Dataset.from_dict({"text": ["one short text", "another"]})
         >>> len(token_rows(texts, tokenizer)), len(token_rows(texts, tokenizer, pack_to=64))
         (2, 1)
     """
@@ -61,8 +66,15 @@ def token_rows(
     if room is not None and room < 1:
         raise ValueError(f"pack_to={pack_to} leaves no room for a text beside {len(front) + len(behind)} special tokens.")
 
+    in_stream = None if isinstance(dataset, Dataset) else LeftOut(f"Stream, column {text_column!r}")
+    if in_stream is None:
+        _tell_of_empty(dataset, text_column)
+
     def rows(batch: dict[str, list[Any]]) -> dict[str, list[list[int]]]:
-        texts = [text for text in batch[text_column] if text is not None]
+        if in_stream is not None and not in_stream.rows:  # a stream has no end to wait for: tell once
+            list(map(in_stream.lacks, batch[text_column]))
+            in_stream.tell(stacklevel=2)
+        texts = [text for text in batch[text_column] if not is_empty(text)]
         if wrong := [text for text in texts if not isinstance(text, str)]:
             raise TypeError(f"The column {text_column!r} must hold texts, got {wrong[0]!r:.80} ({type(wrong[0]).__name__}).")
         ids = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
@@ -76,6 +88,14 @@ def token_rows(
 
     tokenized: AnyDataset = dataset.select_columns([text_column]).map(rows, batched=True, remove_columns=[text_column])
     return tokenized
+
+
+def _tell_of_empty(dataset: Dataset, text_column: str) -> None:
+    """Warn of empty texts, which are left out."""
+    left_out = LeftOut(f"Column {text_column!r}")
+    for batch in dataset.select_columns([text_column]).with_format(None).iter(1000):
+        list(map(left_out.lacks, batch[text_column]))
+    left_out.tell(stacklevel=3)
 
 
 def _check_column(dataset: Dataset | IterableDataset, text_column: str) -> None:

@@ -87,6 +87,16 @@ def test_a_warning_is_a_sentence(as_json: bool, tiny_folder: Path, files: Path) 
         json.loads(result.stdout)
 
 
+def test_grid_leaves_out_pairs_with_empty_cells_and_keeps_words(tiny_folder: Path, files: Path) -> None:
+    messy = pd.DataFrame(
+        {"sentence1": ["a", "NULL", "", "N/A"], "sentence2": ["b", "nan", "c", "d"], "score": ["1", "2.5", "3", ""]}
+    )
+    messy.to_csv(files / "messy.csv", index=False)
+    result = run("grid", tiny_folder, "--pairs", files / "messy.csv", "--sizes", "4L-32d")
+    assert result.exit_code == 0, result.output
+    assert "Warning: pairs: 2 of 4 rows have an empty cell and are left out: 2, 3" in result.stderr
+
+
 def test_grid_prints_and_writes_every_task_and_precision(tiny_folder: Path, files: Path) -> None:
     PAIRS.assign(score=range(5)).to_csv(files / "others.csv", index=False)
     given = ["--sizes", "1L-8d", "--sizes", "4L-32d", "--cache", files / "cache"]
@@ -152,6 +162,8 @@ def test_latency_times_the_texts_of_a_file(name: str, tiny_folder: Path, files: 
     assert [row["milliseconds"] / row["milliseconds_per_text"] for row in found["times"]] == pytest.approx([11, 11])
     fewer = run(*given, "--max-texts", 4, "--out", files / "fewer.csv")
     assert fewer.stdout.splitlines()[0] == f"Timed: 4 of the texts in {files / name}, in batches of 32"
+    at_fault = "" if name == "mine.txt" else ", column 'text'"
+    assert f"Warning: {files / name}{at_fault}: {'2 of 13' if name == 'mine.parquet' else '1 of 12'} rows" in fewer.stderr
     times = pd.read_csv(files / "fewer.csv")
     assert list(times["milliseconds"] / times["milliseconds_per_text"]) == pytest.approx([4, 4])
 

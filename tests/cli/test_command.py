@@ -79,7 +79,7 @@ ERRORS = [
     ("align {model} --texts {files}/lines.txt --out {files}/new --sizes 2L-33d", "has 33 dimensions"),
     (
         "align {model} --texts {files}/pairs.parquet --columns score --out {files}/new",
-        "Column 'score' of {files}/pairs.parquet must have texts",
+        "{files}/pairs.parquet, column 'score': expected texts, but 5 of its values",
     ),
     ("align {model} --texts {files}/two.txt --out {files}/new", "at least 3 different texts, and works best with thousands"),
     ("latency {model} --num-layers 5", "the model has 4 layers"),

@@ -13,6 +13,8 @@ from st_matryoshka2d.pretraining import SMAEDataCollator, token_rows
 from tests.support import tokenizers as tokenizers_support
 from tests.support.tokenizers import KINDS
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* rows have an empty cell")
+
 TEXTS = ["the fox", "", *tokenizers_support.texts(60, seed=5), "", "encoders and decoders"]
 
 

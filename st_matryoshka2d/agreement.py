@@ -54,7 +54,8 @@ def too_few(gathered: Mapping[str, Gathered], unit: bool) -> str | None:
 
 def _told(route: Gathered, unit: bool) -> str | None:
     enough = min(_PER_DIM * route.dim, _MOST)
-    sample = route.sample[: 2 * enough]
+    drawn = torch.randperm(len(route.sample), generator=torch.Generator().manual_seed(0))[: 2 * enough]
+    sample = route.sample[drawn.sort().values]  # a sorted file has its near copies together
     sample = sample[_different(sample[:, -1])]
     if len(sample) >= enough or route.num_layers == 1:
         return None

@@ -86,9 +86,9 @@ def align(
             finite, or a `Router` is followed by other modules than a `Normalize`.
 
     Warns:
-        DataWarning: Texts are empty; the message counts them and names the first few. There are too few texts, not counting
-            near copies: below 100, or so few that a depth agrees less with the whole model than before. The message tells
-            what was measured, on texts left out of the fit.
+        DataWarning: Texts are empty; the message counts them and names the first few. The model declares prompts, and the
+            texts have none. There are too few texts, not counting near copies: below 100, or so few that a depth agrees
+            less with the whole model than before. The message tells what was measured, on texts left out of the fit.
 
     References:
         - Affine maps from a layer to the last, in language models: Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to

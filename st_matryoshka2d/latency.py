@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 
@@ -13,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.cut import cut_to, without_adapters
+from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.left_out import LeftOut
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
@@ -73,6 +75,9 @@ def benchmark_latency(
         ValueError: A depth exceeds the model or is repeated, both `num_layers` and `sizes` are given, there are no texts,
             one has half of a surrogate pair, a number is below 1, or the tokenizer has no padding token.
 
+    Warns:
+        DataWarning: The quartiles of two neighbouring depths overlap, as on a busy machine; texts are empty and left out.
+
     Example:
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
         >>> list(times["num_layers"]), list(times["theory"])
@@ -95,6 +100,8 @@ def benchmark_latency(
     cuts = [cut_to(model, num_layers=depth) for depth in depths]
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75], axis=0) * 1000
+    if told := _overlap(depths, low, high):
+        warnings.warn(told, DataWarning, stacklevel=2)
     return pd.DataFrame(
         {
             # the main columns come first and last, because a narrow terminal hides the middle
@@ -108,6 +115,18 @@ def benchmark_latency(
             "theory": [full.num_layers / depth for depth in depths],
             "speedup": median[-1] / median,
         }
+    )
+
+
+def _overlap(depths: Sequence[int], low: Float[np.ndarray, " depths"], high: Float[np.ndarray, " depths"]) -> str | None:
+    """Tell which depths the times cannot tell apart; None if they can."""
+    first = next((place for place in range(len(depths) - 1) if high[place] > low[place + 1]), None)
+    if first is None:
+        return None
+    one, other = (f"{depths[place]} layers {low[place]:.1f} to {high[place]:.1f} ms" for place in (first, first + 1))
+    return (
+        f"The times overlap (quartiles: {one}, {other}), so they do not tell which depth is faster. Close other programs, "
+        "or time more or longer texts."
     )
 
 

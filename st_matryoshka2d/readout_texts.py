@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -13,9 +14,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
+from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.left_out import LeftOut
+from st_matryoshka2d.prompts import without_prompts
 from st_matryoshka2d.readout_fit import Sums
 from st_matryoshka2d.sizes import full_size
 from st_matryoshka2d.texts import checked_text, rows_of
@@ -81,6 +84,8 @@ def gather(
     count = 0
     with tqdm(desc="Texts", unit=" texts", disable=not show_progress_bar) as bar:
         while chunk := list(islice(different, _CHUNK)):
+            if count == 0 and (told := without_prompts(model, chunk)):
+                warnings.warn(told, DataWarning, stacklevel=3)
             for name, route in gathered.items():
                 task: dict[str, Any] = {"task": name} if name else {}
                 embeddings = every.encode(

@@ -132,3 +132,8 @@ def test_forty_sentences_are_too_few_for_a_real_model_and_four_hundred_are_not(m
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
         align(minilm, texts, steps=0)
+
+
+def test_near_copies_at_the_start_of_a_sorted_file_are_no_sign_of_too_few_texts() -> None:
+    texts = embedded(2000)
+    assert too_few(gathered(torch.cat([texts[:8].repeat_interleave(20, 0), texts])), unit=True) is None

@@ -71,6 +71,7 @@ def test_leaves_model_unchanged(tiny: SentenceTransformer) -> None:
     assert not np.array_equal(tiny.encode(OTHERS), before)
 
 
+@pytest.mark.filterwarnings("ignore:The model declares prompts")
 def test_prompts_are_kept_and_used(tiny: SentenceTransformer) -> None:
     tiny.prompts, tiny.default_prompt_name = {"query": "the old ", "document": ""}, "query"
     aligned = align(tiny, TEXTS, steps=0)

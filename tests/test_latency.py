@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ import torch
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, benchmark_latency, latency, plot_speedup, truncate
+from st_matryoshka2d import DataWarning, Size, benchmark_latency, latency, plot_speedup, truncate
 from tests.support import families
 from tests.support.families import TEXTS
 
@@ -111,6 +112,21 @@ def test_the_table(tiny: SentenceTransformer) -> None:
     assert (table["low"] > 0).all()
     assert table["speedup"].iloc[-1] == 1
     assert list(table["milliseconds_per_text"] * 2) == pytest.approx(list(table["milliseconds"]))
+
+
+def test_tells_of_depths_whose_times_overlap(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spread of 2 layers reaches into that of 4: nothing says which is faster."""
+    seconds = np.array([[1, 2, 3, 6], [1, 2.5, 3.1, 6], [1.2, 3.5, 3.2, 6], [1.1, 3.6, 3.3, 6]]) / 1000
+    monkeypatch.setattr(latency, "_time_in_turns", lambda *_: seconds)
+    with pytest.warns(
+        DataWarning, match=r"overlap \(quartiles: 2 layers 2\.4 to 3\.5 ms, 3 layers 3\.1 to 3\.2 ms\)"
+    ) as found:
+        benchmark_latency(tiny)
+    assert found[0].filename == __file__
+    monkeypatch.setattr(latency, "_time_in_turns", lambda *_: seconds[:2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        benchmark_latency(tiny)
 
 
 def test_time_per_text_divides_call_by_texts(tiny: SentenceTransformer) -> None:

@@ -16,9 +16,9 @@ from tqdm.auto import tqdm
 from st_matryoshka2d.cut import cut_to, without_adapters
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.left_out import LeftOut
+from st_matryoshka2d.left_out import filled_texts
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
-from st_matryoshka2d.texts import require_padding, rows_of, strings
+from st_matryoshka2d.texts import require_padding
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
@@ -88,9 +88,7 @@ def benchmark_latency(
     routes_of(model)
     positive_int(batch_size, "batch_size")
     positive_int(rounds, "rounds")
-    left_out = LeftOut("texts")
-    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else strings(left_out.filled(rows_of(texts)))
-    left_out.tell(stacklevel=2)
+    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts, stacklevel=2)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
     require_padding(model)

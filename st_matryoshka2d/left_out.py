@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.texts import rows_of, strings
 
 Text = TypeVar("Text")
 
@@ -61,3 +62,11 @@ class LeftOut:
             f"{self.what}: {len(self.rows):,} of {self.total:,} rows have an empty cell and are left out: {named} (counted "
             f"from 0).{hint if self._missing else ''}"
         )
+
+
+def filled_texts(texts: Any, stacklevel: int) -> list[str]:
+    """Convert texts to a list without the empty ones, and warn of these."""
+    left_out = LeftOut("texts")
+    filled = strings(left_out.filled(rows_of(texts)))
+    left_out.tell(stacklevel + 1)
+    return filled

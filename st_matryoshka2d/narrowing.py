@@ -16,8 +16,8 @@ from torch import Tensor
 
 from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.left_out import filled_texts
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
-from st_matryoshka2d.texts import strings
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class PCA:
         transformer_of(model)
         full = full_size(model)
         layers = all_within(full.num_layers if num_layers is None else num_layers, full.num_layers, "num_layers")
-        sample = list(dict.fromkeys(strings(texts)))
+        sample = list(dict.fromkeys(filled_texts(texts, stacklevel=2)))
         if len(sample) <= full.dim:
             raise ValueError(
                 f"Components of {full.dim} dims need at least {full.dim + 1} different texts, got {len(sample)}. "

@@ -14,9 +14,9 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.encode import encode_sizes
 from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.left_out import filled_texts
 from st_matryoshka2d.sizes import Size, full_size, within
 from st_matryoshka2d.table_files import SavedTable, TableFile
-from st_matryoshka2d.texts import strings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,7 +133,7 @@ def coordinate_spread(
     routes_of(model)
     full = full_size(model)
     size = Size(full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers"), full.dim)
-    sample = strings(texts)
+    sample = filled_texts(texts, stacklevel=2)
     if len(sample) < 2:
         raise ValueError(f"A spread needs at least two texts, got {len(sample)}.")
     embeddings = encode_sizes(model, sample, [size], batch_size=batch_size, show_progress_bar=False)[size]

@@ -10,6 +10,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.layers import routes_of
 
+_NAMED = 5
+
 
 def rows_of(texts: Any, name: str = "texts") -> Iterator[Any]:
     """Read a list, a column of any library or a generator, row by row; refuse a table, which has several columns."""
@@ -30,14 +32,19 @@ def rows_of(texts: Any, name: str = "texts") -> Iterator[Any]:
 def strings(texts: Any, column: str = "") -> list[str]:
     """Convert texts, or a column of a table by its name, to a list; refuse rows that are not texts."""
     name, place = (f"Column {column!r}", f"Row {{}} of column {column!r}") if column else ("texts", "texts[{}]")
-    return [checked_text(row, place.format(number)) for number, row in enumerate(rows_of(texts, name))]
+    rows = list(rows_of(texts, name))
+    others = [number for number, row in enumerate(rows) if not isinstance(row, str)]
+    named = ", ".join(map(str, others[:_NAMED])) + (", ..." if len(others) > _NAMED else "")
+    more = f" In all, {len(others):,} of {len(rows):,} rows are no texts: {named}." if len(others) > 1 else ""
+    return [checked_text(row, place.format(number), more) for number, row in enumerate(rows)]
 
 
-def checked_text(text: object, where: str) -> str:
-    """Refuse anything but a text that can be encoded."""
+def checked_text(text: object, where: str, more: str = "") -> str:
+    """Refuse anything but a text that can be encoded; the error ends in what is known of other rows."""
     if not isinstance(text, str):
         raise TypeError(
             f"{where} is {text!r} ({type(text).__name__}), but every text must be a string. Remove or fill such rows first."
+            f"{more}"
         )
     check_text(text, where)
     return text

@@ -13,7 +13,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import SizesEncoder, align, benchmark_latency, encode_sizes, encode_to_parquet
+from st_matryoshka2d import DataWarning, SizesEncoder, align, benchmark_latency, encode_sizes, encode_to_parquet
 from st_matryoshka2d.narrowing import PCA
 from st_matryoshka2d.spread import coordinate_spread
 from st_matryoshka2d.texts import strings
@@ -77,11 +77,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "splits": (DatasetDict({"train": Dataset.from_dict({"text": TEXTS})}), "got a DatasetDict"),
     "matrix": (np.array([TEXTS, TEXTS]), "got a ndarray"),
     "number": (3, "got a int"),
-    "None": ([*TEXTS, None], "5.* is None"),
-    "missing in pyarrow": (pa.array([*TEXTS, None]), "5.* is None"),
-    "missing in pandas": (pd.Series([*TEXTS, None]), "5.* is nan"),
-    "NA": (pd.Series([*TEXTS, pd.NA], dtype=object), "5.* is <NA>"),
-    "NaN": ([*TEXTS, float("nan")], r"5.* is nan \(float\), but every text must be a string. Remove or fill such rows"),
     "pairs": ([("a", "b")], "0.* is .*tuple"),
 }
 
@@ -92,6 +87,32 @@ def test_every_verb_refuses_tables_and_rows_without_text(what: str, tiny: Senten
     for verb in VERBS.values():
         with pytest.raises(TypeError, match=told):
             verb(tiny, given, tmp_path)
+
+
+MISSING: dict[str, tuple[Any, str]] = {
+    "None": ([*TEXTS, None], "5.* is None"),
+    "missing in pyarrow": (pa.array([*TEXTS, None]), "5.* is None"),
+    "missing in pandas": (pd.Series([*TEXTS, None]), "5.* is nan"),
+    "NA": (pd.Series([*TEXTS, pd.NA], dtype=object), "5.* is <NA>"),
+    "NaN": ([*TEXTS, float("nan")], r"5.* is nan \(float\), but every text must be a string. Remove or fill such rows"),
+    "two": ([*TEXTS, None, float("nan")], r"5.* is None.* In all, 2 of 7 rows are no texts: 5, 6\."),
+}
+
+
+@pytest.mark.parametrize("what", MISSING)
+def test_missing_texts_are_refused_where_each_row_has_a_result(what: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    given, told = MISSING[what]
+    for verb in ("encode_sizes", "SizesEncoder", "encode_to_parquet"):
+        with pytest.raises(TypeError, match=told):
+            VERBS[verb](tiny, given, tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["align", "benchmark_latency", "PCA.fit", "coordinate_spread"])
+def test_missing_texts_are_left_out_where_texts_are_only_looked_at(
+    verb: str, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
+    with pytest.warns(DataWarning, match=r"texts: 2 of 90 rows have an empty cell and are left out: 0, 89"):
+        VERBS[verb](tiny, [" ", *MANY, None], tmp_path)
 
 
 def test_a_data_set_is_a_table(tiny: SentenceTransformer, tmp_path: Path) -> None:

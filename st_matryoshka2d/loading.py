@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
-from posixpath import join
+from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from sentence_transformers import SentenceTransformer
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from st_matryoshka2d.config_metadata import cut_config, declare_cut, skips_layers, warn_if_untrained
 from st_matryoshka2d.cut import cut_to
 from st_matryoshka2d.elastic import TruncatedTransformer
 from st_matryoshka2d.exactness import check_loaded
-from st_matryoshka2d.hub.adapters import base_of
-from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle, opened, within_reach
+from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle, opened, within_reach
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.untrusted import WholeFileNeededError
+from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.identity import name_apart, replace_card
 from st_matryoshka2d.layers import transformer_of
-from st_matryoshka2d.readout_files import readout_file
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 from st_matryoshka2d.trained_dims import warn_if_wider_trained
-from st_matryoshka2d.verify import (
-    check_complete,
-    check_shapes,
-    depth_of,
-    one_load_at_a_time,
-    quiet_loading,
-    shapes_in,
-)
-
-# Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
-_OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
+from st_matryoshka2d.verify import check_complete, depth_of, one_load_at_a_time, quiet_loading
 
 # Module types of `modules.json` that are this package's own class: no code of the checkpoint runs for them. The Trainer of
 # sentence-transformers reads its checkpoints in this way; it has no public one.
@@ -91,20 +77,20 @@ def load(
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
     checkpoint, kwargs = opened(name_or_path, kwargs)
-    is_divisible = checkpoint.commit and not (_brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
+    is_divisible = checkpoint.commit and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
     piece = checkpoint.piece_folder(layers) if layers and is_divisible and checkpoint.is_plain else None
     has_adapter = False
     if piece and piece.is_dir():
-        kwargs = _without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
-    elif not _brings_other_weights(kwargs):
+        kwargs = without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
+    elif not brings_other_weights(kwargs):
         checkpoint, kwargs = within_reach(checkpoint, kwargs, layers)
         has_adapter = bool(checkpoint.adapter_folders)
-        _check_bases(checkpoint, allow_bin, kwargs)
-        kwargs = _without_pickles(checkpoint, allow_bin, kwargs)
+        check_bases(checkpoint, allow_bin, kwargs)
+        kwargs = without_pickles(checkpoint, allow_bin, kwargs)
     full_config: Any = None
     has_config = checkpoint.is_plain and not has_adapter  # an adapter has none, a Router may have several
     if has_config:
-        full_config = _read_config(checkpoint, checkpoint.transformer, kwargs)
+        full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
         depth = depth_of(full_config, checkpoint.name)
         keep = depth if layers is None else within(layers, depth, "num_layers")
         if piece and not piece.is_dir():
@@ -123,8 +109,8 @@ def _cut_whole(
     checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
 ) -> tuple[SentenceTransformer, Any, Size]:
     """Load all weights and cut the model; also return the whole's config and size."""
-    configs = {folder: _read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
-    _check_weights(checkpoint, configs, None, kwargs)
+    configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
+    check_weights(checkpoint, configs, None, kwargs)
     whole = _assembled(checkpoint, kwargs)
     full = full_size(whole)
     if checkpoint.adapter_folders:
@@ -144,7 +130,7 @@ def _some_layers(
     overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
     kwargs = {**kwargs, "config_kwargs": {**(kwargs.get("config_kwargs") or {}), **overrides}}
     source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
-    _check_weights(source, dict.fromkeys(source.transformer_folders, config), num_layers, kwargs)
+    check_weights(source, dict.fromkeys(source.transformer_folders, config), num_layers, kwargs)
     revision = kwargs.pop("revision", None) if piece else None
     # The report would list every layer that is left out. Weights that the embeddings need are checked without it.
     with quiet_loading():
@@ -171,47 +157,6 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
         name_apart(model, model, size)
 
 
-def _brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
-    return bool(_OTHER_WEIGHTS & set(kwargs.get("model_kwargs") or {}))
-
-
-def _without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Refuse pickles, unless `allow_bin`; add an argument with which transformers unpickles nothing, or only tensors."""
-    for position, (_, folder) in enumerate(checkpoint.modules):
-        needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # not downloaded yet
-        _require_safetensors(checkpoint, folder, needed, allow_bin)
-    safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
-    return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
-
-
-def _require_safetensors(checkpoint: Checkpoint, folder: str, needed: bool, allow_bin: bool) -> None:
-    """Refuse a folder whose weights are pickles, unless `allow_bin`, or one without the weights that are needed."""
-    paths = (PurePosixPath(path) for path in checkpoint.files)
-    # Readouts are beside the weights, not in place of them.
-    files = [str(path) for path in paths if path.parent == PurePosixPath(folder) and not path.match(readout_file("*"))]
-    pickles = [path for path in files if is_pickle(path)]
-    if any(path.endswith(".safetensors") for path in files) or (pickles and allow_bin) or not (pickles or needed):
-        return
-    found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
-    raise ValueError(
-        f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {found or 'no weights at all'}. "
-        + (
-            "Reading a .bin file means unpickling it. allow_bin=True does that with weights_only=True, which builds "
-            "tensors and nothing else; or convert the file: load it somewhere safe and save it with save_pretrained."
-            if pickles
-            else "Save the model with save_pretrained."
-        )
-    )
-
-
-def _check_bases(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> None:
-    """Check the base models of adapters as if they were loaded themselves: the file format, and weights against config."""
-    for folder in checkpoint.adapter_folders:
-        base, arguments = base_of(checkpoint, folder, kwargs)
-        _require_safetensors(base, "", not base.is_offline, allow_bin)
-        _check_weights(base, {"": _read_config(base, "", arguments)}, None, arguments)
-
-
 def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
     """Download a piece; None if whole files are needed or cached, or if offline."""
     weights = checkpoint.weights_in(checkpoint.transformer)
@@ -223,41 +168,6 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
     except WholeFileNeededError as reason:
         warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=3)
         return None
-
-
-def _read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
-    """Read the config.json of a Transformer."""
-    try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(
-            checkpoint.name,
-            subfolder=folder,
-            trust_remote_code=kwargs.get("trust_remote_code", False),
-            local_files_only=checkpoint.local_files_only,
-            **checkpoint.access,
-            **(kwargs.get("config_kwargs") or {}),
-        )
-    except StrictDataclassError as error:
-        raise ValueError(f"config.json of {checkpoint.name} cannot be used. {' '.join(str(error).split())}") from error
-    return config
-
-
-def _check_weights(
-    checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, kwargs: Mapping[str, Any]
-) -> None:
-    """Check weights against the config of their folder, before a model is built, unless others will be loaded."""
-    if _brings_other_weights(kwargs):
-        return
-    for folder, config in configs.items():
-        if not (files := checkpoint.shards_in(folder)):
-            continue
-        shapes = {name: shape for path in files for name, shape in shapes_in(checkpoint.fetch(path)).items()}
-        depth = depth_of(config, checkpoint.name, len(shapes))
-        if not kwargs.get("trust_remote_code"):
-            cut = cut_config(config, num_layers or depth)
-            check_shapes(shapes, cut, f"{checkpoint.weights_in(folder)} of {checkpoint.name}")
-    for _, folder in checkpoint.modules[1:]:
-        if checkpoint.weights_in(folder) == (path := join(folder, BIN)):
-            shapes_in(checkpoint.fetch(path))
 
 
 def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:

@@ -1,0 +1,97 @@
+"""Check the weight files of a checkpoint before a model is built: their format, and their shapes against the config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from posixpath import join
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig, PreTrainedConfig
+
+from st_matryoshka2d.config_metadata import cut_config
+from st_matryoshka2d.hub.adapters import base_of
+from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
+from st_matryoshka2d.readout_files import readout_file
+from st_matryoshka2d.verify import check_shapes, depth_of, shapes_in
+
+# Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
+_OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
+
+
+def brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
+    """Whether the arguments of `SentenceTransformer` take the weights from elsewhere."""
+    return bool(_OTHER_WEIGHTS & set(kwargs.get("model_kwargs") or {}))
+
+
+def without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Refuse pickles, unless `allow_bin`; add an argument with which transformers unpickles nothing, or only tensors."""
+    for position, (_, folder) in enumerate(checkpoint.modules):
+        needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # not downloaded yet
+        _require_safetensors(checkpoint, folder, needed, allow_bin)
+    safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
+    return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}
+
+
+def _require_safetensors(checkpoint: Checkpoint, folder: str, needed: bool, allow_bin: bool) -> None:
+    """Refuse a folder whose weights are pickles, unless `allow_bin`, or one without the weights that are needed."""
+    paths = (PurePosixPath(path) for path in checkpoint.files)
+    # Readouts are beside the weights, not in place of them.
+    files = [str(path) for path in paths if path.parent == PurePosixPath(folder) and not path.match(readout_file("*"))]
+    pickles = [path for path in files if is_pickle(path)]
+    if any(path.endswith(".safetensors") for path in files) or (pickles and allow_bin) or not (pickles or needed):
+        return
+    found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
+    raise ValueError(
+        f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {found or 'no weights at all'}. "
+        + (
+            "Reading a .bin file means unpickling it. allow_bin=True does that with weights_only=True, which builds "
+            "tensors and nothing else; or convert the file: load it somewhere safe and save it with save_pretrained."
+            if pickles
+            else "Save the model with save_pretrained."
+        )
+    )
+
+
+def check_bases(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> None:
+    """Check the base models of adapters as if they were loaded themselves: the file format, and weights against config."""
+    for folder in checkpoint.adapter_folders:
+        base, arguments = base_of(checkpoint, folder, kwargs)
+        _require_safetensors(base, "", not base.is_offline, allow_bin)
+        check_weights(base, {"": read_config(base, "", arguments)}, None, arguments)
+
+
+def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
+    """Read the config.json of a Transformer."""
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            checkpoint.name,
+            subfolder=folder,
+            trust_remote_code=kwargs.get("trust_remote_code", False),
+            local_files_only=checkpoint.local_files_only,
+            **checkpoint.access,
+            **(kwargs.get("config_kwargs") or {}),
+        )
+    except StrictDataclassError as error:
+        raise ValueError(f"config.json of {checkpoint.name} cannot be used. {' '.join(str(error).split())}") from error
+    return config
+
+
+def check_weights(
+    checkpoint: Checkpoint, configs: Mapping[str, PreTrainedConfig], num_layers: int | None, kwargs: Mapping[str, Any]
+) -> None:
+    """Check weights against the config of their folder, before a model is built, unless others will be loaded."""
+    if brings_other_weights(kwargs):
+        return
+    for folder, config in configs.items():
+        if not (files := checkpoint.shards_in(folder)):
+            continue
+        shapes = {name: shape for path in files for name, shape in shapes_in(checkpoint.fetch(path)).items()}
+        depth = depth_of(config, checkpoint.name, len(shapes))
+        if not kwargs.get("trust_remote_code"):
+            cut = cut_config(config, num_layers or depth)
+            check_shapes(shapes, cut, f"{checkpoint.weights_in(folder)} of {checkpoint.name}")
+    for _, folder in checkpoint.modules[1:]:
+        if checkpoint.weights_in(folder) == (path := join(folder, BIN)):
+            shapes_in(checkpoint.fetch(path))

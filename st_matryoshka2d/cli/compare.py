@@ -11,7 +11,7 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.tables import records, table
 
-_TEST = "auto: paired t-test of queries, Steiger's of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
+_TEST = "auto: paired t-test of queries, paired jackknife of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
 
 
 def compare(

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid_io import AXES, Items, axis_labels, with_items
+from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels, with_items
+from st_matryoshka2d.evaluation.items import items_in
 from st_matryoshka2d.evaluation.scores import Scores
-from st_matryoshka2d.evaluation.significance import ItemTest, holm, item_test
+from st_matryoshka2d.evaluation.significance import ItemTest, holm, item_test, p_text
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class GridComparison:
         if rows.groupby(_SIZE).size().max() > 1:
             mark = f"k/m: k of m tests have p < {self.alpha:g} and the sign of the mean"
             mark += ", k:l/m: and l the other sign" if ":" in "".join(self._texts(task, "{}").to_numpy().ravel()) else ""
+        if len(tested) == 1:
+            mark += f", here {p_text(tested['p_adjusted'].item())}"
         number = int(self.frame["p_value"].notna().sum())
         correction = "Holm over" if self.correction else "not corrected for"
         note = f"{mark} ({', '.join(tested['test'].unique())}; {correction} {number} test{'s' * (number > 1)})."
@@ -183,16 +186,8 @@ def _joined(grid: Scores, other: Scores) -> pd.DataFrame:
 def _test(row: Mapping[Hashable, Any], *, fisher: bool) -> ItemTest:
     """Test the difference of the scores in a row of `_joined`."""
     where = f"{row['task']} ({row['split']}, {row['subset']}) at {Size(row['num_layers'], row['dim'])}"
-    ours, theirs = (_items(*(row[prefix + name] for name in Items._fields)) for prefix in ("", "other_"))
+    ours, theirs = items_in(row), items_in(row, "other_")
     return item_test(row["metric"], (row["score"], row["other_score"]), ours, theirs, fisher=fisher, where=where)
-
-
-def _items(ids: Any, values: Any, gold: Any) -> Items | None:
-    """Convert the cells of a table; empty ones are None or NaN."""
-    if isinstance(ids, float):
-        return None
-    gold = None if gold is None or isinstance(gold, float) else np.asarray(gold, dtype=float)
-    return Items(list(ids), np.asarray(values, dtype=float), gold)
 
 
 def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:

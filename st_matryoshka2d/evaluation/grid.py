@@ -56,10 +56,13 @@ class GridResult(Scores):
     ) -> GridComparison:
         """Compare with another grid, size by size, with significance tests.
 
+        A significant difference is one that other examples of the same kind would show as well. It says nothing about
+        another training run of the same model, with another seed.
+
         Args:
             other: Another grid of the same tasks. All common sizes are compared, or one size of each, chosen with `at`.
-            test: `"auto"` for a paired t-test over queries, or Steiger's test of the correlations with gold scores of pairs;
-                `"fisher"` for Fisher's z test of correlations, as in Starbucks' Table 4.
+            test: `"auto"` for a paired t-test over queries, or a paired jackknife test of the correlations with gold scores
+                of pairs; `"fisher"` for Fisher's z test of correlations, as in Starbucks' Table 4.
             alpha: Significance level.
             correction: `"holm"` to correct p for the number of tests; None for no correction.
 

@@ -15,7 +15,8 @@ from scipy import stats
 
 from st_matryoshka2d import GridResult, Size
 from st_matryoshka2d.evaluation.compare import compare
-from st_matryoshka2d.evaluation.significance import fisher_z_test, holm, steiger_test
+from st_matryoshka2d.evaluation.correlation_test import correlation_test
+from st_matryoshka2d.evaluation.significance import fisher_z_test, holm
 
 SIZES = [Size(2, 32), Size(2, 64), Size(4, 64)]
 PAIRS = [f"pair {index}" for index in range(300)]
@@ -71,11 +72,12 @@ def test_correlations_cell_by_cell(ours: GridResult, theirs: GridResult, test: s
     assert [(r.task, Size(r.num_layers, r.dim)) for r in frame.itertuples()] == [(t, size) for t in "AB" for size in SIZES]
     for at, r in enumerate(frame.itertuples()):
         a, b = ours.items["values"][at], theirs.items["values"][at]
-        r1, r2, r12 = (stats.spearmanr(*two).statistic for two in ((a, gold_of(r.task)), (b, gold_of(r.task)), (a, b)))
-        p = fisher_z_test(r1, r2, 300, 300) if test == "fisher" else steiger_test(r1, r2, r12, 300, ranks=True)
+        gold = gold_of(r.task)
+        r1, r2 = (stats.spearmanr(values, gold).statistic for values in (a, b))
+        p = fisher_z_test(r1, r2, 300, 300) if test == "fisher" else correlation_test(gold, a, b, ranks=True)
         assert (r.score, r.other_score, r.delta) == pytest.approx((r1, r2, r1 - r2), abs=1e-12)
         assert (r.n, r.p_value) == (300, pytest.approx(p, rel=1e-9))
-    assert set(frame["test"]) == {"Fisher" if test == "fisher" else "Steiger"}
+    assert set(frame["test"]) == {"Fisher" if test == "fisher" else "jackknife"}
     adjusted = frame["p_value"] if correction is None else holm(frame["p_value"])
     assert frame["p_adjusted"].tolist() == list(adjusted)
     assert frame["significant"].tolist() == [p < 0.01 for p in adjusted]
@@ -83,7 +85,7 @@ def test_correlations_cell_by_cell(ours: GridResult, theirs: GridResult, test: s
         assert frame["significant"].tolist() == [True] * 3 + [False] * 3
 
 
-def test_steiger_finds_what_fisher_misses(theirs: GridResult) -> None:
+def test_paired_test_finds_what_fisher_misses(theirs: GridResult) -> None:
     near = sts("lab/near", {"A": 0.3, "B": 0.2}, seed=2)
     assert (
         compare(near, theirs).to_frame()["significant"].sum()
@@ -97,8 +99,7 @@ def test_pearson_test(ours: GridResult, theirs: GridResult) -> None:
         scores = [np.corrcoef(r["values"], r["gold"])[0, 1] for r in grid.items.to_dict("records")]
         grids.append(GridResult(grid.frame.assign(metric="cosine_pearson", score=scores), grid.items))
     first = grids[0].compare(grids[1]).to_frame().iloc[0]
-    table = np.corrcoef([gold_of("A"), ours.items["values"][0], theirs.items["values"][0]])
-    assert first["p_value"] == pytest.approx(steiger_test(table[0, 1], table[0, 2], table[1, 2], 300), rel=1e-9)
+    assert first["p_value"] == correlation_test(gold_of("A"), ours.items["values"][0], theirs.items["values"][0])
 
 
 def queries(model: str, ndcg: list[list[float]], ids: str = "abcd") -> GridResult:
@@ -109,7 +110,8 @@ def queries(model: str, ndcg: list[list[float]], ids: str = "abcd") -> GridResul
 
 def test_queries_get_a_paired_t_test_whatever_their_order() -> None:
     a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
-    p = stats.ttest_rel(a, b).pvalue
+    p = 2.0**-3  # the chance that four coins agree: the t-test alone would give less
+    assert p > stats.ttest_rel(a, b).pvalue
     for other in (queries("b", [b, a]), queries("b", [b[::-1], a[::-1]], "dcba")):
         for test in ("auto", "fisher"):
             frame = queries("a", [a, a]).compare(other, test=test).to_frame()
@@ -171,7 +173,7 @@ def test_no_test_if_items_do_not_match_score(ours: GridResult, theirs: GridResul
     assert set(frame["test"]) == {"none: items do not give the score"}
     assert frame["p_value"].isna().all()
     near = GridResult(ours.frame.assign(score=ours.frame["score"].round(5)), ours.items)
-    assert set(near.compare(theirs).to_frame()["test"]) == {"Steiger"}
+    assert set(near.compare(theirs).to_frame()["test"]) == {"jackknife"}
 
 
 def test_no_test_for_other_pair_metrics(ours: GridResult) -> None:
@@ -194,7 +196,7 @@ def test_counts_of_marks(ours: GridResult, theirs: GridResult) -> None:
     assert "*" not in comparison.to_markdown("B")
     assert str(comparison).startswith("mean of 2 tasks: cosine_spearman, ours minus theirs, points\n")
     assert str(comparison).endswith(
-        "\nk/m: k of m tests have p < 0.05 and the sign of the mean (Steiger; Holm over 6 tests)."
+        "\nk/m: k of m tests have p < 0.05 and the sign of the mean (jackknife; Holm over 6 tests)."
     )
     opposed = ours.compare(sts("lab/mixed", {"A": 0.4, "B": 0.1}, seed=1))
     assert lines(opposed.to_markdown())[0][1].endswith(" (1:1/2)")
@@ -213,7 +215,7 @@ def test_failed_task_makes_mean_nan(ours: GridResult, theirs: GridResult) -> Non
 def test_marks_untested_cells(ours: GridResult, theirs: GridResult) -> None:
     partial = GridResult(ours.frame, ours.items.drop(index=[0]), "lab/ours")  # A at 2L-32d
     comparison = partial.compare(theirs)
-    assert comparison.to_frame()["test"].tolist() == ["none: no items", *["Steiger"] * 5]
+    assert comparison.to_frame()["test"].tolist() == ["none: no items", *["jackknife"] * 5]
     assert lines(comparison.to_markdown("A"))[0][1] == f"{comparison.pivot('A')[32][2] * 100:+.2f}?"
     assert lines(comparison.to_markdown())[0][1] == f"{comparison.pivot()[32][2] * 100:+.2f} (0/1)?"
     assert comparison.to_markdown().count("?") == 1
@@ -224,7 +226,7 @@ def test_marks_untested_cells(ours: GridResult, theirs: GridResult) -> None:
 def test_reports_test_without_p(ours: GridResult) -> None:
     constant = changed(ours, values=np.ones(300))
     constant = GridResult(constant.frame.assign(score=np.nan), constant.items)
-    assert str(constant.compare(constant)).endswith("? Not tested (Steiger gives no p).")
+    assert str(constant.compare(constant)).endswith("? Not tested (jackknife gives no p).")
 
 
 def test_a_size_that_a_task_lacks_has_no_mean(ours: GridResult, theirs: GridResult) -> None:
@@ -240,11 +242,9 @@ def test_two_sizes_of_one_model(ours: GridResult) -> None:
     assert comparison.names == ("ours 2L-64d", "ours 2L-32d")
     for task, found in zip("AB", comparison.to_frame().itertuples(), strict=True):
         one, other = (next(iter(grid.at(tasks=task).items["values"])) for grid in (larger, smaller))
-        r1, r2, r12 = (
-            stats.spearmanr(*two).statistic for two in ((one, gold_of(task)), (other, gold_of(task)), (one, other))
-        )
+        r1, r2 = (stats.spearmanr(values, gold_of(task)).statistic for values in (one, other))
         assert found.delta == pytest.approx(r1 - r2)
-        assert found.p_value == pytest.approx(steiger_test(r1, r2, r12, 300, ranks=True), rel=1e-9)
+        assert found.p_value == correlation_test(gold_of(task), one, other, ranks=True)
 
 
 def test_names_distinguish_states_of_one_model(ours: GridResult) -> None:
@@ -254,6 +254,17 @@ def test_names_distinguish_states_of_one_model(ours: GridResult) -> None:
         ours.named("")
 
 
+def test_a_single_test_tells_its_p(ours: GridResult, theirs: GridResult) -> None:
+    one, other = (grid.at(tasks="A", num_layers=4) for grid in (ours, theirs))
+    near = sts("lab/near", {"A": 0.12, "B": 0.2}, seed=1).at(tasks="A", num_layers=4)
+    assert one.compare(other).to_frame()["p_value"].item() < 1e-4
+    assert str(one.compare(other)).endswith("* p < 0.05, here p < 0.001 (jackknife; Holm over 1 test).")
+    p = one.compare(near).to_frame()["p_value"].item()
+    assert 0.001 < p < 1
+    assert f", here p = {p:.2g} (jackknife" in str(one.compare(near))
+    assert "here" not in str(ours.compare(theirs))
+
+
 def test_precisions_of_one_model() -> None:
     a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
     plain, packed = queries("lab/m", [a]), queries("lab/m", [b])
@@ -261,7 +272,7 @@ def test_precisions_of_one_model() -> None:
     both = GridResult.merge([plain, packed])
     comparison = both.compare(both.at(precision="int8"))
     assert comparison.names == ("m", "m int8")
-    assert comparison.to_frame()["p_value"].tolist() == pytest.approx([stats.ttest_rel(a, b).pvalue])
+    assert comparison.to_frame()["p_value"].tolist() == [2.0**-3]
 
 
 def changed(grid: GridResult, **items: Any) -> GridResult:
@@ -332,7 +343,7 @@ def test_figure_shows_which_model_is_better(ours: GridResult, theirs: GridResult
         cells = {tuple(map(round, text.get_position())): text.get_text() for text in axes.texts}
         assert cells[0, 1] == ""
         assert cells[0, 0] == f"{comparison.pivot(task)[32][2] * 100:+.2f}*"
-        assert "* p < 0.05 (Steiger; Holm over 6 tests)." in " ".join(figure.get_supxlabel().split())
+        assert "* p < 0.05 (jackknife; Holm over 6 tests)." in " ".join(figure.get_supxlabel().split())
         assert (tmp_path / f"{task}.png").read_bytes().startswith(b"\x89PNG")
     assert comparison.plot(title="mine").axes[0].get_title() == "mine"
     assert "\n1:1/2" in comparison.plot().axes[0].texts[0].get_text()

@@ -147,7 +147,7 @@ def _shown(result: GridResult) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for title, grid in _sections(result):
         parts += [f"\n{title}" if parts else title, table(*pivots.head_and_body(pivots.percent(grid.frame)))]
-        parts += [f"\n{note}" for note in pivots.notes(grid.frame)]
+        parts += [f"\n{note}" for note in (*pivots.examples_note(grid.items), *pivots.notes(grid.frame))]
     return parts
 
 

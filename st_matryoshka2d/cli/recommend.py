@@ -76,11 +76,13 @@ def _table(sizes: pd.DataFrame, largest: str) -> Table:
         "precision": "{precision}",
         "score": "{score:.2f}",
         f"of {largest}": "{relative:.1f} %",
+        **({"at least": "{relative_low:.1f} %"} if sizes["relative_low"].notna().any() else {}),
         **({"ms a text": "{milliseconds_per_text:.2f}"} if timed else {}),
         "bytes": "{bytes}",
         "refused": "{refused}",
     }
-    in_percent = sizes.assign(score=sizes["score"] * 100, relative=sizes["relative"] * 100)
+    shares = ["score", "relative", "relative_low"]
+    in_percent = sizes.assign(**{name: sizes[name] * 100 for name in shares})
     return table_of(in_percent.to_dict("records"), columns, texts=("precision", "refused"))
 
 

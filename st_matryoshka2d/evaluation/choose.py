@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import pandas as pd
 
+from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.evaluation.front import time_column
+from st_matryoshka2d.evaluation.limits import Limit, limits_of, positive, refused, require_times, what_there_is
 from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.sizes import Size
@@ -24,6 +26,8 @@ class Recommendation:
         frame: All candidates as in `to_frame`, the chosen one first.
         full: The row of the largest size.
         share_of: The score that `relative` refers to, in words.
+        examples: The queries or pairs behind the intervals; 0 if no interval is known.
+        doubt: A cheaper size that may meet the limits too, in words; empty if there is none.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -40,6 +44,8 @@ class Recommendation:
     frame: pd.DataFrame
     full: pd.Series[Any]
     share_of: str
+    examples: int = 0
+    doubt: str = ""
 
     @property
     def size(self) -> Size:
@@ -57,7 +63,11 @@ class Recommendation:
         return str(self.frame["precision"].iloc[0])
 
     def to_frame(self) -> pd.DataFrame:
-        """Every size of the grid, best first, with its score, its costs, and the limits that it missed in `refused`."""
+        """Every size of the grid, best first, with its score, its costs, and the limits that it missed in `refused`.
+
+        `relative` is the share of the largest size's or the reference's score; `relative_low` and `relative_high` are the
+        ends of its interval, NaN if it is unknown.
+        """
         return self.frame.copy()
 
     def __str__(self) -> str:
@@ -67,40 +77,14 @@ class Recommendation:
         if "milliseconds_in_all" in self.frame:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes a vector')}"
-        return f"{name_of(chosen)}: {chosen['relative'] * 100:.1f} % of {self.share_of}, {cost}"
+        share = _interval(chosen, self.examples)
+        return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", self.doubt]))
 
     __repr__ = __str__
 
     def _instead(self, column: str, form: str, unit: str) -> str:
         here, there = format(self.frame[column].iloc[0], form), format(self.full[column], form)
         return f"{here} {unit}" if here == there else f"{here} {unit} instead of {there}"
-
-
-@dataclass(frozen=True)
-class _Limit:
-    """A bound on one column of the table of costs: a minimum for `relative`, a maximum for the others."""
-
-    name: str
-    column: str
-    bound: float
-
-    def shown(self, value: float) -> str:
-        if self.column == "relative":
-            return f"{value * 100:.4g} %"
-        return f"{value:.4g} ms" if self.column == "milliseconds_per_text" else f"{value:.10g} bytes"
-
-    @property
-    def wanted(self) -> str:
-        return f"{'at least' if self.column == 'relative' else 'at most'} {self.shown(self.bound)}"
-
-    def missed(self, row: pd.Series[Any]) -> str:
-        value = row[self.column]
-        met = value >= self.bound if self.column == "relative" else value <= self.bound
-        return "" if met else f"{self.name} {self.shown(value)}, {self.wanted} wanted"
-
-    def best(self, table: pd.DataFrame) -> str:
-        row = table.sort_values(self.column, ascending=self.column != "relative", kind="stable").iloc[0]
-        return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
 
 
 def recommend(
@@ -113,59 +97,77 @@ def recommend(
     queries_per_document: float | None,
 ) -> Recommendation:
     """Implement `GridResult.recommend`."""
-    limits = _limits(grid, min_score, max_ms, max_bytes)
+    limits = limits_of(grid, min_score, max_ms, max_bytes)
     if queries_per_document is not None:
-        _positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
-        _require_times(grid, "queries_per_document")
+        positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
+        require_times(grid, "queries_per_document")
     table = costs(grid.frame, grid.latency, task, queries_per_document)
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
         raise ValueError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
-    full = _required_full(table)
+    full = of = _required_full(table)
+    whole = grid
     share_of = f"the score of {reference_name(full, grid.full_size)}"
     if reference is not None:
-        full_score, share_of = _reference(reference, grid, task)
-        table["relative"] = table["score"] / full_score
-    table["refused"] = _refused(table, limits).where(table["score"].notna(), "no score")
-    if (table["refused"] != "").all():
-        there_is = _what_there_is(table.dropna(subset="score"), limits)
-        raise ValueError(f"No size of {len(table)} meets every limit: {there_is}")
+        whole, of, share_of = _reference(reference, grid, task)
+        table["relative"] = table["score"] / of["score"]
+    cells = ["num_layers", "dim", "precision", *(["documents"] if queries_per_document is not None else [])]
+    examples = _add_intervals(table, grid, cells, task, (whole, of))
+    table["refused"] = refused(table, limits).where(table["score"].notna(), "no score")
+    met_by_score = (refused(table.assign(relative_low=math.nan), limits) == "") & table["score"].notna()
+    unsure = table[met_by_score & (table["refused"] != "")]
     cheap = [time_column(grid) if queries_per_document is None else "milliseconds_in_all", "bytes"]
     order = ["score", *cheap] if min_score is None else [*cheap, "score"]
     ranked = table.sort_values([*order, "dim"], ascending=[*(name != "score" for name in order), True])
+    best = (ranked["refused"] == "").to_numpy()
+    before = ranked[: best.argmax()] if best.any() else ranked
+    doubt = _doubt(before[before.index.isin(unsure.index)], limits, examples)
+    if not best.any():
+        there_is = what_there_is(table.dropna(subset="score"), limits)
+        raise ValueError(f"No size of {len(table)} meets every limit: {there_is}{doubt and f' {doubt}'}")
     fits_first = ranked.sort_values("refused", key=lambda refused: refused != "", kind="stable", ignore_index=True)
-    return Recommendation(fits_first, full, share_of)
+    return Recommendation(fits_first, full, share_of, examples, doubt)
 
 
-def _limits(grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[_Limit]:
-    limits = []
-    if min_score is not None:
-        share = _positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
-        if share >= 1.5:  # a cut may be a little better than the full size
-            raise ValueError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
-        limits.append(_Limit("score", "relative", share))
-    if max_ms is not None:
-        _require_times(grid, "max_ms")
-        limits.append(_Limit("time", "milliseconds_per_text", _positive(max_ms, "max_ms", "2.5, milliseconds for a text")))
-    if max_bytes is not None:
-        limits.append(_Limit("vector", "bytes", _positive(max_bytes, "max_bytes", "512, bytes of a vector")))
-    if not limits:
-        raise ValueError("There is no limit to choose by. Pass min_score, max_ms or max_bytes.")
-    return limits
+def _add_intervals(
+    table: pd.DataFrame, grid: Scores, cells: Sequence[str], task: str | None, whole: tuple[Scores, pd.Series[Any]]
+) -> int:
+    """Add the interval of each share, and return the number of examples; warn if the grid does not know it."""
+    from st_matryoshka2d.evaluation import shares  # imports scipy, which reading scores does not need
+
+    try:
+        found = shares.bounds(grid, table, cells, task, whole)
+    except shares.MissingExamplesError as missing:
+        where = "the grid" if whole[0] is grid else "the grid or its reference"
+        message = (
+            f"No interval is known for the shares of the score: {where} has no scores of single examples of {missing}. "
+            "The choice is by the scores alone, which chance may have made."
+        )
+        warnings.warn(message, DataWarning, stacklevel=4)
+        table[["relative_low", "relative_high"]] = math.nan
+        return 0
+    if found.fewest < shares.FEWEST:
+        raise ValueError(
+            f"{found.fewest} examples cannot tell which size is good enough: shares of a score on so few are mostly chance. "
+            f"Score at least {shares.FEWEST} queries or pairs of each task, better some hundreds."
+        )
+    table["relative_low"], table["relative_high"] = found.low, found.high
+    return found.examples
 
 
-def _require_times(grid: Scores, name: str) -> None:
-    if grid.latency is None:
-        raise ValueError(f"{name} needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
+def _interval(row: pd.Series[Any], examples: int) -> str:
+    """Write the share of a size with its interval, if it has one."""
+    low, share, high = (row[name] * 100 for name in ("relative_low", "relative", "relative_high"))
+    about = f" ({low:.1f} to {high:.1f} % on {examples:,} examples)" if low < high else ""
+    return f"{share:.1f} %{about}"
 
 
-def _positive(value: object, name: str, example: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number such as {example}; got {value!r} ({type(value).__name__}).")
-    number = float(value)
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be a number above 0 such as {example}; got {value}. None sets no limit.")
-    return number
+def _doubt(unsure: pd.DataFrame, limits: Sequence[Limit], examples: int) -> str:
+    """Name the first size whose share may or may not be enough."""
+    if unsure.empty:
+        return ""
+    row, wanted = unsure.iloc[0], next(limit.wanted for limit in limits if limit.column == "relative")
+    return f"The data cannot tell whether {name_of(row)} has {wanted}: it has {_interval(row, examples)}."
 
 
 def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
@@ -182,8 +184,8 @@ def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     return full
 
 
-def _reference(reference: object, grid: Scores, task: str | None) -> tuple[float, str]:
-    """Return the score of the reference's largest size, and its name."""
+def _reference(reference: object, grid: Scores, task: str | None) -> tuple[Scores, pd.Series[Any], str]:
+    """Return the reference, the row of its largest size, and its name."""
     if not isinstance(reference, Scores):
         raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
     if task is None and set(reference.tasks) != set(grid.tasks):
@@ -192,22 +194,4 @@ def _reference(reference: object, grid: Scores, task: str | None) -> tuple[float
             "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
         )
     full = _required_full(costs(reference.frame, reference.latency, task))
-    return full["score"], f"the reference's score at {reference_name(full, reference.full_size)}"
-
-
-def _refused(table: pd.DataFrame, limits: Sequence[_Limit]) -> pd.Series[str]:
-    """Describe the limits that each size misses; empty if it meets all."""
-    missed = ["; ".join(filter(None, (limit.missed(row) for limit in limits))) for _, row in table.iterrows()]
-    return pd.Series(missed, table.index)
-
-
-def _what_there_is(table: pd.DataFrame, limits: Sequence[_Limit]) -> str:
-    """Describe the limits, and the best value of each over all sizes and over sizes that meet the other limits."""
-    text = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
-    text += f". The best of any size: {', '.join(limit.best(table) for limit in limits)}."
-    near = []
-    for limit in limits if len(limits) > 1 else ():
-        others = [other for other in limits if other is not limit]
-        if (rows := table[_refused(table, others) == ""]).size:
-            near.append(limit.best(rows))
-    return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text
+    return reference, full, f"the reference's score at {reference_name(full, reference.full_size)}"

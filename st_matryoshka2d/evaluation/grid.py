@@ -129,6 +129,10 @@ class GridResult(Scores):
         The cheapest size is the one with the least time (without latency: the fewest layers), then the fewest bytes, then
         the best score. Scores are relative to the largest size of the grid, at its highest precision.
 
+        A size keeps enough of the score if the lower end of its share's interval reaches `min_score`. Intervals come from
+        resampling the examples of the grid. Their lower ends hold for all sizes at once, with 95 % confidence. If a cheaper
+        size may keep enough too, the answer names it.
+
         With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`: `size` for queries and
         `documents` for documents. The time of a pair is that of one document and of its queries.
 
@@ -144,7 +148,10 @@ class GridResult(Scores):
         Raises:
             TypeError: A limit is not a number, or the reference is not a grid.
             ValueError: A limit is invalid, no size meets all limits, the largest size does not score above 0, there is no
-                such task, or the reference has other tasks.
+                such task, a task has fewer than 30 examples, or the reference has other tasks.
+
+        Warns:
+            DataWarning: The grid has no scores of single examples, so that no interval is known and scores alone decide.
         """
         return choose.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document)
 
@@ -178,6 +185,7 @@ class GridResult(Scores):
 
     def __str__(self) -> str:
         one = self.narrowed(pivots.shown(self.frame))
-        return "\n\n".join([f"{pivots.title(self.frame)}\n{one.to_markdown()}", *pivots.hidden_notes(self.frame)])
+        notes = [*pivots.examples_note(self.items), *pivots.hidden_notes(self.frame)]
+        return "\n\n".join([f"{pivots.title(self.frame)}\n{one.to_markdown()}", *notes])
 
     __repr__ = __str__

@@ -14,12 +14,12 @@ from st_matryoshka2d.sizes import Size, positive_int
 
 def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
     """Scores by layers (rows) and dims (columns): means over the splits and subsets of a task, then over tasks."""
-    return _means(_rows(frame, task, metric)).mean(axis=1, skipna=False).unstack("dim")
+    return _means(selected(frame, task, metric)).mean(axis=1, skipna=False).unstack("dim")
 
 
 def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
     """Scores by tasks (rows) and sizes (columns): means over the splits and subsets of a task."""
-    rows = _rows(frame, None, metric)
+    rows = selected(frame, None, metric)
     by_size = _means(rows)[list(rows["task"].unique())]
     names = [str(Size(int(layers), int(dim))) for layers, dim in by_size.index]
     return by_size.set_axis(pd.Index(names, name="size")).T
@@ -57,7 +57,7 @@ def default_value(frame: pd.DataFrame, axis: str) -> str:
 
 def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
     """The pivot as text: empty if a size was not scored on all tasks, `nan` if the score is NaN."""
-    rows = _rows(frame, task, metric)
+    rows = selected(frame, task, metric)
     scored = rows.pivot_table(index="num_layers", columns="dim", values="task", aggfunc="nunique")
     return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
 
@@ -65,7 +65,7 @@ def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = N
 def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:
     """Notes below a table: tasks that lack sizes, and values of the axes that the table does not show."""
     lines = []
-    by_size = _rows(frame, task, metric).groupby(["num_layers", "dim", "task"]).size().unstack("task")
+    by_size = selected(frame, task, metric).groupby(["num_layers", "dim", "task"]).size().unstack("task")
     for name, scored in by_size.items():
         if sizes := [str(Size(int(layers), int(dim))) for layers, dim in scored.index[scored.isna()]]:
             more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
@@ -76,6 +76,15 @@ def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = Non
 def hidden_notes(frame: pd.DataFrame) -> list[str]:
     """Notes on the values of the axes that are not shown."""
     return [f"Also {', '.join(values)}: grid.at({axis}=...)." for axis, values in _hidden(frame).items()]
+
+
+def examples_note(items: pd.DataFrame) -> list[str]:
+    """Note how many examples each task has, if the grid has their scores."""
+    if items.empty:
+        return []
+    parts = items.drop_duplicates(["task", "split", "subset"])
+    counts = parts["ids"].map(len).groupby(parts["task"], sort=False).sum()
+    return [f"Examples: {', '.join(f'{task} {count:,}' for task, count in counts.items())}."]
 
 
 def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
@@ -100,7 +109,7 @@ def metric_name(frame: pd.DataFrame, task: str | None = None, metric: str | None
     return names[0] if len(names) == 1 else "main score"
 
 
-def _rows(frame: pd.DataFrame, task: str | None, metric: str | None, free: Sequence[str] = ()) -> pd.DataFrame:
+def selected(frame: pd.DataFrame, task: str | None, metric: str | None, free: Sequence[str] = ()) -> pd.DataFrame:
     """Select the default of each axis that is not free."""
     rows = frame
     for axis in (axis for axis in AXES if axis not in free):
@@ -170,7 +179,7 @@ def costs(
     """
     cells = ["num_layers", "dim", "precision", *([] if queries_per_document is None else ["documents"])]
     # A missing task makes the mean NaN: a size must not look better for skipping a task.
-    scores = _means(_rows(frame, task, None, free=cells), cells).mean(axis=1, skipna=False)
+    scores = _means(selected(frame, task, None, free=cells), cells).mean(axis=1, skipna=False)
     kinds: dict[str, Any] = {"num_layers": int, "milliseconds_per_text": float, "parameters": "Int64"}
     times = pd.DataFrame(latency, columns=[*kinds]).astype(kinds).set_index("num_layers")
     table = scores.rename("score").reset_index().join(times, on="num_layers")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import spearmanr
 
 from st_matryoshka2d import FunnelResult, GridResult
 from st_matryoshka2d.evaluation.funnel import stage_costs
@@ -74,6 +75,21 @@ def random_result(**overwrites: Any) -> FunnelResult:
         row |= {name: rng.uniform(0.1, 0.9) for name in ("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone")}
         rows.append({**row, **overwrites})
     return FunnelResult(pd.DataFrame(rows), "some model")
+
+
+def pairs_grid(noise: Mapping[str, float], n: int, seed: int = 0, tasks: Sequence[str] = ("A",)) -> GridResult:
+    """Return a grid of Spearman correlations with its similarities of n pairs; the noise of each size lowers its score."""
+    rows, items = [], []
+    for number, task in enumerate(tasks):
+        rng = np.random.default_rng([seed, number])
+        gold, shared, own = rng.normal(size=(3, n))
+        for size in map(Size.parse, noise):
+            place = {"task": task, "split": "test", "subset": "default", "num_layers": size.num_layers, "dim": size.dim}
+            values = gold + 0.3 * shared + noise[str(size)] * own
+            score = float(spearmanr(values, gold).statistic)
+            rows.append(place | {"metric": "cosine_spearman", "score": score, "is_main": True})
+            items.append(place | {"ids": [f"pair {index}" for index in range(n)], "values": values, "gold": gold})
+    return GridResult(pd.DataFrame(rows), pd.DataFrame(items), full_size=max(noise, key=lambda name: Size.parse(name)))
 
 
 def curve() -> GridResult:

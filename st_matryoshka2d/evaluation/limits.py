@@ -1,0 +1,99 @@
+"""The limits that a size has to meet, and what the sizes of a grid miss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import pandas as pd
+
+from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, name_of
+from st_matryoshka2d.evaluation.scores import Scores
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound on one column of the table of costs: a minimum for `relative`, a maximum for the others."""
+
+    name: str
+    column: str
+    bound: float
+
+    def shown(self, value: float) -> str:
+        """Write a value with its unit."""
+        if self.column == "relative":
+            return f"{value * 100:.4g} %"
+        return f"{value:.4g} ms" if self.column == "milliseconds_per_text" else f"{value:.10g} bytes"
+
+    @property
+    def wanted(self) -> str:
+        """The bound in words."""
+        return f"{'at least' if self.column == 'relative' else 'at most'} {self.shown(self.bound)}"
+
+    def missed(self, row: pd.Series[Any]) -> str:
+        """Say how a size misses the bound; empty if it does not. A share has to reach it with its lower end, if known."""
+        value = row[self.column]
+        if self.column == "relative" and row["relative_low"] < self.bound <= value:
+            return f"{self.name} {self.shown(value)}, perhaps only {self.shown(row['relative_low'])}, {self.wanted} wanted"
+        met = value >= self.bound if self.column == "relative" else value <= self.bound
+        return "" if met else f"{self.name} {self.shown(value)}, {self.wanted} wanted"
+
+    def best(self, table: pd.DataFrame) -> str:
+        """Name the size that comes closest."""
+        row = table.sort_values(self.column, ascending=self.column != "relative", kind="stable").iloc[0]
+        return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
+
+
+def limits_of(grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[Limit]:
+    """Check the limits that a user gave."""
+    limits = []
+    if min_score is not None:
+        share = positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
+        if share >= 1.5:  # a cut may be a little better than the full size
+            raise ValueError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
+        limits.append(Limit("score", "relative", share))
+    if max_ms is not None:
+        require_times(grid, "max_ms")
+        limits.append(Limit("time", "milliseconds_per_text", positive(max_ms, "max_ms", "2.5, milliseconds for a text")))
+    if max_bytes is not None:
+        limits.append(Limit("vector", "bytes", positive(max_bytes, "max_bytes", "512, bytes of a vector")))
+    if not limits:
+        raise ValueError("There is no limit to choose by. Pass min_score, max_ms or max_bytes.")
+    return limits
+
+
+def require_times(grid: Scores, name: str) -> None:
+    """Refuse a limit on time if there are no times."""
+    if grid.latency is None:
+        raise ValueError(f"{name} needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
+
+
+def positive(value: object, name: str, example: str) -> float:
+    """Refuse what is not a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number such as {example}; got {value!r} ({type(value).__name__}).")
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be a number above 0 such as {example}; got {value}. None sets no limit.")
+    return number
+
+
+def refused(table: pd.DataFrame, limits: Sequence[Limit]) -> pd.Series[str]:
+    """Describe the limits that each size misses; empty if it meets all."""
+    missed = ["; ".join(filter(None, (limit.missed(row) for limit in limits))) for _, row in table.iterrows()]
+    return pd.Series(missed, table.index)
+
+
+def what_there_is(table: pd.DataFrame, limits: Sequence[Limit]) -> str:
+    """Describe the limits, and the best value of each over all sizes and over sizes that meet the other limits."""
+    text = ", ".join(f"{limit.name} {limit.wanted}" for limit in limits)
+    text += f". The best of any size: {', '.join(limit.best(table) for limit in limits)}."
+    near = []
+    for limit in limits if len(limits) > 1 else ():
+        others = [other for other in limits if other is not limit]
+        if (rows := table[refused(table, others) == ""]).size:
+            near.append(limit.best(rows))
+    return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text

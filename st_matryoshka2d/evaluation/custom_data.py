@@ -97,7 +97,8 @@ def text(
 def number(value: Any, where: str) -> float:
     """Check a finite number, which may be a decimal of a database."""
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)) or not math.isfinite(value):
-        raise ValueError(f"{where}: expected a finite number, got {value!r}. Fix it or drop the row.")
+        hint = " pandas.to_numeric(column) makes numbers of a column of texts." if isinstance(value, str) else ""
+        raise ValueError(f"{where}: expected a finite number, got {value!r}. Fix it or drop the row.{hint}")
     return float(value)
 
 

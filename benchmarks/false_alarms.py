@@ -237,7 +237,7 @@ def report(frame: pd.DataFrame, of_queries: pd.DataFrame, runs: int) -> str:
             "## The first model is better, errors are even: found at p < 0.05, percent",
             "\n".join(markdown([list(named.columns), *found_rows])),
             "## Two models with the same mean over queries: p < 0.05, percent",
-            '"Ours": the larger p of Student\'s t and Johnson\'s t, and at least 2^(1-k), where k queries have different scores.',
+            "Ours: the larger p of Student's t and Johnson's t, at least 2^(1-k), where k queries have different scores.",
             "\n".join(markdown([list(of_queries.columns), *of])),
         ]
     )

@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from st_matryoshka2d.columns import named_columns, require_columns
 from st_matryoshka2d.encode import EveryLayer, encode_sizes
 from st_matryoshka2d.identity import model_name, model_revision
 from st_matryoshka2d.loading import load
+from st_matryoshka2d.locks import ForkLock
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import strings
 
@@ -29,17 +29,7 @@ _IN_THIS_PROCESS: dict[tuple[object, ...], EveryLayer] = {}
 _MAX_MODELS = 4  # in this cache
 
 # Tokenizers are not safe to share between threads, and a model should be loaded once.
-_ONE_AT_A_TIME = Lock()
-
-
-def _renew_lock() -> None:
-    """In a forked process, the thread that held the lock does not exist."""
-    global _ONE_AT_A_TIME
-    _ONE_AT_A_TIME = Lock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_renew_lock)
+_ONE_AT_A_TIME = ForkLock()
 
 
 class SizesEncoder:
@@ -180,7 +170,7 @@ class SizesEncoder:
         rows = strings(texts, self.text)
         if not rows:
             return {name: np.empty((0, size.dim), dtype=np.float32) for name, size in self.columns.items()}
-        with _ONE_AT_A_TIME:
+        with _ONE_AT_A_TIME():
             every = self._up_to_date()
             embeddings = every.encode(rows, convert_to_tensor=True, device=self.device, **self.kwargs)
         unit = self.normalize_embeddings

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from threading import Lock, get_ident
+from threading import get_ident
 from typing import Any, TypeAlias
 
 import torch
@@ -19,6 +19,7 @@ from transformers.cache_utils import Cache
 
 from st_matryoshka2d.backbone import Backbone, refuse_compiled
 from st_matryoshka2d.config_metadata import kept_layers, skips_layers
+from st_matryoshka2d.locks import ForkLock
 from st_matryoshka2d.readout import AT_DEPTH
 from st_matryoshka2d.skeleton import register_outputs
 
@@ -29,7 +30,7 @@ _STATE = "hidden_states"
 
 # How many contexts make a config return states, and what it said before the first; by the config's id.
 _ASKING: dict[int, tuple[int, bool | None]] = {}
-_COUNTING = Lock()
+_COUNTING = ForkLock()
 
 
 @dataclass(frozen=True)
@@ -156,14 +157,14 @@ def returning_states(config: PreTrainedConfig) -> Iterator[None]:
     """Make a model with this config return the state after every block, within this context."""
     # Other threads that call the model get states that they did not ask for, which changes nothing else. The last context
     # that is left restores the setting.
-    with _COUNTING:
+    with _COUNTING():
         count, before = _ASKING.get(id(config), (0, config.output_hidden_states))
         _ASKING[id(config)] = count + 1, before
         config.output_hidden_states = True
     try:
         yield
     finally:
-        with _COUNTING:
+        with _COUNTING():
             count, before = _ASKING.pop(id(config))
             if count > 1:
                 _ASKING[id(config)] = count - 1, before

@@ -173,7 +173,7 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
 def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
     """Build the pipeline, and refuse one that lacks weights."""
     try:
-        with one_load_at_a_time:
+        with one_load_at_a_time():
             model = SentenceTransformer._load_with_module_classes(checkpoint.name, _OURS, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):

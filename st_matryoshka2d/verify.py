@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d.backbone import find_backbone
 from st_matryoshka2d.hub.untrusted import read_header, short
+from st_matryoshka2d.locks import ForkLock
 from st_matryoshka2d.logs import filtered
 from st_matryoshka2d.trial import trial
 
@@ -29,7 +29,7 @@ _LARGEST_BUFFERS = 2**30
 _NAMED = 5
 
 # While transformers loads a model, it replaces functions of torch for all threads, and two loads at once may leave them so.
-one_load_at_a_time = RLock()
+one_load_at_a_time = ForkLock()
 
 
 def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
@@ -97,7 +97,7 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
 
 def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
     """Build a model on the meta device, which takes no memory whatever the config says."""
-    with one_load_at_a_time, torch.device("meta"):
+    with one_load_at_a_time(), torch.device("meta"):
         model: PreTrainedModel = AutoModel.from_config(config)
     return model
 
@@ -110,7 +110,7 @@ def block_lists(model: PreTrainedModel) -> list[str]:
 
 def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Let transformers load empty tensors of these shapes, and return what is missing or has another shape."""
-    with one_load_at_a_time, quiet_loading():  # the caller raises an error instead
+    with one_load_at_a_time(), quiet_loading():  # the caller raises an error instead
         loaded: Any = type(model).from_pretrained(
             None,
             config=model.config,

@@ -238,6 +238,7 @@ def test_nothing_that_explores_sizes_warns(tiny: SentenceTransformer) -> None:
     pairs = {"sentence1": ["a cat", "rain"], "sentence2": ["a kitten", "snow"], "score": [5, 3]}
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
+        warnings.filterwarnings("ignore", "The times overlap")
         encode_sizes(tiny, ["a cat"], ["1L-4d", "2L-32d"])
         evaluate(tiny, sts_task(pairs), sizes=["1L-4d", "4L-32d"], documents="4L-32d", show_progress_bar=False)
         benchmark_latency(tiny, texts=["a cat"], rounds=1, show_progress_bar=False)

@@ -139,7 +139,7 @@ def test_cached_cells_are_not_computed(tiny: SentenceTransformer, tmp_path: Path
         for task in [*again, *cast("Any", mean).tasks]:
             task.load_data = None
         assert_identical(first, quiet(tiny, [*again, mean], sizes=SIZES, cache=cache))
-        assert len(seen) == 2, "the few tokens that prove that the model can be cut"
+        assert len(seen) in (0, 2), "none but the two rows of tokens that prove, once a process, that the model can be cut"
         after = cells(tmp_path)
         assert {path for path in after if after[path] != written[path]} <= set(tmp_path.rglob("MeanOfThree-*/cells/*"))
 

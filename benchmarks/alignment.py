@@ -30,8 +30,8 @@ from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
 from st_matryoshka2d import Size, align, evaluate, sizes_ladder, sts_task
-from st_matryoshka2d.config_metadata import ENDS, FIRST, LayersByDepth, chosen_layers
 from st_matryoshka2d.losses import RelationalDistillLoss
+from st_matryoshka2d.model.trained_sizes import ENDS, FIRST, LayersByDepth, chosen_layers
 from st_matryoshka2d.sizes import full_size
 
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from st_matryoshka2d.alignment import align
     from st_matryoshka2d.batch_encoder import SizesEncoder
-    from st_matryoshka2d.cut import truncate
     from st_matryoshka2d.data_warning import DataWarning
-    from st_matryoshka2d.elastic import TruncatedTransformer
     from st_matryoshka2d.encode import encode_sizes
     from st_matryoshka2d.evaluation.choose import Recommendation
     from st_matryoshka2d.evaluation.compare import GridComparison
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.truncation import TruncationResult
     from st_matryoshka2d.latency import benchmark_latency
     from st_matryoshka2d.loading import load
+    from st_matryoshka2d.model.cut import truncate
+    from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card import add_grid_to_model_card, add_sizes_to_model_card
     from st_matryoshka2d.parquet import encode_to_parquet
     from st_matryoshka2d.plots.speedup import plot_speedup
@@ -35,9 +35,9 @@ __version__ = "0.1.0"
 _HOME = {
     "alignment": ["align"],
     "batch_encoder": ["SizesEncoder"],
-    "cut": ["truncate"],
+    "model.cut": ["truncate"],
     "data_warning": ["DataWarning"],
-    "elastic": ["TruncatedTransformer"],
+    "model.truncated_transformer": ["TruncatedTransformer"],
     "encode": ["encode_sizes"],
     "evaluation.choose": ["Recommendation"],
     "evaluation.compare": ["GridComparison"],

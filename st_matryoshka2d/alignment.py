@@ -13,7 +13,13 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from st_matryoshka2d.agreement import too_few
-from st_matryoshka2d.config_metadata import (
+from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.model.cut import like, with_modules, without_adapters
+from st_matryoshka2d.model.depths import routes_of, trailing_normalize
+from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.readout import Readout, expect_readouts
+from st_matryoshka2d.model.readout_files import linear_of
+from st_matryoshka2d.model.trained_sizes import (
     ALIGN,
     LayersByDepth,
     chosen_layers,
@@ -22,16 +28,10 @@ from st_matryoshka2d.config_metadata import (
     declare_training,
     declared_dims,
 )
-from st_matryoshka2d.cut import like, with_modules, without_adapters
-from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.identity import inherit_card, name_apart
-from st_matryoshka2d.layers import routes_of, trailing_normalize
-from st_matryoshka2d.readout import Readout, expect_readouts
-from st_matryoshka2d.readout_files import linear_of
+from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.readout_texts import Gathered, gather
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
-from st_matryoshka2d.trial import share_memory
 
 
 def align(

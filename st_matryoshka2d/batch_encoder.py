@@ -17,9 +17,9 @@ from sentence_transformers.util import get_device_name
 
 from st_matryoshka2d.columns import named_columns, require_columns
 from st_matryoshka2d.encode import EveryLayer, encode_sizes
-from st_matryoshka2d.identity import model_name, model_revision
 from st_matryoshka2d.loading import load
 from st_matryoshka2d.locks import ForkLock
+from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.texts import strings
 

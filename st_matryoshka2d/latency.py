@@ -13,10 +13,10 @@ from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.cut import cut_to, without_adapters
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.layers import routes_of
 from st_matryoshka2d.left_out import filled_texts
+from st_matryoshka2d.model.cut import cut_to, without_adapters
+from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 from st_matryoshka2d.texts import require_padding
 

@@ -10,19 +10,19 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedConfig
 
-from st_matryoshka2d.config_metadata import cut_config, declare_cut, skips_layers, warn_if_untrained
-from st_matryoshka2d.cut import cut_to
-from st_matryoshka2d.elastic import TruncatedTransformer
-from st_matryoshka2d.exactness import check_loaded
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle, opened, within_reach
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.untrusted import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
-from st_matryoshka2d.identity import name_apart, replace_card
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.model.cut import cut_to
+from st_matryoshka2d.model.depths import transformer_of
+from st_matryoshka2d.model.exactness import check_loaded
+from st_matryoshka2d.model.identity import name_apart, replace_card
+from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
+from st_matryoshka2d.model.trained_sizes import cut_config, declare_cut, skips_layers, warn_if_untrained
+from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.verify import check_complete, depth_of, one_load_at_a_time, quiet_loading
 
 # Module types of `modules.json` that are this package's own class: no code of the checkpoint runs for them. The Trainer of

@@ -16,8 +16,8 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encode import EveryLayer
-from st_matryoshka2d.layers import routes_of, trailing_normalize
 from st_matryoshka2d.left_out import LeftOut
+from st_matryoshka2d.model.depths import routes_of, trailing_normalize
 from st_matryoshka2d.prompts import without_prompts
 from st_matryoshka2d.readout_fit import Sums
 from st_matryoshka2d.sizes import full_size

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from st_matryoshka2d import SizesEncoder, batch_encoder, layers, truncate, verify
+from st_matryoshka2d import SizesEncoder, batch_encoder, truncate, verify
 from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.model import depths
 from tests.support import families
 from tests.support.families import TEXTS
 
@@ -149,7 +150,7 @@ def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent(tiny: Sentenc
     held, done = Event(), Event()
 
     def hold() -> None:
-        with batch_encoder._ONE_AT_A_TIME(), verify.one_load_at_a_time(), layers._COUNTING():
+        with batch_encoder._ONE_AT_A_TIME(), verify.one_load_at_a_time(), depths._COUNTING():
             held.set()
             done.wait()
 

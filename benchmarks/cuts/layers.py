@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from st_matryoshka2d import Size, align, encode_sizes
-from st_matryoshka2d.backbone import find_backbone
-from st_matryoshka2d.config_metadata import ENDS, LayersByDepth
-from st_matryoshka2d.config_metadata import FIRST as FIRST_LAYERS
-from st_matryoshka2d.layers import transformer_of
+from st_matryoshka2d.model.backbone import find_backbone
+from st_matryoshka2d.model.depths import transformer_of
+from st_matryoshka2d.model.trained_sizes import ENDS, LayersByDepth
+from st_matryoshka2d.model.trained_sizes import FIRST as FIRST_LAYERS
 from st_matryoshka2d.sizes import full_size
 
 __all__ = ["ALIGNED", "ALIGNED_WAYS", "DEPTHS", "FIRST", "Embedder"]

@@ -39,7 +39,7 @@ def align(
         validate_sizes(sizes, limit)
 
     import st_matryoshka2d
-    from st_matryoshka2d.config_metadata import trained_sizes
+    from st_matryoshka2d.model.trained_sizes import trained_sizes
 
     aligned = st_matryoshka2d.align(
         source.open(), sample, sizes or None, layers=layers, batch_size=batch_size, show_progress_bar=True

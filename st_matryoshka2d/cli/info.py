@@ -19,7 +19,7 @@ def info(source: Source) -> Answer:
     """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes."""
     source.require()
 
-    from st_matryoshka2d.config_metadata import declared_dims, trained_sizes
+    from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
     from st_matryoshka2d.sizes import full_size
 
     model = source.open()
@@ -54,7 +54,7 @@ def info(source: Source) -> Answer:
 def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | None]:
     """Return the sizes with their parameters, or why there are none. Each cut is verified on a few tokens."""
     from st_matryoshka2d import sizes_ladder
-    from st_matryoshka2d.cut import cut_to, without_adapters
+    from st_matryoshka2d.model.cut import cut_to, without_adapters
 
     try:
         model = without_adapters(model)

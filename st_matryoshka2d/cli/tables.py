@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from st_matryoshka2d.cli import options
-from st_matryoshka2d.config_metadata import layers_by_dims
+from st_matryoshka2d.model.trained_sizes import layers_by_dims
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:

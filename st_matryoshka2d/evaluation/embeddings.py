@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.encode import EveryLayer
 from st_matryoshka2d.files import replace_file
-from st_matryoshka2d.identity import model_name, model_revision
+from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.processes import Processes
 
 _CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with other processes

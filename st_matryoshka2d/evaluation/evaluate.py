@@ -18,7 +18,7 @@ from st_matryoshka2d.evaluation.store import Cache
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
 from st_matryoshka2d.evaluation.truncation import TruncationResult, truncation_dims
 from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, precisions_of
-from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 

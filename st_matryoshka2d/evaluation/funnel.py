@@ -29,7 +29,7 @@ from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.store import Cache, Job, Scored
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
-from st_matryoshka2d.layers import routes_of
+from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 Funnel = tuple[int, int, int]  # first variant, second variant, length of the shortlist

@@ -16,7 +16,6 @@ from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download
 from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm  # type: ignore[attr-defined]  # lazy
 from transformers import AutoConfig, PreTrainedConfig
 
-from st_matryoshka2d.config_metadata import cut_config, kept_layers
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
 from st_matryoshka2d.hub.untrusted import (
     BITS,
@@ -30,7 +29,8 @@ from st_matryoshka2d.hub.untrusted import (
     short,
     written_header,
 )
-from st_matryoshka2d.readout_files import readout_file
+from st_matryoshka2d.model.readout_files import readout_file
+from st_matryoshka2d.model.trained_sizes import cut_config, kept_layers
 from st_matryoshka2d.verify import blank_model, block_lists, check_shapes, depth_of, shapes_in
 
 # File suffixes of configurations, tokenizers and model cards.

@@ -13,9 +13,9 @@ from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.readout import Readout, expect_readouts, require_readouts
-from st_matryoshka2d.readout_files import linear_of, read_readouts, readout_file
+from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
+from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
 
 
 def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
-from st_matryoshka2d.config_metadata import cut_config
 from st_matryoshka2d.hub.adapters import base_of
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
-from st_matryoshka2d.readout_files import readout_file
+from st_matryoshka2d.model.readout_files import readout_file
+from st_matryoshka2d.model.trained_sizes import cut_config
 from st_matryoshka2d.verify import check_shapes, depth_of, shapes_in
 
 # Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.

@@ -18,7 +18,7 @@ from st_matryoshka2d.losses.alignment import at_least_float32, kl_divergence, sc
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.reading import check_reads_alike
 from st_matryoshka2d.losses.step import Step, Term
-from st_matryoshka2d.readout import Readout
+from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.sizes import full_size
 
 

@@ -13,10 +13,10 @@ from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from sentence_transformers.base.losses.gradcache import _get_batch_size
 from torch import Tensor, nn
 
-from st_matryoshka2d.backbone import Backbone
-from st_matryoshka2d.layers import layer_features, trailing_normalize, unwrap
 from st_matryoshka2d.losses.distributed import average_gradient, reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
+from st_matryoshka2d.model.backbone import Backbone
+from st_matryoshka2d.model.depths import layer_features, trailing_normalize, unwrap
 
 Column = Float[Tensor, "texts values"]
 

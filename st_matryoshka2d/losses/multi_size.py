@@ -15,11 +15,7 @@ from sentence_transformers.util import cos_sim, is_dist_initialized
 from torch import Tensor, distributed, nn
 from torch.autograd.graph import register_multi_grad_hook
 
-from st_matryoshka2d.backbone import Backbone, find_backbone
-from st_matryoshka2d.config_metadata import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.exactness import check_depths
-from st_matryoshka2d.layers import Route, routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.losses.alignment import matrix_similarity
 from st_matryoshka2d.losses.checks import (
     check_columns,
@@ -36,7 +32,11 @@ from st_matryoshka2d.losses.embedding import CachedStep, Representation
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
 from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
-from st_matryoshka2d.readout import require_readouts
+from st_matryoshka2d.model.backbone import Backbone, find_backbone
+from st_matryoshka2d.model.depths import Route, routes_of, trailing_normalize, unwrap
+from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.readout import require_readouts
+from st_matryoshka2d.model.trained_sizes import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, validate_sizes
 
 

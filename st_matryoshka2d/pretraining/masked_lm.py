@@ -25,9 +25,9 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from st_matryoshka2d.backbone import Backbone, find_backbone
-from st_matryoshka2d.config_metadata import cut_config
-from st_matryoshka2d.trial import same, trial
+from st_matryoshka2d.model.backbone import Backbone, find_backbone
+from st_matryoshka2d.model.trained_sizes import cut_config
+from st_matryoshka2d.model.trial import same, trial
 
 
 def load_masked_lm(

@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.identity import model_name, model_revision
+from st_matryoshka2d.model.identity import model_name, model_revision
 from tests.support.labels import BinaryClassification, aggregate
 from tests.support.results import assert_identical
 from tests.support.search import FewResults

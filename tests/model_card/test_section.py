@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from st_matryoshka2d import GridResult, Size, add_grid_to_model_card, add_sizes_to_model_card, align, truncate
-from st_matryoshka2d.config_metadata import declare_training
+from st_matryoshka2d.model.trained_sizes import declare_training
 from tests.support.training import train
 
 TEXTS = [f"{n} cats and {n % 7} dogs" for n in range(20)]

@@ -17,7 +17,7 @@ from st_matryoshka2d import (
     Size,
     TruncatedTransformer,
 )
-from st_matryoshka2d.readout import Readout
+from st_matryoshka2d.model.readout import Readout
 from tests.support import families
 
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from st_matryoshka2d.adapters import require_steady
-from st_matryoshka2d.architecture import architecture
-from st_matryoshka2d.config_metadata import cut_config, kept_layers
-from st_matryoshka2d.trial import same, trial
+from st_matryoshka2d.model.adapters import require_steady
+from st_matryoshka2d.model.architecture import architecture
+from st_matryoshka2d.model.trained_sizes import cut_config, kept_layers
+from st_matryoshka2d.model.trial import same, trial
 
 _COMPILED = "_orig_mod"  # where torch.compile's wrapper keeps the module
 _CAPTURING = "transformers.utils.output_capturing"

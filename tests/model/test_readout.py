@@ -22,7 +22,7 @@ from torch import nn
 
 from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, evaluate, load, sts_task, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
-from st_matryoshka2d.readout import Readout
+from st_matryoshka2d.model.readout import Readout
 from tests.support.command_line import PAIRS
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
 from tests.support.quick import quick

@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tokenizers import normalizers, processors
 
 from st_matryoshka2d import Size, TruncatedTransformer, truncate
-from st_matryoshka2d.identity import model_name, model_revision
+from st_matryoshka2d.model.identity import model_name, model_revision
 from tests import ROOT
 from tests.support import families
 from tests.support.sts import LocalSTS, quiet
@@ -136,7 +136,7 @@ def test_a_folder_read_in_another_process(tiny: SentenceTransformer, tmp_path: P
     tiny.save_pretrained(str(tmp_path / "one"))
     program = (
         "import sys; from sentence_transformers import SentenceTransformer;"
-        "from st_matryoshka2d.identity import model_name, model_revision;"
+        "from st_matryoshka2d.model.identity import model_name, model_revision;"
         "model = SentenceTransformer(sys.argv[1], device='cpu'); print(model_name(model), model_revision(model))"
     )
     run = subprocess.run(

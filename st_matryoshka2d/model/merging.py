@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from st_matryoshka2d.adapters import adapter_layers
-from st_matryoshka2d.backbone import find_backbone, refusal, shallow_view
+from st_matryoshka2d.model.adapters import adapter_layers
+from st_matryoshka2d.model.backbone import find_backbone, refusal, shallow_view
 
 
 def merged(model: PreTrainedModel) -> PreTrainedModel:

@@ -12,7 +12,7 @@ import torch
 from sentence_transformers.base.modules import Dense
 from torch import nn
 
-from st_matryoshka2d.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
+from st_matryoshka2d.model.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
 
 AT_DEPTH = "num_layers"  # feature with the depth of the token embeddings; absent at the full depth
 

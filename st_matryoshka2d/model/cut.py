@@ -13,15 +13,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import nn
 
-from st_matryoshka2d.adapters import adapter_layers
-from st_matryoshka2d.config_metadata import declare_cut, warn_if_untrained
-from st_matryoshka2d.elastic import cut_transformer
-from st_matryoshka2d.identity import inherit_card, name_apart
-from st_matryoshka2d.layers import routes_of
-from st_matryoshka2d.readout import Readout, require_readouts
+from st_matryoshka2d.model.adapters import adapter_layers
+from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.readout import Readout, require_readouts
+from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
+from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
+from st_matryoshka2d.model.trial import share_memory
+from st_matryoshka2d.model.truncated_transformer import cut_transformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.trained_dims import warn_if_wider_trained
-from st_matryoshka2d.trial import share_memory
 
 Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
 

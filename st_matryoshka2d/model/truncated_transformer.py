@@ -7,14 +7,14 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
-from st_matryoshka2d.adapters import adapter_layers
-from st_matryoshka2d.backbone import find_backbone, shallow_view
-from st_matryoshka2d.exactness import check_depths, check_merged
-from st_matryoshka2d.merging import merged
-from st_matryoshka2d.readout import AT_DEPTH, expect_readouts, require_readouts
+from st_matryoshka2d.model.adapters import adapter_layers
+from st_matryoshka2d.model.backbone import find_backbone, shallow_view
+from st_matryoshka2d.model.exactness import check_depths, check_merged
+from st_matryoshka2d.model.merging import merged
+from st_matryoshka2d.model.readout import AT_DEPTH, expect_readouts, require_readouts
+from st_matryoshka2d.model.tokenizer import own_tokenizer
+from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import Size, within
-from st_matryoshka2d.tokenizer import own_tokenizer
-from st_matryoshka2d.trial import share_memory
 
 
 class TruncatedTransformer(Transformer):

@@ -26,8 +26,8 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
-from st_matryoshka2d.config_metadata import declare_training, nearest, trained_sizes
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss
+from st_matryoshka2d.model.trained_sizes import declare_training, nearest, trained_sizes
 from tests.support import families
 from tests.support.losses import batch
 from tests.support.training import RECIPES

@@ -19,9 +19,9 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from st_matryoshka2d import Size, TruncatedTransformer, align, benchmark_latency, encode_sizes, sizes_ladder, truncate
-from st_matryoshka2d.config_metadata import trained_sizes
-from st_matryoshka2d.identity import model_revision
 from st_matryoshka2d.losses import RelationalDistillLoss, StarbucksLoss
+from st_matryoshka2d.model.identity import model_revision
+from st_matryoshka2d.model.trained_sizes import trained_sizes
 from tests.support.adapters import adapted, by_hand, expected, lora
 from tests.support.families import TEXTS
 from tests.support.pipelines import TEXTS as MANY

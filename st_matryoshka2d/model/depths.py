@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
-from st_matryoshka2d.backbone import Backbone, refuse_compiled
-from st_matryoshka2d.config_metadata import kept_layers, skips_layers
 from st_matryoshka2d.locks import ForkLock
-from st_matryoshka2d.readout import AT_DEPTH
-from st_matryoshka2d.skeleton import register_outputs
+from st_matryoshka2d.model.backbone import Backbone, refuse_compiled
+from st_matryoshka2d.model.readout import AT_DEPTH
+from st_matryoshka2d.model.skeleton import register_outputs
+from st_matryoshka2d.model.trained_sizes import kept_layers, skips_layers
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths that skip some.
 Calls: TypeAlias = dict[int, tuple[tuple[Any, ...], dict[str, Any], torch.autocast]]

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from st_matryoshka2d.adapters import adapter_layers
-from st_matryoshka2d.architecture import architecture, settings
-from st_matryoshka2d.backbone import Backbone, find_backbone, refusal, shallow_view
-from st_matryoshka2d.layers import recorded, state_at
-from st_matryoshka2d.skeleton import skeleton
-from st_matryoshka2d.trial import same, trial
+from st_matryoshka2d.model.adapters import adapter_layers
+from st_matryoshka2d.model.architecture import architecture, settings
+from st_matryoshka2d.model.backbone import Backbone, find_backbone, refusal, shallow_view
+from st_matryoshka2d.model.depths import recorded, state_at
+from st_matryoshka2d.model.skeleton import skeleton
+from st_matryoshka2d.model.trial import same, trial
 
 # Depths that were found exact, by architecture. Threads may check the same at once, each on copies of its own.
 _EXACT: dict[str, frozenset[int]] = {}

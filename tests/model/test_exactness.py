@@ -15,9 +15,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d import Size, encode_sizes, load, truncate
-from st_matryoshka2d.backbone import find_backbone, shallow_view
-from st_matryoshka2d.exactness import check_depths
 from st_matryoshka2d.losses import MultiSizeLoss
+from st_matryoshka2d.model.backbone import find_backbone, shallow_view
+from st_matryoshka2d.model.exactness import check_depths
 from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.quick import quick

@@ -1,0 +1,1 @@
+"""One model and its depths: what it is made of, where it can be cut, and the cuts."""

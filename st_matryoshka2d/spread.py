@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.encode import encode_sizes
+from st_matryoshka2d.files.tables import SavedTable, TableFile
 from st_matryoshka2d.left_out import filled_texts
 from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.sizes import Size, full_size, within
-from st_matryoshka2d.table_files import SavedTable, TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

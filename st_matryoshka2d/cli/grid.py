@@ -15,7 +15,7 @@ from st_matryoshka2d.cli.hub import Source
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import read_texts, records, table
 from st_matryoshka2d.evaluation.task_names import check_task_names
-from st_matryoshka2d.files import check_writable_folder
+from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.sizes import Size, all_within, validate_sizes
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _shown(result: GridResult) -> list[RenderableType]:
 
 
 def _write(result: GridResult, path: Path) -> None:
-    from st_matryoshka2d.files import replace_file
+    from st_matryoshka2d.files.atomic import replace_file
 
     match path.suffix.lower():
         case ".csv":

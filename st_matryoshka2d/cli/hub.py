@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from st_matryoshka2d.files import check_writable_folder, share_weights
+from st_matryoshka2d.files.atomic import check_writable_folder, share_weights
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -53,7 +53,7 @@ def latency(
         all_within(num_layers, limit.num_layers, "num_layers")
 
     from st_matryoshka2d import benchmark_latency, plot_speedup
-    from st_matryoshka2d.files import replace_file
+    from st_matryoshka2d.files.atomic import replace_file
 
     times = benchmark_latency(source.open(), num_layers or None, sample, batch_size=batch_size, rounds=rounds)
     if out is not None:

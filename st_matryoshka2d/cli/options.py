@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from st_matryoshka2d.files import check_writable_file
+from st_matryoshka2d.files.atomic import check_writable_file
 from st_matryoshka2d.sizes import Size
 
 Grid = Annotated[

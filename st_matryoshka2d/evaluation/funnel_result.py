@@ -12,8 +12,8 @@ import pandas as pd
 
 from st_matryoshka2d.evaluation import pivots
 from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels
+from st_matryoshka2d.files.tables import SavedTable, TableFile
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.table_files import SavedTable, TableFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

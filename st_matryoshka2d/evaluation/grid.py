@@ -11,7 +11,7 @@ import pandas as pd
 
 from st_matryoshka2d.evaluation import choose, front, pivots
 from st_matryoshka2d.evaluation.scores import Scores
-from st_matryoshka2d.files import replace_file
+from st_matryoshka2d.files.atomic import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

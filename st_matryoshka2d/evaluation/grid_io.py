@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from st_matryoshka2d.files.tables import TableFile
 from st_matryoshka2d.sizes import Size
-from st_matryoshka2d.table_files import TableFile
 
 _KINDS = {"task": str, "split": str, "subset": str, "num_layers": int, "dim": int, "metric": str, "score": float}
 COLUMNS = [*_KINDS, "is_main"]

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from st_matryoshka2d.files import replace_file
+from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.topk import Candidates, Rankings
 
 Best = Rankings | Candidates

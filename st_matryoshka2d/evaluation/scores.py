@@ -10,8 +10,8 @@ import pandas as pd
 
 from st_matryoshka2d.evaluation import grid_io, pivots
 from st_matryoshka2d.evaluation.grid_io import AXES, COLUMNS, ITEM_COLUMNS
+from st_matryoshka2d.files.tables import SavedTable
 from st_matryoshka2d.sizes import Size, as_size
-from st_matryoshka2d.table_files import SavedTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)

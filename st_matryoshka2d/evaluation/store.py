@@ -20,8 +20,8 @@ from mteb.abstasks import AbsTask
 from mteb.models import ModelMeta
 from mteb.results import TaskResult
 
-from st_matryoshka2d.files import check_writable_folder, naming_the_file, replace_file
-from st_matryoshka2d.table_files import SavedTable
+from st_matryoshka2d.files.atomic import check_writable_folder, naming_the_file, replace_file
+from st_matryoshka2d.files.tables import SavedTable
 
 Cache = ResultCache | str | os.PathLike[str] | None
 

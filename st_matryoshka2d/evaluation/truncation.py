@@ -13,8 +13,8 @@ from scipy.stats import t as student_t
 from st_matryoshka2d.evaluation import pivots
 from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.evaluation.grid_io import AXES
+from st_matryoshka2d.files.tables import SavedTable
 from st_matryoshka2d.sizes import Size, positive_int
-from st_matryoshka2d.table_files import SavedTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

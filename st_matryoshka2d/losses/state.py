@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from st_matryoshka2d.files import replace_file
+from st_matryoshka2d.files.atomic import replace_file
 
 FILE_NAME = "loss.safetensors"
 

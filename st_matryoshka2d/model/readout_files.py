@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from st_matryoshka2d.files import replace_file
+from st_matryoshka2d.files.atomic import replace_file
 
 # N of their model, and the maps by depth.
 StoredReadouts: TypeAlias = tuple[int, dict[int, nn.Linear]]

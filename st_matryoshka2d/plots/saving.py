@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
-from st_matryoshka2d.files import check_writable_file, replace_file
+from st_matryoshka2d.files.atomic import check_writable_file, replace_file
 
 
 def check_figure_file(path: str | os.PathLike[str] | None) -> None:

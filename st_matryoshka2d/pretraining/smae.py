@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
-from st_matryoshka2d.files import share_weights
+from st_matryoshka2d.files.atomic import share_weights
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.skeleton import register_outputs
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy

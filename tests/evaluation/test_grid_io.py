@@ -21,7 +21,7 @@ import pytest
 
 from st_matryoshka2d import GridResult, TruncationResult
 from st_matryoshka2d.evaluation.grid_io import AXES, ITEM_COLUMNS
-from st_matryoshka2d.files import replace_file
+from st_matryoshka2d.files.atomic import replace_file
 from tests.support.quick import quick
 from tests.support.results import assert_identical
 

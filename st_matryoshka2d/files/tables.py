@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from st_matryoshka2d.files import check_is_file, replace_file
+from st_matryoshka2d.files.atomic import check_is_file, replace_file
 
 _Content = tuple[pd.DataFrame, dict[str, Any]]
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from st_matryoshka2d.evaluation.embeddings import Memo
-from st_matryoshka2d.files import replace_file, share_weights
+from st_matryoshka2d.files.atomic import replace_file, share_weights
 from st_matryoshka2d.model.readout_files import write_readouts
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no umask")

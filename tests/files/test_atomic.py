@@ -13,7 +13,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import encode_to_parquet, evaluate, evaluate_truncations, sts_task
-from st_matryoshka2d.files import check_writable_file, check_writable_folder
+from st_matryoshka2d.files.atomic import check_writable_file, check_writable_folder
 from tests.support.disk import full_disk
 from tests.support.grids import random_grid
 

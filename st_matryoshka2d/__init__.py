@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from st_matryoshka2d.alignment import align
-    from st_matryoshka2d.batch_encoder import SizesEncoder
     from st_matryoshka2d.data_warning import DataWarning
-    from st_matryoshka2d.encode import encode_sizes
+    from st_matryoshka2d.encoding.encode_sizes import encode_sizes
+    from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
+    from st_matryoshka2d.encoding.to_parquet import encode_to_parquet
     from st_matryoshka2d.evaluation.choose import Recommendation
     from st_matryoshka2d.evaluation.compare import GridComparison
     from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task, sts_task
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card import add_grid_to_model_card, add_sizes_to_model_card
-    from st_matryoshka2d.parquet import encode_to_parquet
     from st_matryoshka2d.plots.speedup import plot_speedup
     from st_matryoshka2d.sizes import Size, sizes_ladder
     from st_matryoshka2d.spread import CoordinateSpread, coordinate_spread
@@ -34,11 +34,11 @@ __version__ = "0.1.0"
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
 _HOME = {
     "alignment": ["align"],
-    "batch_encoder": ["SizesEncoder"],
+    "encoding.sizes_encoder": ["SizesEncoder"],
     "model.cut": ["truncate"],
     "data_warning": ["DataWarning"],
     "model.truncated_transformer": ["TruncatedTransformer"],
-    "encode": ["encode_sizes"],
+    "encoding.encode_sizes": ["encode_sizes"],
     "evaluation.choose": ["Recommendation"],
     "evaluation.compare": ["GridComparison"],
     "evaluation.custom_tasks": ["classification_task", "retrieval_task", "sts_task"],
@@ -51,7 +51,7 @@ _HOME = {
     "latency": ["benchmark_latency"],
     "loading": ["load"],
     "model_card": ["add_grid_to_model_card", "add_sizes_to_model_card"],
-    "parquet": ["encode_to_parquet"],
+    "encoding.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
     "sizes": ["Size", "sizes_ladder"],
     "spread": ["CoordinateSpread", "coordinate_spread"],

@@ -14,11 +14,11 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.left_out import filled_texts
+from st_matryoshka2d.encoding.check_texts import require_padding
+from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
-from st_matryoshka2d.texts import require_padding
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 

@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.encode import encode_sizes
+from st_matryoshka2d.encoding.encode_sizes import encode_sizes
+from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.files.tables import SavedTable, TableFile
-from st_matryoshka2d.left_out import filled_texts
 from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.sizes import Size, full_size, within
 

@@ -84,7 +84,7 @@ def drawn_texts(path: Path, columns: list[str] | None, most: int, *, different: 
     """Read the texts in a file in order, column after column, without empty ones; a reproducible sample if too many."""
     import pandas as pd
 
-    from st_matryoshka2d.left_out import LeftOut
+    from st_matryoshka2d.encoding.left_out import LeftOut
 
     if path.suffix.lower() == ".txt":
         if columns:

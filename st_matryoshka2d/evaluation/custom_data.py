@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 
-from st_matryoshka2d.left_out import is_empty, is_missing
-from st_matryoshka2d.texts import check_text
+from st_matryoshka2d.encoding.check_texts import check_text
+from st_matryoshka2d.encoding.left_out import is_empty, is_missing
 
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]

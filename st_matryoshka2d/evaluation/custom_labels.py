@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
+from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.evaluation.custom_data import Table, check_columns, first_of, rows, text
-from st_matryoshka2d.left_out import LeftOut
 
 Label: TypeAlias = str | int
 

@@ -14,10 +14,10 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.evaluation import custom_data, custom_labels
 from st_matryoshka2d.evaluation.custom_data import Judgments, Table, Texts, check_columns, first_of, number, rows, text
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
-from st_matryoshka2d.left_out import LeftOut
 from st_matryoshka2d.sizes import positive_int
 
 

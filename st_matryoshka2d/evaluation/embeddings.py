@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.processes import Processes

@@ -15,6 +15,7 @@ from mteb.types import EncodeKwargs
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
+from st_matryoshka2d.encoding.check_texts import naming_a_broken_text
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, meta_of, result_of
@@ -24,7 +25,6 @@ from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, quiet_mte
 from st_matryoshka2d.evaluation.variants import RANGED, Variant
 from st_matryoshka2d.processes import Processes
 from st_matryoshka2d.sizes import full_size, positive_int
-from st_matryoshka2d.texts import naming_a_broken_text
 
 
 def score_variants(

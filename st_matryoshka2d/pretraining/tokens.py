@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from st_matryoshka2d.left_out import LeftOut, is_empty
+from st_matryoshka2d.encoding.left_out import LeftOut, is_empty
 from st_matryoshka2d.sizes import positive_int
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)

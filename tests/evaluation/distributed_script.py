@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import distributed
 
 from st_matryoshka2d import GridEvaluator, GridResult, Size, processes, retrieval_task, sts_task
-from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.evaluation import search
 from tests.support import labels
 from tests.support.sts import LocalSTS, quiet, read_along

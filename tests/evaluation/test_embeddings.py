@@ -19,7 +19,7 @@ from mteb.models import CompressionWrapper
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate
-from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.evaluation.embeddings import Embeddings, Memo
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel
 from st_matryoshka2d.evaluation.search import CorpusSearch

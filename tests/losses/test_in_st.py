@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer import losses as st
 from torch.utils.data import DataLoader
 
 from st_matryoshka2d import Size, TruncatedTransformer, truncate
-from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.losses import FixedSizes, MultiSizeLoss, RelationalDistillLoss, StarbucksLoss, TwoDMSELoss
 from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, batch, gradients, total

@@ -18,7 +18,7 @@ from torch import nn
 from transformers import dynamic_module_utils
 
 from st_matryoshka2d import Size, TruncatedTransformer, align, load, truncate
-from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.losses.distillation import frozen_copy
 from tests.support.families import TEXTS
 from tests.support.quick import quick

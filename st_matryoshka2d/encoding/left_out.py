@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.texts import rows_of, strings
+from st_matryoshka2d.encoding.check_texts import rows_of, strings
 
 Text = TypeVar("Text")
 

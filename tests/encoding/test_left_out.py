@@ -13,7 +13,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import DataWarning, align, benchmark_latency, classification_task, retrieval_task, sts_task
-from st_matryoshka2d.left_out import LeftOut
+from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.pretraining.tokens import token_rows
 from tests.support import tokenizers
 from tests.support.pipelines import TEXTS

@@ -15,7 +15,8 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, SizesEncoder, align, batch_encoder, encode_sizes, truncate
+from st_matryoshka2d import Size, SizesEncoder, align, encode_sizes, truncate
+from st_matryoshka2d.encoding import sizes_encoder
 from tests.support.families import TEXTS
 
 SIZES = ["1L-8d", "4L-32d"]
@@ -132,14 +133,14 @@ def test_encoder_of_model_pickles_weights(tiny: SentenceTransformer) -> None:
 def test_copies_load_model_once_per_process(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = SizesEncoder(folder, SIZES)
     loads: list[str] = []
-    load = batch_encoder.load
-    monkeypatch.setattr(batch_encoder, "load", lambda path, **kwargs: loads.append(path) or load(path, **kwargs))
+    load = sizes_encoder.load
+    monkeypatch.setattr(sizes_encoder, "load", lambda path, **kwargs: loads.append(path) or load(path, **kwargs))
     for _ in range(3):  # like three tasks of an engine
         pickle.loads(pickle.dumps(encoder)).encode(TEXTS)
     assert loads == [folder]
     for _ in range(6):
         pickle.loads(pickle.dumps(SizesEncoder(folder, SIZES))).encode(TEXTS)
-    assert len(batch_encoder._IN_THIS_PROCESS) <= batch_encoder._MAX_MODELS
+    assert len(sizes_encoder._IN_THIS_PROCESS) <= sizes_encoder._MAX_MODELS
 
 
 def test_worker_refuses_changed_model(folder: str, tiny: SentenceTransformer) -> None:

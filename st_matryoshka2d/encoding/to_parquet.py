@@ -16,12 +16,12 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.batch_encoder import SizesEncoder
-from st_matryoshka2d.columns import require_columns
+from st_matryoshka2d.encoding.check_texts import rows_of, strings
+from st_matryoshka2d.encoding.columns import require_columns
+from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.files.tables import write_parquet
 from st_matryoshka2d.sizes import Size, positive_int
-from st_matryoshka2d.texts import rows_of, strings
 
 __all__ = ["encode_to_parquet"]
 

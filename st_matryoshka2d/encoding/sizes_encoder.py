@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_device_name
 
-from st_matryoshka2d.columns import named_columns, require_columns
-from st_matryoshka2d.encode import EveryLayer, encode_sizes
+from st_matryoshka2d.encoding.check_texts import strings
+from st_matryoshka2d.encoding.columns import named_columns, require_columns
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer, encode_sizes
 from st_matryoshka2d.loading import load
 from st_matryoshka2d.locks import ForkLock
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
-from st_matryoshka2d.texts import strings
 
 # An engine may unpickle an encoder for each of its tasks, so the copies in a process share one model: by its name, its
 # revision, the depths and the device.

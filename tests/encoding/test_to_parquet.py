@@ -17,7 +17,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_dat
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, encode_sizes, encode_to_parquet
-from st_matryoshka2d.encode import EveryLayer
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from tests.support.families import WORDS
 
 SIZES = ["1L-8d", "4L-32d"]

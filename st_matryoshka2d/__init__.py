@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from st_matryoshka2d.alignment import align
+    from st_matryoshka2d.aligning.align import align
     from st_matryoshka2d.data_warning import DataWarning
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
     from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.funnel_result import FunnelResult
     from st_matryoshka2d.evaluation.grid import GridResult
     from st_matryoshka2d.evaluation.truncation import TruncationResult
+    from st_matryoshka2d.hub.load import load
     from st_matryoshka2d.latency import benchmark_latency
-    from st_matryoshka2d.loading import load
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card import add_grid_to_model_card, add_sizes_to_model_card
@@ -33,7 +33,7 @@ __version__ = "0.1.0"
 
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
 _HOME = {
-    "alignment": ["align"],
+    "aligning.align": ["align"],
     "encoding.sizes_encoder": ["SizesEncoder"],
     "model.cut": ["truncate"],
     "data_warning": ["DataWarning"],
@@ -49,7 +49,7 @@ _HOME = {
     "evaluation.grid": ["GridResult"],
     "evaluation.truncation": ["TruncationResult"],
     "latency": ["benchmark_latency"],
-    "loading": ["load"],
+    "hub.load": ["load"],
     "model_card": ["add_grid_to_model_card", "add_sizes_to_model_card"],
     "encoding.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],

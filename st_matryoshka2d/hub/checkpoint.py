@@ -17,8 +17,8 @@ from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exporte
 from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
-from st_matryoshka2d.hub.untrusted import parse_index, require_inside
-from st_matryoshka2d.verify import shapes_in
+from st_matryoshka2d.hub.safetensors_header import parse_index, require_inside
+from st_matryoshka2d.hub.weights_fit import shapes_in
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

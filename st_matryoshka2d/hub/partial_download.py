@@ -17,7 +17,7 @@ from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm  # type: 
 from transformers import AutoConfig, PreTrainedConfig
 
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
-from st_matryoshka2d.hub.untrusted import (
+from st_matryoshka2d.hub.safetensors_header import (
     BITS,
     LONGEST,
     Header,
@@ -29,9 +29,9 @@ from st_matryoshka2d.hub.untrusted import (
     short,
     written_header,
 )
+from st_matryoshka2d.hub.weights_fit import blank_model, block_lists, check_shapes, depth_of, shapes_in
 from st_matryoshka2d.model.readout_files import readout_file
 from st_matryoshka2d.model.trained_sizes import cut_config, kept_layers
-from st_matryoshka2d.verify import blank_model, block_lists, check_shapes, depth_of, shapes_in
 
 # File suffixes of configurations, tokenizers and model cards.
 _SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}

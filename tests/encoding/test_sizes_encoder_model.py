@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from st_matryoshka2d import SizesEncoder, truncate, verify
+from st_matryoshka2d import SizesEncoder, truncate
 from st_matryoshka2d.encoding import sizes_encoder
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.hub import weights_fit
 from st_matryoshka2d.model import depths
 from tests.support import families
 from tests.support.families import TEXTS
@@ -151,7 +152,7 @@ def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent(tiny: Sentenc
     held, done = Event(), Event()
 
     def hold() -> None:
-        with sizes_encoder._ONE_AT_A_TIME(), verify.one_load_at_a_time(), depths._COUNTING():
+        with sizes_encoder._ONE_AT_A_TIME(), weights_fit.one_load_at_a_time(), depths._COUNTING():
             held.set()
             done.wait()
 

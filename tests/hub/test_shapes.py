@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 
-from st_matryoshka2d.verify import check_shapes, shapes_in
+from st_matryoshka2d.hub.weights_fit import check_shapes, shapes_in
 from tests.support import families
 from tests.support.hub import Hub, pieces_in
 from tests.support.loader import Loader

@@ -9,7 +9,7 @@ import time
 import pytest
 from safetensors import SafetensorError, deserialize
 
-from st_matryoshka2d.hub.untrusted import Header, Stored, parse_index, read_header, written_header
+from st_matryoshka2d.hub.safetensors_header import Header, Stored, parse_index, read_header, written_header
 from tests.support.broken_files import broken_files, joined, sound
 
 

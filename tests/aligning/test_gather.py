@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
-from st_matryoshka2d import readout_texts as module
+from st_matryoshka2d.aligning import gather as module
 from tests.support.pipelines import TEXTS
 
 

@@ -24,9 +24,9 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
+from st_matryoshka2d.aligning.gather import Gathered, gather
+from st_matryoshka2d.aligning.readout_fit import shared_rotation
 from st_matryoshka2d.losses import MultiSizeLoss
-from st_matryoshka2d.readout_fit import shared_rotation
-from st_matryoshka2d.readout_texts import Gathered, gather
 from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, elastic, equal, normalized, products, readouts, tasks
 from tests.support.quick import quick
 

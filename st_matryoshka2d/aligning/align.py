@@ -12,7 +12,9 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from st_matryoshka2d.agreement import too_few
+from st_matryoshka2d.aligning.agreement import too_few
+from st_matryoshka2d.aligning.gather import Gathered, gather
+from st_matryoshka2d.aligning.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.model.cut import like, with_modules, without_adapters
 from st_matryoshka2d.model.depths import routes_of, trailing_normalize
@@ -29,8 +31,6 @@ from st_matryoshka2d.model.trained_sizes import (
     declared_dims,
 )
 from st_matryoshka2d.model.trial import share_memory
-from st_matryoshka2d.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
-from st_matryoshka2d.readout_texts import Gathered, gather
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 

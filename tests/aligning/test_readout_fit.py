@@ -10,8 +10,8 @@ import torch
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
-from st_matryoshka2d import readout_fit
-from st_matryoshka2d.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
+from st_matryoshka2d.aligning import readout_fit
+from st_matryoshka2d.aligning.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
 from tests.support import oracles
 
 TEXTS, DIM = 200, 12

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from st_matryoshka2d import DataWarning, align
-from st_matryoshka2d import agreement as module
-from st_matryoshka2d.agreement import agreement, held_out_agreement, too_few
-from st_matryoshka2d.readout_texts import Gathered
+from st_matryoshka2d.aligning import agreement as module
+from st_matryoshka2d.aligning.agreement import agreement, held_out_agreement, too_few
+from st_matryoshka2d.aligning.gather import Gathered
 from tests.support.pipelines import TEXTS
 
 LAYERS, DIM = 3, 32

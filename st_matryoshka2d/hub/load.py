@@ -13,8 +13,9 @@ from transformers import PreTrainedConfig
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle, opened, within_reach
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
-from st_matryoshka2d.hub.untrusted import WholeFileNeededError
+from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
+from st_matryoshka2d.hub.weights_fit import check_complete, depth_of, one_load_at_a_time, quiet_loading
 from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.depths import transformer_of
 from st_matryoshka2d.model.exactness import check_loaded
@@ -23,7 +24,6 @@ from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import cut_config, declare_cut, skips_layers, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
-from st_matryoshka2d.verify import check_complete, depth_of, one_load_at_a_time, quiet_loading
 
 # Module types of `modules.json` that are this package's own class: no code of the checkpoint runs for them. The Trainer of
 # sentence-transformers reads its checkpoints in this way; it has no public one.

@@ -17,7 +17,7 @@ from sentence_transformers.base.modules import Transformer
 from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
-from st_matryoshka2d.hub.untrusted import read_header, short
+from st_matryoshka2d.hub.safetensors_header import read_header, short
 from st_matryoshka2d.locks import ForkLock
 from st_matryoshka2d.logs import filtered
 from st_matryoshka2d.model.backbone import find_backbone

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from reproduction.tables import markdown
 from scipy import special, stats
 
-from st_matryoshka2d.evaluation.correlation_test import correlation_test
-from st_matryoshka2d.evaluation.t_test import paired_t_test
+from st_matryoshka2d.grid.correlation_test import correlation_test
+from st_matryoshka2d.grid.t_test import paired_t_test
 from st_matryoshka2d.plots.style import BLUE, ORANGE, new_figure, plain
 
 Rows = NDArray[np.float64]

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from reproduction.tables import markdown
 from scipy import stats
 
-from st_matryoshka2d.evaluation.bootstrap import resampled_scores
-from st_matryoshka2d.evaluation.grid_io import Items
-from st_matryoshka2d.evaluation.shares import at_once
+from st_matryoshka2d.grid.bootstrap import resampled_scores
+from st_matryoshka2d.grid.grid_tables import Items
+from st_matryoshka2d.grid.shares import at_once
 
 Rows = NDArray[np.float64]
 

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
     from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
     from st_matryoshka2d.encoding.to_parquet import encode_to_parquet
-    from st_matryoshka2d.evaluation.choose import Recommendation
-    from st_matryoshka2d.evaluation.compare import GridComparison
     from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task, sts_task
     from st_matryoshka2d.evaluation.evaluate import evaluate, evaluate_truncations
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator
     from st_matryoshka2d.evaluation.funnel import evaluate_funnel
-    from st_matryoshka2d.evaluation.funnel_result import FunnelResult
-    from st_matryoshka2d.evaluation.grid import GridResult
-    from st_matryoshka2d.evaluation.truncation import TruncationResult
+    from st_matryoshka2d.grid.compare import GridComparison
+    from st_matryoshka2d.grid.funnel_result import FunnelResult
+    from st_matryoshka2d.grid.grid_result import GridResult
+    from st_matryoshka2d.grid.recommend import Recommendation
+    from st_matryoshka2d.grid.truncation_result import TruncationResult
     from st_matryoshka2d.hub.load import load
     from st_matryoshka2d.latency import benchmark_latency
     from st_matryoshka2d.model.cut import truncate
@@ -39,15 +39,15 @@ _HOME = {
     "data_warning": ["DataWarning"],
     "model.truncated_transformer": ["TruncatedTransformer"],
     "encoding.encode_sizes": ["encode_sizes"],
-    "evaluation.choose": ["Recommendation"],
-    "evaluation.compare": ["GridComparison"],
+    "grid.recommend": ["Recommendation"],
+    "grid.compare": ["GridComparison"],
     "evaluation.custom_tasks": ["classification_task", "retrieval_task", "sts_task"],
     "evaluation.evaluate": ["evaluate", "evaluate_truncations"],
     "evaluation.evaluator": ["GridEvaluator"],
     "evaluation.funnel": ["evaluate_funnel"],
-    "evaluation.funnel_result": ["FunnelResult"],
-    "evaluation.grid": ["GridResult"],
-    "evaluation.truncation": ["TruncationResult"],
+    "grid.funnel_result": ["FunnelResult"],
+    "grid.grid_result": ["GridResult"],
+    "grid.truncation_result": ["TruncationResult"],
     "latency": ["benchmark_latency"],
     "hub.load": ["load"],
     "model_card": ["add_grid_to_model_card", "add_sizes_to_model_card"],

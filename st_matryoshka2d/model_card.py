@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid import GridResult
 from st_matryoshka2d.files.atomic import replace_file
+from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model.trained_sizes import ALIGN, layers_by_dims, trained_sizes
 from st_matryoshka2d.sizes import Size

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import truncate
-from st_matryoshka2d.evaluation.truncation import percent_removed, truncation_dims
+from st_matryoshka2d.grid.truncation_result import percent_removed, truncation_dims
 from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from tests.support import families
 

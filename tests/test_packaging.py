@@ -54,7 +54,7 @@ def test_import_is_light(statement: str) -> None:
 
 
 def test_results_need_neither_mteb_nor_matplotlib() -> None:
-    loaded = imported_by("from st_matryoshka2d import FunnelResult, GridResult; import st_matryoshka2d.evaluation.grid")
+    loaded = imported_by("from st_matryoshka2d import FunnelResult, GridResult; import st_matryoshka2d.grid.grid_result")
     assert "pandas" in loaded
     assert not {"mteb", "matplotlib", "torch"} & loaded
 

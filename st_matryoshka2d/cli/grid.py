@@ -131,7 +131,7 @@ def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: s
 
 def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
     """Yield a title and a grid for each size of documents, precision and task, and for the mean of several tasks."""
-    from st_matryoshka2d.evaluation import pivots
+    from st_matryoshka2d.grid import pivots
 
     for side, precision in product(result.document_sizes, result.precisions):
         stored = f"{precision}, " if result.precisions != ["float32"] else ""
@@ -142,7 +142,7 @@ def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
 
 
 def _shown(result: GridResult) -> list[RenderableType]:
-    from st_matryoshka2d.evaluation import pivots
+    from st_matryoshka2d.grid import pivots
 
     parts: list[RenderableType] = []
     for title, grid in _sections(result):

@@ -19,16 +19,16 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.types import EncodeKwargs
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.evaluation.funnel_result import FunnelResult
-from st_matryoshka2d.evaluation.grid_io import AXES
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, result_of
-from st_matryoshka2d.evaluation.pivots import vector_bytes
 from st_matryoshka2d.evaluation.rankings import Found
 from st_matryoshka2d.evaluation.run import Run, running
 from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.store import Cache, Job, Scored
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
+from st_matryoshka2d.grid.funnel_result import FunnelResult
+from st_matryoshka2d.grid.grid_tables import AXES
+from st_matryoshka2d.grid.pivots import vector_bytes
 from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 

@@ -21,11 +21,11 @@ from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d.evaluation.grid import GridResult
-from st_matryoshka2d.evaluation.grid_io import AXES, COLUMNS, ITEM_COLUMNS, Items
 from st_matryoshka2d.evaluation.rankings import Found, Wanted
 from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.variants import Variant, quantise
+from st_matryoshka2d.grid.grid_result import GridResult
+from st_matryoshka2d.grid.grid_tables import AXES, COLUMNS, ITEM_COLUMNS, Items
 
 Place = tuple[str, str]  # split and subset
 Ranking = Mapping[str, Mapping[str, float]]

@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
-from st_matryoshka2d.evaluation.truncation import truncation_dims
+from st_matryoshka2d.grid.truncation_result import truncation_dims
 from tests.support import families
 from tests.support.sts import LocalSTS, OtherSTS, cells, cells_of_mteb
 

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from st_matryoshka2d import TruncationResult
-from st_matryoshka2d.evaluation.truncation import truncation_dims
+from st_matryoshka2d.grid.truncation_result import truncation_dims
 from tests.support.truncations import SCORES, made_of
 
 

@@ -12,7 +12,7 @@ from mteb.results import TaskResult
 from safetensors.numpy import load_file
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.evaluation.grid_io import PLACE
+from st_matryoshka2d.grid.grid_tables import PLACE
 
 
 def assert_identical(one: GridResult, other: GridResult) -> None:

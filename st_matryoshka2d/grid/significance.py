@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from st_matryoshka2d.evaluation.correlation_test import correlation_test
-from st_matryoshka2d.evaluation.grid_io import Items
-from st_matryoshka2d.evaluation.items import CLOSE, aligned, score_of, uses_ranks
-from st_matryoshka2d.evaluation.t_test import paired_t_test
+from st_matryoshka2d.grid.correlation_test import correlation_test
+from st_matryoshka2d.grid.grid_tables import Items
+from st_matryoshka2d.grid.items import CLOSE, aligned, score_of, uses_ranks
+from st_matryoshka2d.grid.t_test import paired_t_test
 
 
 def fisher_z_test(r1: float, r2: float, n1: int, n2: int) -> float:

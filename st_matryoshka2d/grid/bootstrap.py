@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from st_matryoshka2d.evaluation.grid_io import Items
-from st_matryoshka2d.evaluation.items import uses_ranks
+from st_matryoshka2d.grid.grid_tables import Items
+from st_matryoshka2d.grid.items import uses_ranks
 
 DRAWS = 1000
 _AT_ONCE = 3_000_000  # examples times draws in memory, for each of a few arrays

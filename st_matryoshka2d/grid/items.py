@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from st_matryoshka2d.evaluation.grid_io import Items
+from st_matryoshka2d.grid.grid_tables import Items
 
 CLOSE = 1e-4  # mteb rounds some scores to five digits
 

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.evaluation.front import time_column
-from st_matryoshka2d.evaluation.limits import Limit, limits_of, positive, refused, require_times, what_there_is
-from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
-from st_matryoshka2d.evaluation.scores import Scores
+from st_matryoshka2d.grid.grid_data import Scores
+from st_matryoshka2d.grid.limits import Limit, limits_of, positive, refused, require_times, what_there_is
+from st_matryoshka2d.grid.pareto_front import time_column
+from st_matryoshka2d.grid.pivots import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.sizes import Size
 
 
@@ -133,7 +133,7 @@ def _add_intervals(
     table: pd.DataFrame, grid: Scores, cells: Sequence[str], task: str | None, whole: tuple[Scores, pd.Series[Any]]
 ) -> int:
     """Add the interval of each share, and return the number of examples; warn if the grid does not know it."""
-    from st_matryoshka2d.evaluation import shares  # imports scipy, which reading scores does not need
+    from st_matryoshka2d.grid import shares
 
     try:
         found = shares.bounds(grid, table, cells, task, whole)

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from st_matryoshka2d.evaluation.bootstrap import resampled_scores
-from st_matryoshka2d.evaluation.grid_io import Items, with_items
-from st_matryoshka2d.evaluation.items import CLOSE, aligned, items_in, score_of
-from st_matryoshka2d.evaluation.pivots import selected
-from st_matryoshka2d.evaluation.scores import Scores
+from st_matryoshka2d.grid.bootstrap import resampled_scores
+from st_matryoshka2d.grid.grid_data import Scores
+from st_matryoshka2d.grid.grid_tables import Items, with_items
+from st_matryoshka2d.grid.items import CLOSE, aligned, items_in, score_of
+from st_matryoshka2d.grid.pivots import selected
 
 # With fewer examples, intervals by resampling are too narrow: `benchmarks/proposals.py` has the simulation.
 FEWEST = 30

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.evaluation.compare import compare
-from st_matryoshka2d.evaluation.correlation_test import correlation_test
-from st_matryoshka2d.evaluation.significance import fisher_z_test, holm
+from st_matryoshka2d.grid.compare import compare
+from st_matryoshka2d.grid.correlation_test import correlation_test
+from st_matryoshka2d.grid.significance import fisher_z_test, holm
 
 SIZES = [Size(2, 32), Size(2, 64), Size(4, 64)]
 PAIRS = [f"pair {index}" for index in range(300)]

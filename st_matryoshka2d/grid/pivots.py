@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels, narrowed
+from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, narrowed
 from st_matryoshka2d.sizes import Size, positive_int
 
 

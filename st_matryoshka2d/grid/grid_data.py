@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation import grid_io, pivots
-from st_matryoshka2d.evaluation.grid_io import AXES, COLUMNS, ITEM_COLUMNS
 from st_matryoshka2d.files.tables import SavedTable
+from st_matryoshka2d.grid import grid_tables, pivots
+from st_matryoshka2d.grid.grid_tables import AXES, COLUMNS, ITEM_COLUMNS
 from st_matryoshka2d.sizes import Size, as_size
 
 
@@ -25,11 +25,11 @@ class Scores(SavedTable):
     revision: str = ""
     full_size: str = ""
 
-    _file = grid_io.FILE
+    _file = grid_tables.FILE
 
     def __post_init__(self) -> None:
-        frame, items = grid_io.checked(self.frame, self.items)
-        latency = None if self.latency is None else grid_io.checked_latency(self.latency, frame["num_layers"])
+        frame, items = grid_tables.checked(self.frame, self.items)
+        latency = None if self.latency is None else grid_tables.checked_latency(self.latency, frame["num_layers"])
         for name, table in (("frame", frame), ("items", items), ("latency", latency)):
             object.__setattr__(self, name, table)  # the class is frozen
 
@@ -89,7 +89,7 @@ class Scores(SavedTable):
         """Select rows by the values of several columns; None selects all values."""
         frame, items = self.frame, self.items
         for column, values in wanted.items():
-            frame = grid_io.narrowed(frame, column, values)
+            frame = grid_tables.narrowed(frame, column, values)
             items = items[items[column].isin(frame[column])]
         return replace(self, frame=frame, items=items)
 
@@ -115,7 +115,7 @@ class Scores(SavedTable):
         """
         _check_mergeable(grids)
         frame = pd.concat([grid.frame for grid in grids], ignore_index=True)
-        if twice := grid_io.repeated(frame):
+        if twice := grid_tables.repeated(frame):
             raise ValueError(
                 f"{twice} is in two of these grids. Remove it from one: "
                 "`grid.at(tasks=..., num_layers=..., dims=...)` selects a part."
@@ -178,11 +178,11 @@ class Scores(SavedTable):
 
     def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
         frame, about = super()._content()
-        return grid_io.with_items(frame, about.pop("items")), about
+        return grid_tables.with_items(frame, about.pop("items")), about
 
     @classmethod
     def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
-        return cls(*grid_io.without_items(frame), **about)
+        return cls(*grid_tables.without_items(frame), **about)
 
 
 def _check_mergeable(grids: Sequence[Scores]) -> None:

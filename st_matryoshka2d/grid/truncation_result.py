@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid import GridResult
-from st_matryoshka2d.evaluation.grid_io import AXES
 from st_matryoshka2d.files.tables import SavedTable
+from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid.grid_result import GridResult
+from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.sizes import Size, positive_int
 
 if TYPE_CHECKING:

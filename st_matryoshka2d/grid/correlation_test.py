@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from st_matryoshka2d.evaluation.t_test import t_test
+from st_matryoshka2d.grid.t_test import t_test
 
 
 def correlation_test(gold: ArrayLike, a: ArrayLike, b: ArrayLike, *, ranks: bool = False) -> float:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels, with_items
-from st_matryoshka2d.evaluation.items import items_in
-from st_matryoshka2d.evaluation.scores import Scores
-from st_matryoshka2d.evaluation.significance import ItemTest, holm, item_test, p_text
+from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid.grid_data import Scores
+from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, with_items
+from st_matryoshka2d.grid.items import items_in
+from st_matryoshka2d.grid.significance import ItemTest, holm, item_test, p_text
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:

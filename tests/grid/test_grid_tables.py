@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_matryoshka2d import GridResult, TruncationResult
-from st_matryoshka2d.evaluation.grid_io import AXES, ITEM_COLUMNS
 from st_matryoshka2d.files.atomic import replace_file
+from st_matryoshka2d.grid.grid_tables import AXES, ITEM_COLUMNS
 from tests.support.quick import quick
 from tests.support.results import assert_identical
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.grid_io import AXES, axis_labels
 from st_matryoshka2d.files.tables import SavedTable, TableFile
+from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid.grid_tables import AXES, axis_labels
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from st_matryoshka2d.evaluation.significance import fisher_z_test, holm
-from st_matryoshka2d.evaluation.t_test import paired_t_test
+from st_matryoshka2d.grid.significance import fisher_z_test, holm
+from st_matryoshka2d.grid.t_test import paired_t_test
 
 # Starbucks (arXiv:2410.13230), Table 4: Spearman on the STS sets, a star where p < 0.05 against the last line of a size.
 PAIRS = [1379, 3108, 1500, 3750, 3000, 1186, 9927]

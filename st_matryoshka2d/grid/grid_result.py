@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from st_matryoshka2d.evaluation import choose, front, pivots
-from st_matryoshka2d.evaluation.scores import Scores
 from st_matryoshka2d.files.atomic import replace_file
+from st_matryoshka2d.grid import pareto_front, pivots, recommend
+from st_matryoshka2d.grid.grid_data import Scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from st_matryoshka2d.evaluation.compare import GridComparison
+    from st_matryoshka2d.grid.compare import GridComparison
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,7 +70,7 @@ class GridResult(Scores):
             TypeError: `other` is not a grid.
             ValueError: The grids were not scored on the same data or have no size in common, or an argument is invalid.
         """
-        from st_matryoshka2d.evaluation import compare  # imports scipy, which reading scores does not need
+        from st_matryoshka2d.grid import compare
 
         return compare.compare(self, other, test=test, alpha=alpha, correction=correction)
 
@@ -123,7 +123,7 @@ class GridResult(Scores):
         task: str | None = None,
         reference: GridResult | None = None,
         queries_per_document: float | None = None,
-    ) -> choose.Recommendation:
+    ) -> recommend.Recommendation:
         """Choose the size to ship: the cheapest one that is good enough and within the budget.
 
         The cheapest size is the one with the least time (without latency: the fewest layers), then the fewest bytes, then
@@ -153,7 +153,7 @@ class GridResult(Scores):
         Warns:
             DataWarning: The grid has no scores of single examples, so that no interval is known and scores alone decide.
         """
-        return choose.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document)
+        return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document)
 
     def pareto(self, cost: str | Sequence[str] | None = None, task: str | None = None) -> pd.DataFrame:
         """The sizes on the Pareto front: no other size is at least as good in score and every cost, and better in one.
@@ -163,7 +163,7 @@ class GridResult(Scores):
                 None for the time (layers, without latency) and the bytes of a vector.
             task: As for `recommend`.
         """
-        return front.pareto(self, cost, task)
+        return pareto_front.pareto(self, cost, task)
 
     def plot_pareto(
         self,
@@ -181,7 +181,7 @@ class GridResult(Scores):
             cost: One cost, as for `pareto`; None for the time (layers, without latency).
             task: As for `pareto`.
         """
-        return front.plot_pareto(self, path, title, cost, task)
+        return pareto_front.plot_pareto(self, path, title, cost, task)
 
     def __str__(self) -> str:
         one = self.narrowed(pivots.shown(self.frame))

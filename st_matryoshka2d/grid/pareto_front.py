@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.evaluation import pivots
-from st_matryoshka2d.evaluation.pivots import HOW_TO_TIME, aligned, costs, full_row, name_of
-from st_matryoshka2d.evaluation.scores import Scores
+from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid.grid_data import Scores
+from st_matryoshka2d.grid.pivots import HOW_TO_TIME, aligned, costs, full_row, name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

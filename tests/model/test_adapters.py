@@ -108,6 +108,7 @@ def test_kinds_of_adapters(kind: str, tiny: SentenceTransformer) -> None:
     require_plain(truncate(model, FULL))
 
 
+@pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning", "ignore:All adapters are already merged")
 def test_the_adapters_in_use_are_merged(tiny: SentenceTransformer) -> None:
     model = adapted(adapted(copy.deepcopy(tiny), name="one"), name="other")
     size = Size(3, 16)

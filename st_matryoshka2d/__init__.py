@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
     from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
     from st_matryoshka2d.encoding.to_parquet import encode_to_parquet
+    from st_matryoshka2d.evaluation.coordinate_spread import CoordinateSpread, coordinate_spread
     from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task, sts_task
     from st_matryoshka2d.evaluation.evaluate import evaluate, evaluate_truncations
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator
     from st_matryoshka2d.evaluation.funnel import evaluate_funnel
+    from st_matryoshka2d.evaluation.latency import benchmark_latency
     from st_matryoshka2d.grid.compare import GridComparison
     from st_matryoshka2d.grid.funnel_result import FunnelResult
     from st_matryoshka2d.grid.grid_result import GridResult
     from st_matryoshka2d.grid.recommend import Recommendation
     from st_matryoshka2d.grid.truncation_result import TruncationResult
     from st_matryoshka2d.hub.load import load
-    from st_matryoshka2d.latency import benchmark_latency
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card import add_grid_to_model_card, add_sizes_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup
     from st_matryoshka2d.sizes import Size, sizes_ladder
-    from st_matryoshka2d.spread import CoordinateSpread, coordinate_spread
 
 __version__ = "0.1.0"
 
@@ -48,13 +48,13 @@ _HOME = {
     "grid.funnel_result": ["FunnelResult"],
     "grid.grid_result": ["GridResult"],
     "grid.truncation_result": ["TruncationResult"],
-    "latency": ["benchmark_latency"],
+    "evaluation.latency": ["benchmark_latency"],
     "hub.load": ["load"],
     "model_card": ["add_grid_to_model_card", "add_sizes_to_model_card"],
     "encoding.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
     "sizes": ["Size", "sizes_ladder"],
-    "spread": ["CoordinateSpread", "coordinate_spread"],
+    "evaluation.coordinate_spread": ["CoordinateSpread", "coordinate_spread"],
 }
 
 __all__ = [

@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.evaluation.launch import Processes
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model.identity import model_name, model_revision
-from st_matryoshka2d.processes import Processes
 
 _CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with other processes
 _BATCHES_PER_STEP = 8  # of the progress bar

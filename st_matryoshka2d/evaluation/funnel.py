@@ -20,9 +20,9 @@ from mteb.types import EncodeKwargs
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, result_of
-from st_matryoshka2d.evaluation.rankings import Found
 from st_matryoshka2d.evaluation.run import Run, running
 from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.search_state import Found
 from st_matryoshka2d.evaluation.store import Cache, Job, Scored
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of

@@ -21,8 +21,8 @@ from sentence_transformers.util import SimilarityFunction
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d.evaluation.rankings import Found, Wanted
 from st_matryoshka2d.evaluation.search import CorpusSearch
+from st_matryoshka2d.evaluation.search_state import Found, Wanted
 from st_matryoshka2d.evaluation.variants import Variant, quantise
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES, COLUMNS, ITEM_COLUMNS, Items

@@ -1,107 +1,101 @@
-"""Queries and results of a search, in memory and in a file from which a killed run resumes."""
+"""Similarities at many dims from one matrix product, and the top documents of each query over a chunked corpus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-from mteb.types import QueryDatasetType
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from st_matryoshka2d.files.atomic import replace_file
-from st_matryoshka2d.topk import Candidates, Rankings
-
-Best = Rankings | Candidates
+_EPSILON = 1e-12  # smallest norm by which sentence-transformers divides
+_NONE = -1  # row number of an absent document
 
 
-@dataclass
-class SearchState:
-    """The results so far, for the part of a corpus that was read."""
+@dataclass(frozen=True)
+class Rankings:
+    """The top k documents of some queries under each variant."""
 
-    turns_done: int
-    blocks: list[Best]
-    ranges: list[Tensor]
+    rows: Int[Tensor, "variants queries top"]
+    scores: Float[Tensor, "variants queries top"]
 
     @classmethod
-    def begin(
-        cls, file: Path | None, made_for: str, blocks: Sequence[int], variants: int, kind: type[Best] = Rankings
-    ) -> SearchState:
-        """Load the state from the file if it belongs to the same search; otherwise start empty."""
-        if file is not None and file.exists():
-            try:
-                with safe_open(file, framework="pt") as saved:
-                    about, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
-            except SafetensorError as error:
-                raise ValueError(f"{file} cannot be read. Delete it to have the corpus read again. {error}") from error
-            if about["made_for"] == made_for:
-                best = [kind(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
-                ranges = [found[f"ranges.{number}"] for number in range(int(about["ranges"]))]
-                return cls(int(about["turns_done"]), best, ranges)
-            file.unlink()
-        return cls(0, [kind.none(variants, queries) for queries in blocks], [])
+    def none(cls, variants: int, queries: int) -> Rankings:
+        """Before any document was seen."""
+        return cls(torch.empty(variants, queries, 0, dtype=torch.int32), torch.empty(variants, queries, 0))
 
-    def save(self, file: Path | None, made_for: str) -> None:
-        """Write the state atomically."""
-        if file is None:
-            return
-        tensors = {f"ranges.{number}": ranges.contiguous() for number, ranges in enumerate(self.ranges)}
-        for number, block in enumerate(self.blocks):
-            tensors |= {f"rows.{number}": block.rows.contiguous(), f"scores.{number}": block.scores.contiguous()}
-        about = {"made_for": made_for, "turns_done": str(self.turns_done), "ranges": str(len(self.ranges))}
-        replace_file(file, lambda part: save_file(tensors, part, about))
-
-    @staticmethod
-    def merged(states: Sequence[SearchState], top_k: int) -> list[Best]:
-        """Merge the results of several processes that read parts of one corpus."""
-        whole = states[0].blocks
-        for other in states[1:]:
-            pairs = zip(whole, other.blocks, strict=True)
-            whole = [block.with_documents(new.rows, new.scores, top_k) for block, new in pairs]
-        return whole
+    def with_documents(
+        self, rows: Int[Tensor, "#variants queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
+    ) -> Rankings:
+        """Merge new documents into the top k."""
+        all_scores = torch.cat([self.scores, scores], dim=2)
+        all_rows = torch.cat([self.rows, rows.expand(*scores.shape).to(torch.int32)], dim=2)
+        best = _order(all_scores, all_rows).topk(min(top_k, all_scores.shape[2]), dim=2).indices
+        kept = all_scores.gather(2, best)
+        return Rankings(all_rows.gather(2, best).masked_fill(kept == -torch.inf, _NONE), kept)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The queries of a split and subset; `top_ranked` limits each to given documents, in reranking tasks."""
+class Candidates:
+    """Documents among the top k of some queries under any variant, with their scores under every variant."""
 
-    name: str
-    queries: QueryDatasetType
-    top_k: int
-    top_ranked: Mapping[str, Sequence[str]] | None = None
+    rows: Int[Tensor, "queries kept"]
+    scores: Float[Tensor, "variants queries kept"]
+
+    @classmethod
+    def none(cls, variants: int, queries: int) -> Candidates:
+        """Before any document was seen."""
+        return cls(torch.empty(queries, 0, dtype=torch.int32), torch.empty(variants, queries, 0))
+
+    def with_documents(
+        self, rows: Int[Tensor, "queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
+    ) -> Candidates:
+        """Merge new documents that are among the top k of a variant."""
+        all_rows = torch.cat([self.rows, rows], dim=1)
+        all_scores = torch.cat([self.scores, scores], dim=2)
+        kept = torch.zeros_like(all_rows, dtype=torch.bool)
+        for of_variant in all_scores:
+            best = _order(of_variant, all_rows).topk(min(top_k, of_variant.shape[1]), dim=1, sorted=False)
+            kept.scatter_(1, best.indices, True)
+        kept &= (all_rows != _NONE) & (all_scores[0] > -torch.inf)
+        # Queries have different numbers of candidates: move them to the left, and cut the table at the longest row.
+        order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : int(kept.sum(1).max())]
+        kept = kept.gather(1, order)
+        return Candidates(
+            all_rows.gather(1, order).masked_fill(~kept, _NONE),
+            all_scores.gather(2, order.expand(len(all_scores), -1, -1)).masked_fill(~kept, -torch.inf),
+        )
 
 
-@dataclass(frozen=True)
-class Found:
-    """The best documents of every query under every variant, in blocks of queries; `candidates` only with a shortlist."""
+def _order(scores: Tensor, rows: Tensor) -> Tensor:
+    """Map scores to distinct integers in the same order; among equal scores, the lower row comes first."""
+    # Low precisions make many ties, and the result must not depend on chunks, processes or other variants.
+    bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
+    # Read as integers, positive floats keep their order, and negative floats reverse it.
+    return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows
 
-    query_ids: list[str]
-    rankings: list[Rankings]
-    candidates: list[Candidates]
-    ids: dict[int, str] = field(repr=False)  # document ids by row of the corpus
-    documents: int = 0  # in the corpus
 
-    def blocks(self) -> Iterator[Found]:
-        """Iterate over the blocks of queries."""
-        names = iter(self.query_ids)
-        for rankings, candidates in zip(self.rankings, self.candidates, strict=True):
-            ids = list(islice(names, len(candidates.rows)))
-            yield replace(self, query_ids=ids, rankings=[rankings], candidates=[candidates])
-
-    def candidate_scores(self, variant: int) -> dict[str, dict[str, float]]:
-        """Similarities of all candidates by query and document, unordered."""
-        return self._by_id((block.rows, block.scores[variant]) for block in self.candidates)
-
-    def results(self, variant: int) -> dict[str, dict[str, float]]:
-        """Similarities by query and document, best first, in mteb's form."""
-        return self._by_id((block.rows[variant], block.scores[variant]) for block in self.rankings)
-
-    def _by_id(self, blocks: Iterable[tuple[Tensor, Tensor]]) -> dict[str, dict[str, float]]:
-        of_queries = (of_query for rows, scores in blocks for of_query in zip(rows.tolist(), scores.tolist(), strict=True))
-        return {
-            query: {self.ids[row]: score for row, score in zip(rows, scores, strict=True) if row >= 0}
-            for query, (rows, scores) in zip(self.query_ids, of_queries, strict=True)
-        }
+def prefix_similarities(
+    queries: Float[Tensor, "queries full"], documents: Float[Tensor, "documents full"], dims: Sequence[int], similarity: str
+) -> Iterator[Float[Tensor, "queries documents"]]:
+    """Yield the similarities of all queries and documents at ascending dims, each computed from the one before."""
+    # Dot products, squared norms and Manhattan distances are sums over coordinates, so all dims cost one product.
+    total = queries.new_zeros(len(queries), len(documents))
+    query_squares, document_squares = queries.new_zeros(len(queries), 1), documents.new_zeros(1, len(documents))
+    for start, dim in pairwise([0, *dims]):
+        query, document = queries[:, start:dim], documents[:, start:dim]
+        if similarity == "manhattan":
+            total = total - torch.cdist(query, document, p=1.0)
+        else:
+            total = torch.addmm(total, query, document.T)
+        if similarity in ("manhattan", "dot"):
+            yield total
+            continue
+        query_squares = query_squares + query.square().sum(1, keepdim=True)
+        document_squares = document_squares + document.square().sum(1)
+        if similarity == "euclidean":
+            yield -(query_squares + document_squares - 2 * total).clamp_min(0).sqrt()
+        else:
+            yield total / query_squares.sqrt().clamp_min(_EPSILON) / document_squares.sqrt().clamp_min(_EPSILON)

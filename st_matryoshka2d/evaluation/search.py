@@ -17,9 +17,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.evaluation.embeddings import Embeddings
-from st_matryoshka2d.evaluation.rankings import Found, SearchState, Wanted
+from st_matryoshka2d.evaluation.rankings import Candidates, Rankings, prefix_similarities
+from st_matryoshka2d.evaluation.search_state import Found, SearchState, Wanted
 from st_matryoshka2d.evaluation.variants import Variant, quantise, ranges_of
-from st_matryoshka2d.topk import Candidates, Rankings, prefix_similarities
 
 _BLOCK = 8_000_000  # similarities of all variants in memory at a time: 32 MB, and some copies
 _BETWEEN_SAVES = 10.0  # seconds between two writes of the state, which may take gigabytes

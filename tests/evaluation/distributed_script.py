@@ -20,9 +20,9 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import distributed
 
-from st_matryoshka2d import GridEvaluator, GridResult, Size, processes, retrieval_task, sts_task
+from st_matryoshka2d import GridEvaluator, GridResult, Size, retrieval_task, sts_task
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.evaluation import search
+from st_matryoshka2d.evaluation import launch, search
 from tests.support import labels
 from tests.support.sts import LocalSTS, quiet, read_along
 from tests.support.task_types import Writer
@@ -105,7 +105,7 @@ def share(model: SentenceTransformer, embedded: Embedded, folder: Path) -> dict[
     """Evaluate without an existing process group; the second process starts late."""
     begun = folder / "begun"
     if RANK == 0:
-        processes._PATIENCE = 0.5
+        launch._PATIENCE = 0.5
         begun.touch()
     while not begun.exists():
         time.sleep(0.1)

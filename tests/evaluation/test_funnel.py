@@ -22,8 +22,8 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import FunnelResult, Size, align, evaluate_funnel, truncate
 from st_matryoshka2d.evaluation import search
 from st_matryoshka2d.evaluation.funnel import funnel_scores
-from st_matryoshka2d.evaluation.rankings import Found
-from st_matryoshka2d.topk import Candidates, Rankings
+from st_matryoshka2d.evaluation.rankings import Candidates, Rankings
+from st_matryoshka2d.evaluation.search_state import Found
 from tests.support import families
 from tests.support.labels import aggregate
 from tests.support.quick import quick

@@ -11,9 +11,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import distributed
 
+from st_matryoshka2d.evaluation.launch import Processes
 from st_matryoshka2d.losses import MIPICLoss
 from st_matryoshka2d.losses.distributed import average_gradient, gather, own_rows
-from st_matryoshka2d.processes import Processes
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
 
 pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")

@@ -15,7 +15,8 @@ import torch
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import DataWarning, Size, benchmark_latency, latency, plot_speedup, truncate
+from st_matryoshka2d import DataWarning, Size, benchmark_latency, plot_speedup, truncate
+from st_matryoshka2d.evaluation import latency
 from tests.support import families
 from tests.support.families import TEXTS
 
@@ -172,7 +173,7 @@ def test_medians_and_ratios_with_fake_clock(tiny: SentenceTransformer, monkeypat
     blocks = list(cast("Any", tiny[0]).model.encoder.layer)
     for block, hook in zip(blocks, (first, further, further, last), strict=True):
         block.register_forward_pre_hook(hook)
-    monkeypatch.setattr("st_matryoshka2d.latency.time.perf_counter", lambda: clock["now"])
+    monkeypatch.setattr("st_matryoshka2d.evaluation.latency.time.perf_counter", lambda: clock["now"])
     table = benchmark_latency(tiny, [1, 2], batch_size=3, rounds=5, show_progress_bar=False).set_index("num_layers")
     slow = [clock_time for clock_time in (4.5, 9.0) if table["milliseconds"][4] == 1000 * clock_time]
     assert len(slow) == 1, "the median of five rounds is one of the two times"

@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import truncate
+from st_matryoshka2d.evaluation.dim_reductions import PCA, RandomSubset, Window
 from st_matryoshka2d.grid.truncation_result import percent_removed, truncation_dims
-from st_matryoshka2d.narrowing import PCA, RandomSubset, Window
 from tests.support import families
 
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]

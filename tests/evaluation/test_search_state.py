@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.rankings import Best, SearchState
-from st_matryoshka2d.topk import Candidates, Rankings
+from st_matryoshka2d.evaluation.rankings import Candidates, Rankings
+from st_matryoshka2d.evaluation.search_state import Best, SearchState
 
 BLOCKS, VIEWS, TOP, SHORTLIST, DOCUMENTS = [3, 2], 4, 5, 2, 40
 

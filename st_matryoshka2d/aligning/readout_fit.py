@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.losses.alignment import kl_divergence
+from st_matryoshka2d.similarity import kl_divergence
 
 _STRENGTHS = [10.0**exponent for exponent in range(-5, 1)]  # ridge strengths to try, in units of the mean variance
 _MIXED = 5  # the first D / 5 directions are mixed at random

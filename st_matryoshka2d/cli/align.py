@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.checkpoints import Places, Source
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import Places, Source
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_sizes, texts_option
 from st_matryoshka2d.sizes import Size, validate_sizes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import Source
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import read_texts, records, table
 from st_matryoshka2d.evaluation.task_names import check_task_names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import Source
 from st_matryoshka2d.cli.tables import table_of, table_of_sizes
 
 if TYPE_CHECKING:

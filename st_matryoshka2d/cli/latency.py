@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.hub import Source
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import Columns, drawn_texts, records, table_of, texts_option
 from st_matryoshka2d.sizes import all_within

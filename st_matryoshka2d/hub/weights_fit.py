@@ -18,9 +18,9 @@ from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d.hub.safetensors_header import read_header, short
-from st_matryoshka2d.locks import ForkLock
 from st_matryoshka2d.logs import filtered
 from st_matryoshka2d.model.backbone import find_backbone
+from st_matryoshka2d.model.fork_lock import ForkLock
 from st_matryoshka2d.model.trial import trial
 
 # Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times, with 25 tensors in all.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from st_matryoshka2d.losses.alignment import KLAlignment
 from st_matryoshka2d.losses.distillation import RelationalDistill
+from st_matryoshka2d.losses.kl_alignment import KLAlignment
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.pic import PIC
 from st_matryoshka2d.losses.recipes.mipic import MIPICLoss
@@ -11,8 +11,8 @@ from st_matryoshka2d.losses.recipes.relational_distill import RelationalDistillL
 from st_matryoshka2d.losses.recipes.starbucks import StarbucksLoss
 from st_matryoshka2d.losses.recipes.two_dmse import EspressoLoss, PCACompression, TwoDMSELoss
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, UniformSizes
+from st_matryoshka2d.losses.saved_state import LossStateCallback
 from st_matryoshka2d.losses.sia import SIA
-from st_matryoshka2d.losses.state import LossStateCallback
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 
 __all__ = [

@@ -14,11 +14,12 @@ from sentence_transformers.util import batch_to_device, cos_sim, pairwise_cos_si
 from torch import Tensor
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.losses.alignment import at_least_float32, kl_divergence, scores_of_others
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.reading import check_reads_alike
+from st_matryoshka2d.losses.scores import scores_of_others
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.similarity import at_least_float32, kl_divergence
 from st_matryoshka2d.sizes import full_size
 
 

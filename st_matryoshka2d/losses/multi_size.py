@@ -16,7 +16,6 @@ from torch import Tensor, distributed, nn
 from torch.autograd.graph import register_multi_grad_hook
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.losses.alignment import matrix_similarity
 from st_matryoshka2d.losses.checks import (
     check_columns,
     check_finite,
@@ -28,9 +27,10 @@ from st_matryoshka2d.losses.checks import (
 )
 from st_matryoshka2d.losses.distillation import teacher_columns
 from st_matryoshka2d.losses.distributed import average_gradient
-from st_matryoshka2d.losses.embedding import CachedStep, Representation
+from st_matryoshka2d.losses.one_pass import CachedStep, Representation
 from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
-from st_matryoshka2d.losses.state import own_parameters, warn_of_unsaved
+from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
+from st_matryoshka2d.losses.scores import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.depths import Route, routes_of, trailing_normalize, unwrap

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.losses.alignment import at_least_float32
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.similarity import at_least_float32
 from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
 
 # If a text's states vary by less than this share of their size, its tokens count as equal, up to rounding.

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
-from st_matryoshka2d.locks import ForkLock
 from st_matryoshka2d.model.backbone import Backbone, refuse_compiled
+from st_matryoshka2d.model.fork_lock import ForkLock
 from st_matryoshka2d.model.readout import AT_DEPTH
 from st_matryoshka2d.model.skeleton import register_outputs
 from st_matryoshka2d.model.trained_sizes import kept_layers, skips_layers

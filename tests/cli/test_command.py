@@ -165,7 +165,7 @@ def test_reports_argument_errors_before_imports(
 
 
 def test_reports_misspelt_task_before_loading_model(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("st_matryoshka2d.cli.hub.Source.open", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("st_matryoshka2d.cli.checkpoints.Source.open", lambda *_, **__: pytest.fail("loaded"))
     assert "mteb has no task named 'STSBenchmrk'" in run("grid", tiny_folder, "--tasks", "STSBenchmrk").stderr
 
 

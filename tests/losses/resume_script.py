@@ -32,7 +32,7 @@ from st_matryoshka2d.losses import (
     StarbucksLoss,
     TwoDMSELoss,
 )
-from st_matryoshka2d.losses.state import own_parameters
+from st_matryoshka2d.losses.saved_state import own_parameters
 from tests.support import families
 from tests.support.launch import cache_card_templates, freeze_garbage_collector
 

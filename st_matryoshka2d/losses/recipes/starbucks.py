@@ -8,8 +8,8 @@ from typing import Literal
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from st_matryoshka2d.losses.alignment import KLAlignment
 from st_matryoshka2d.losses.checks import trainable_size
+from st_matryoshka2d.losses.kl_alignment import KLAlignment
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.sizes import Size, ladder_to
 

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.losses.alignment import KLAlignment, at_least_float32, kl_divergence
 from st_matryoshka2d.losses.checks import finite_weights, positive, trainable_size
 from st_matryoshka2d.losses.distributed import gather
+from st_matryoshka2d.losses.kl_alignment import KLAlignment
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.sampling import FixedSizes, UniformSizes
 from st_matryoshka2d.losses.step import Step, Term
+from st_matryoshka2d.similarity import at_least_float32, kl_divergence
 from st_matryoshka2d.sizes import Size, mrl_dims, within
 
 

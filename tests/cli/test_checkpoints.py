@@ -85,7 +85,7 @@ def test_reports_refused_upload(
 def test_a_repository_that_exists_is_refused_before_the_work(
     line: str, name: str, tiny_folder: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("st_matryoshka2d.cli.hub.Source.require", lambda *_: pytest.fail("went on"))
+    monkeypatch.setattr("st_matryoshka2d.cli.checkpoints.Source.require", lambda *_: pytest.fail("went on"))
     (tmp_path / "me" / "small").mkdir(parents=True)
     words = line.format(model=tiny_folder, files=files).split()
     with serving(tmp_path) as hub, another_hub(hub.url, tmp_path / "home"):
@@ -97,7 +97,7 @@ def test_a_repository_that_exists_is_refused_before_the_work(
 def test_an_upload_is_refused_before_the_work_without_a_hub(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("st_matryoshka2d.cli.hub.Source.require", lambda *_: pytest.fail("went on"))
+    monkeypatch.setattr("st_matryoshka2d.cli.checkpoints.Source.require", lambda *_: pytest.fail("went on"))
     with another_hub("http://127.0.0.1:1", tmp_path / "home"):
         refused = run("truncate", tiny_folder, "--size", "1L-8d", "--push", "me/small", "--token", "hf_x")
     assert refused.exit_code == 1

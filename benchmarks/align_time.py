@@ -25,7 +25,7 @@ from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
-from st_matryoshka2d.model.trained_sizes import ENDS, FIRST
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST
 
 WAYS: dict[str, dict[str, Any]] = {
     "first layers, not refined": {"layers": FIRST, "steps": 0},

@@ -31,7 +31,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 
 from st_matryoshka2d import Size, align, evaluate, sizes_ladder, sts_task
 from st_matryoshka2d.losses import RelationalDistillLoss
-from st_matryoshka2d.model.trained_sizes import ENDS, FIRST, LayersByDepth, chosen_layers
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST, LayersByDepth, chosen_layers
 from st_matryoshka2d.sizes import full_size
 
 

@@ -33,7 +33,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoTokenizer, Qwen3Config, Qwen3Model, set_seed
 
 from st_matryoshka2d import Size, align, benchmark_latency, encode_sizes, load, truncate
-from st_matryoshka2d.model.trained_sizes import ENDS, FIRST
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST
 
 DEPTHS, DIM, LONGEST = [1, 3, 6, 9, 12], 256, 2048
 FITTED, HELD_OUT, LONG = 4000, 500, 16

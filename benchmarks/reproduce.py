@@ -35,7 +35,7 @@ from reproduction.training import aligned, checkpoints, trained
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import load, sizes_ladder
-from st_matryoshka2d.model.trained_sizes import ENDS, FIRST
+from st_matryoshka2d.model.kept_layers import ENDS, FIRST
 
 NAMES = {str(get_model_path()): "all-MiniLM-L6-v2"}
 SETTINGS = ["model", "steps", "batch_size", "learning_rate", "layers"]

@@ -27,7 +27,7 @@ from st_matryoshka2d.logs import filtered
 from st_matryoshka2d.losses import StarbucksLoss
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.depths import recorded, returning_states
-from st_matryoshka2d.model.trained_sizes import declare_layers
+from st_matryoshka2d.model.kept_layers import declare_layers
 from tests.support.families import TEXTS
 from tests.support.sts import LocalSTS
 

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from st_matryoshka2d import Size, align, encode_sizes
 from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.depths import transformer_of
-from st_matryoshka2d.model.trained_sizes import ENDS, LayersByDepth
-from st_matryoshka2d.model.trained_sizes import FIRST as FIRST_LAYERS
+from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth
+from st_matryoshka2d.model.kept_layers import FIRST as FIRST_LAYERS
+from st_matryoshka2d.model.pipeline import transformer_of
 from st_matryoshka2d.sizes import full_size
 
 __all__ = ["ALIGNED", "ALIGNED_WAYS", "DEPTHS", "FIRST", "Embedder"]

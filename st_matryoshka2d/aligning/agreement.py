@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from st_matryoshka2d.aligning.gather import Gathered
-from st_matryoshka2d.aligning.readout_fit import Affine, Sums, fit_readout
+from st_matryoshka2d.aligning.ridge import Affine, Sums, fit_readout
 
 _FOLDS = 4
 _LEAST = 12  # fewer different texts cannot be judged: a part has less than three

@@ -14,22 +14,17 @@ from torch.nn.functional import normalize
 
 from st_matryoshka2d.aligning.agreement import too_few
 from st_matryoshka2d.aligning.gather import Gathered, gather
-from st_matryoshka2d.aligning.readout_fit import Affine, damped, fit_readout, refined, shared_rotation
+from st_matryoshka2d.aligning.refine import refined
+from st_matryoshka2d.aligning.ridge import Affine, fit_readout
+from st_matryoshka2d.aligning.rotation import damped, shared_rotation
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.model.cut import like, with_modules, without_adapters
-from st_matryoshka2d.model.depths import routes_of, trailing_normalize
 from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.kept_layers import LayersByDepth, chosen_layers, declare_layers
+from st_matryoshka2d.model.pipeline import routes_of, trailing_normalize
 from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.readout_files import linear_of
-from st_matryoshka2d.model.trained_sizes import (
-    ALIGN,
-    LayersByDepth,
-    chosen_layers,
-    declare_dims,
-    declare_layers,
-    declare_training,
-    declared_dims,
-)
+from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.aligning.readout_fit import Sums
+from st_matryoshka2d.aligning.ridge import Sums
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.encoding.prompts import without_prompts
-from st_matryoshka2d.model.depths import routes_of, trailing_normalize
+from st_matryoshka2d.model.pipeline import routes_of, trailing_normalize
 from st_matryoshka2d.sizes import full_size
 
 _CHUNK = 1024  # texts embedded between updates of the sums

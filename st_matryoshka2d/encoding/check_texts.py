@@ -8,7 +8,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 
 _NAMED = 5
 

@@ -16,10 +16,11 @@ from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.encoding.check_texts import require_padding, strings
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.cut import pipeline_at_depth
-from st_matryoshka2d.model.depths import layer_features, routes_of
+from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.kept_layers import smallest_depth_with
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.model.readout import require_readouts
-from st_matryoshka2d.model.trained_sizes import smallest_depth_with
 from st_matryoshka2d.sizes import Size, SizeDict, full_size, validate_sizes
 
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}

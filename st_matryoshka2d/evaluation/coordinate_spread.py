@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.files.tables import SavedTable, TableFile
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.sizes import Size, full_size, within
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
-from st_matryoshka2d.model.depths import transformer_of
+from st_matryoshka2d.model.pipeline import transformer_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
 
 

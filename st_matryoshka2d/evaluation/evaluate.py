@@ -19,7 +19,7 @@ from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, prec
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.

@@ -29,7 +29,7 @@ from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.funnel_result import FunnelResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.grid.pivots import vector_bytes
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 Funnel = tuple[int, int, int]  # first variant, second variant, length of the shortlist

@@ -17,7 +17,7 @@ from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.check_texts import require_padding
 from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.model.cut import cut_to, without_adapters
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10

@@ -17,11 +17,12 @@ from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of, one_load_at_a_time, quiet_loading
 from st_matryoshka2d.model.cut import cut_to
-from st_matryoshka2d.model.depths import transformer_of
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
+from st_matryoshka2d.model.kept_layers import cut_config, skips_layers
+from st_matryoshka2d.model.pipeline import transformer_of
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
-from st_matryoshka2d.model.trained_sizes import cut_config, declare_cut, skips_layers, warn_if_untrained
+from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 

@@ -30,8 +30,8 @@ from st_matryoshka2d.hub.safetensors_header import (
     written_header,
 )
 from st_matryoshka2d.hub.weights_fit import blank_model, block_lists, check_shapes, depth_of, shapes_in
+from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
 from st_matryoshka2d.model.readout_files import readout_file
-from st_matryoshka2d.model.trained_sizes import cut_config, kept_layers
 
 # File suffixes of configurations, tokenizers and model cards.
 _SMALL = {".json", ".txt", ".model", ".jinja", ".md", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes"}

@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
 

@@ -13,8 +13,8 @@ from transformers import AutoConfig, PreTrainedConfig
 from st_matryoshka2d.hub.adapters import base_of
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
+from st_matryoshka2d.model.kept_layers import cut_config
 from st_matryoshka2d.model.readout_files import readout_file
-from st_matryoshka2d.model.trained_sizes import cut_config
 
 # Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}

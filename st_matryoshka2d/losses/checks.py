@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
 
-from st_matryoshka2d.model.depths import routes_of, unwrap
+from st_matryoshka2d.model.pipeline import routes_of, unwrap
 from st_matryoshka2d.sizes import Size, full_size, positive_int
 
 Choice = TypeVar("Choice", bound=str)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from sentence_transformers.util import all_gather_with_grad, get_rank, is_dist_initialized
 from torch import Tensor, distributed, nn
 
-from st_matryoshka2d.model.depths import routes_of, unwrap
+from st_matryoshka2d.model.pipeline import routes_of, unwrap
 
 
 def gather(rows: Float[Tensor, "batch width"], gathered: bool = True) -> Float[Tensor, "world width"]:

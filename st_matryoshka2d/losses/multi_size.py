@@ -33,8 +33,8 @@ from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.scores import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
-from st_matryoshka2d.model.depths import Route, routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.pipeline import Route, routes_of, trailing_normalize, unwrap
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.trained_sizes import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, validate_sizes

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from st_matryoshka2d.losses.distributed import average_gradient, reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
 from st_matryoshka2d.model.backbone import Backbone
-from st_matryoshka2d.model.depths import layer_features, trailing_normalize, unwrap
+from st_matryoshka2d.model.depths import layer_features
+from st_matryoshka2d.model.pipeline import trailing_normalize, unwrap
 
 Column = Float[Tensor, "texts values"]
 

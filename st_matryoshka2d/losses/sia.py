@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.step import Step, Term, Tokens
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.similarity import at_least_float32
 from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from st_matryoshka2d.model.adapters import require_steady
 from st_matryoshka2d.model.architecture import architecture
-from st_matryoshka2d.model.trained_sizes import cut_config, kept_layers
+from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
 from st_matryoshka2d.model.trial import same, trial
 
 _COMPILED = "_orig_mod"  # where torch.compile's wrapper keeps the module

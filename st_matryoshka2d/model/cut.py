@@ -14,8 +14,8 @@ from sentence_transformers.base.modules import Router
 from torch import nn
 
 from st_matryoshka2d.model.adapters import adapter_layers
-from st_matryoshka2d.model.depths import routes_of
 from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.model.readout import Readout, require_readouts
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, TypeAlias
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router, Transformer
-from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
-from st_matryoshka2d.model.backbone import Backbone, refuse_compiled
+from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.fork_lock import ForkLock
+from st_matryoshka2d.model.kept_layers import kept_layers, skips_layers
+from st_matryoshka2d.model.pipeline import route_taken, routes_of, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
 from st_matryoshka2d.model.skeleton import register_outputs
-from st_matryoshka2d.model.trained_sizes import kept_layers, skips_layers
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths that skip some.
 Calls: TypeAlias = dict[int, tuple[tuple[Any, ...], dict[str, Any], torch.autocast]]
@@ -31,83 +29,6 @@ _STATE = "hidden_states"
 # How many contexts make a config return states, and what it said before the first; by the config's id.
 _ASKING: dict[int, tuple[int, bool | None]] = {}
 _COUNTING = ForkLock()
-
-
-@dataclass(frozen=True)
-class Route:
-    """The modules that a text passes through: the Transformer, whose depth can be chosen, and by name those after it."""
-
-    transformer: Transformer
-    head: Mapping[str, nn.Module]
-
-    def without_normalize(self) -> Route:
-        """Return the route without the final `Normalize` modules, where the length of the embedding is lost."""
-        kept = list(self.head.items())
-        while kept and isinstance(last := kept[-1][1], Normalize) and last.module_input_name == "sentence_embedding":
-            kept.pop()
-        return Route(self.transformer, dict(kept))
-
-
-def unwrap(model: nn.Module) -> SentenceTransformer:
-    """Return the pipeline inside `DistributedDataParallel` and `torch.compile` wrappers."""
-    inner: Any = model
-    while not isinstance(inner, SentenceTransformer):
-        wrapped = getattr(inner, "_orig_mod", getattr(inner, "module", None))
-        if wrapped is None:
-            raise TypeError(
-                f"Expected a SentenceTransformer, got {type(model).__name__} (innermost: {type(inner).__name__})."
-            )
-        inner = wrapped
-    return inner
-
-
-def transformer_of(model: SentenceTransformer) -> Transformer:
-    """Return the module whose depth can be chosen."""
-    _require_pipeline(model)
-    first, *head = model.children()
-    return _checked(first, head)
-
-
-def routes_of(model: SentenceTransformer) -> dict[str, Route]:
-    """Return the routes through a pipeline by name: those of its `Router`, or the only one under an empty name."""
-    _require_pipeline(model)
-    (_, first), *after = model.named_children()
-    if not isinstance(first, Router):
-        return {"": Route(transformer_of(model), dict(after))}
-    routes: dict[str, Route] = {}
-    widths: dict[str, int] = {}
-    for name, modules in first.sub_modules.items():
-        start, *rest = modules.children()
-        head = {f"{name}.{index}": module for index, module in enumerate(rest, 1)} | dict(after)
-        routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
-        known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
-        widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
-    depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
-    if len(set(depths.values())) > 1:
-        raise ValueError(f"The routes of the Router differ in depth, {depths}; all must have as many layers.")
-    if len(set(widths.values())) > 1:
-        raise ValueError(f"The routes of the Router differ in width, {widths}: their embeddings cannot be compared.")
-    return routes
-
-
-def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
-    """Return the name of the route that a batch takes."""
-    first = next(pipeline.children())
-    if not isinstance(first, Router):
-        return ""
-    return str(first._resolve_route(task=features.get("task"), modality=features.get("modality")))
-
-
-def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
-    """Return the `Normalize` modules at the end of a pipeline; refuse routes of which only some have one."""
-    routes = routes_of(model)
-    ends = {name: list(route.head.values())[len(route.without_normalize().head) :] for name, route in routes.items()}
-    if len({bool(end) for end in ends.values()}) > 1:
-        without = [name for name, end in ends.items() if not end]
-        raise ValueError(
-            f"Routes {without} of the Router lack the Normalize of the others. Put one Normalize after the Router."
-        )
-    return next(iter(ends.values()))
 
 
 def layer_features(
@@ -220,29 +141,3 @@ def state_at(
 def _no_cache(value: Any) -> Any:
     """Drop a decoder's cache: it has the keys of the pass through all layers."""
     return None if isinstance(value, Cache) else value
-
-
-def _require_pipeline(model: object) -> None:
-    if not isinstance(model, SentenceTransformer):
-        refuse_compiled(model)
-        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
-
-
-def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:
-    if not isinstance(first, Transformer):
-        refuse_compiled(first)
-        raise ValueError(
-            f"{what} starts with {type(first).__name__}, which has no layers to choose from; a model that starts with a "
-            "sentence_transformers Transformer module is needed. To reduce only the dims, pass truncate_dim to "
-            "SentenceTransformer or to encode."
-        )
-    text = first.modality_config.get("text", {})
-    if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
-        raise ValueError(
-            f"The Transformer makes {first.module_output_name!r} of text from {text or 'nothing'}; "
-            "only token embeddings read from `last_hidden_state` exist at every depth."
-        )
-    if any(isinstance(module, WeightedLayerPooling) for module in head):
-        raise ValueError("WeightedLayerPooling mixes all layers, so a model with fewer layers cannot equal a part of it.")
-    transformer: Transformer = first
-    return transformer

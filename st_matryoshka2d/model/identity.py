@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerModelC
 from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d.model.adapters import adapter_settings
-from st_matryoshka2d.model.depths import routes_of
+from st_matryoshka2d.model.pipeline import routes_of
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (

@@ -1,32 +1,18 @@
-"""Config entries of this package: the trained sizes, the loss, the layers of each depth, and what a cut was cut from.
+"""Config entries of this package: the trained sizes and dims, the loss, and what a cut was cut from.
 
 They are plain entries of `config.json`, which every save and load keeps, with this package or without it. Imports no torch.
 """
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.sizes import Size, positive_int, sizes_product
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
-LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]
-
-FIRST, ENDS = "first", "ends"
-_LAST = 0.4  # share of a depth's layers that ENDS takes from the end
-
-# Lists that may be as long as the model is deep by accident; every other list of that length has one entry per layer.
-_NOT_PER_LAYER = {
-    *("architectures", "bos_token_id", "eos_token_id", "pad_token_id"),
-    *("matryoshka_dimensions", "matryoshka_readouts", "matryoshka_sizes"),
-}
+from st_matryoshka2d.model.kept_layers import declare_layers, kept_layers, skips_layers
+from st_matryoshka2d.sizes import Size, sizes_product
 
 ALIGN = "align"  # the value of `matryoshka_loss` for an alignment
 
@@ -146,81 +132,3 @@ def _written(sizes: Iterable[Size]) -> list[str] | dict[str, list[int] | list[st
         return [str(size) for size in each]
     others = [str(size) for size in each if size.dim not in dims]
     return {"num_layers": layers, "dims": dims} | ({"others": others} if others else {})
-
-
-def chosen_layers(layers: str | LayersByDepth, num_layers: int) -> dict[int, list[int]]:
-    """Return the layers of every depth below the full one, counted from 1; empty for the first layers."""
-    if isinstance(layers, str):
-        if layers not in (FIRST, ENDS):
-            raise ValueError(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{2: [1, 6]}}, got {layers!r}.")
-        return {} if layers == FIRST else {depth: _ends(depth, num_layers) for depth in range(1, num_layers)}
-    if not isinstance(layers, Mapping):
-        raise TypeError(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{2: [1, 6]}}, got {layers!r}.")
-    chosen = {depth: list(range(1, depth + 1)) for depth in range(1, num_layers)}
-    return chosen | {depth: _checked(depth, given, num_layers) for depth, given in layers.items()}
-
-
-def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[int]:
-    if positive_int(depth, "layers: the number of layers") >= num_layers:
-        raise ValueError(f"layers has an entry for {depth} layers, but only 1 to {num_layers - 1} leave any out.")
-    given = [positive_int(layer, f"layers[{depth}]") for layer in layers]
-    if max(given, default=0) > num_layers:
-        raise ValueError(f"layers[{depth}] has layer {max(given)}, but the model has {num_layers} layers.")
-    if len(set(given)) != depth or given != sorted(given):
-        raise ValueError(f"layers[{depth}] must be {depth} different layers in ascending order, got {given}.")
-    return given
-
-
-def _ends(num_layers: int, total: int) -> list[int]:
-    last = round(_LAST * num_layers)
-    return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
-
-
-def declare_layers(config: Any, chosen: LayersByDepth) -> None:
-    """Write the layers of each depth into a model's config."""
-    if chosen:
-        config.matryoshka_layers = {str(depth): list(layers) for depth, layers in chosen.items()}
-    elif hasattr(config, "matryoshka_layers"):
-        del config.matryoshka_layers
-
-
-def skips_layers(config: Any) -> bool:
-    """Whether some depth keeps other layers than the first."""
-    return bool(getattr(config, "matryoshka_layers", None))
-
-
-def kept_layers(config: Any, num_layers: int) -> list[int]:
-    """Return the layers that a depth keeps, counted from 0; refuse a config that someone else may have broken."""
-    if not skips_layers(config) or num_layers == config.num_hidden_layers:
-        return list(range(num_layers))
-    try:
-        layers = _checked(num_layers, config.matryoshka_layers[str(num_layers)], config.num_hidden_layers)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep: {error} "
-            "Align the model again."
-        ) from error
-    return [layer - 1 for layer in layers]
-
-
-def smallest_depth_with(config: Any, depths: Sequence[int]) -> int:
-    """Return the smallest depth whose layers include those of all given depths: the deepest of them, or the full one."""
-    total: int = config.num_hidden_layers
-    deepest = set(kept_layers(config, max(depths)))
-    return max(depths) if all(set(kept_layers(config, depth)) <= deepest for depth in depths) else total
-
-
-def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
-    """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
-    cut = copy.copy(config)
-    skips = skips_layers(config) and num_layers < config.num_hidden_layers
-    kept = kept_layers(config, num_layers) if skips else None  # a broken config may have a billion layers: no list of them
-    for name, value in vars(config).items():
-        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
-            setattr(cut, name, value[:num_layers] if kept is None else [value[layer] for layer in kept])
-    if kept is not None:
-        of_below = {depth: kept_layers(config, depth) for depth in range(1, num_layers)}
-        nested = {depth: [1 + kept.index(layer) for layer in of] for depth, of in of_below.items() if set(of) <= set(kept)}
-        declare_layers(cut, nested)
-    cut.num_hidden_layers = num_layers
-    return cut

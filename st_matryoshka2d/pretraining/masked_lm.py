@@ -26,7 +26,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
-from st_matryoshka2d.model.trained_sizes import cut_config
+from st_matryoshka2d.model.kept_layers import cut_config
 from st_matryoshka2d.model.trial import same, trial
 
 

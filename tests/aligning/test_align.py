@@ -25,7 +25,7 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.aligning.gather import Gathered, gather
-from st_matryoshka2d.aligning.readout_fit import shared_rotation
+from st_matryoshka2d.aligning.rotation import shared_rotation
 from st_matryoshka2d.losses import MultiSizeLoss
 from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, elastic, equal, normalized, products, readouts, tasks
 from tests.support.quick import quick

@@ -15,7 +15,7 @@ from transformers import BertConfig
 
 from st_matryoshka2d import Size, align, benchmark_latency, encode_sizes, evaluate, load, sts_task, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss
-from st_matryoshka2d.model.trained_sizes import chosen_layers, cut_config, declare_layers, kept_layers, smallest_depth_with
+from st_matryoshka2d.model.kept_layers import chosen_layers, cut_config, declare_layers, kept_layers, smallest_depth_with
 from tests.support import families
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, normalized, readouts, tasks
 from tests.support.quick import quick

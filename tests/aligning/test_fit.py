@@ -10,8 +10,11 @@ import torch
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
-from st_matryoshka2d.aligning import readout_fit
-from st_matryoshka2d.aligning.readout_fit import Affine, Sums, damped, fit_readout, refined, shared_rotation
+from st_matryoshka2d.aligning import refine, rotation
+from st_matryoshka2d.aligning import ridge as regression
+from st_matryoshka2d.aligning.refine import refined
+from st_matryoshka2d.aligning.ridge import Affine, Sums, fit_readout
+from st_matryoshka2d.aligning.rotation import damped, shared_rotation
 from tests.support import oracles
 
 TEXTS, DIM = 200, 12
@@ -46,7 +49,7 @@ def ridge(x: Tensor, z: Tensor, strength: float) -> Ridge:
 
 
 def only(strength: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readout_fit, "_STRENGTHS", [strength] * 2)
+    monkeypatch.setattr(regression, "_STRENGTHS", [strength] * 2)
 
 
 @pytest.mark.parametrize("strength", [1e-5, 1e-2, 1.0])
@@ -80,9 +83,9 @@ def test_strength_minimizes_held_out_error() -> None:
             float(
                 (torch.from_numpy(ridge(x[:texts], z[:texts], each).predict(x[texts:].numpy())) - z[texts:]).square().mean()
             )
-            for each in readout_fit._STRENGTHS
+            for each in regression._STRENGTHS
         ]
-        best = readout_fit._STRENGTHS[int(np.argmin(errors))]
+        best = regression._STRENGTHS[int(np.argmin(errors))]
         expected = ridge(x, z, best).predict(x.numpy())
         np.testing.assert_allclose(fit_readout(*parts)(x).numpy(), expected, atol=1e-3)
         picked.append(best)
@@ -118,7 +121,7 @@ def test_rotation_is_orthogonal_and_sorted_by_variance(x: Tensor) -> None:
     assert (turn @ turn.T - torch.eye(DIM)).abs().max() < 1e-5
     assert torch.equal(turn, shared_rotation(spread.clone()))
     variances = (turn @ spread @ turn.T).diag()
-    mixed = DIM // readout_fit._MIXED
+    mixed = DIM // rotation._MIXED
     assert variances[:mixed].sum() == pytest.approx(float(torch.linalg.eigvalsh(spread).flip(0)[:mixed].sum()))
     assert all(a >= b - 1e-12 for a, b in pairwise(variances[mixed:].tolist()))
 
@@ -174,7 +177,7 @@ def slow_distance(embedded: Tensor, whole: Tensor, dims: list[int]) -> Tensor:
 def test_refinement_objective_matches_equation(dims: list[int]) -> None:
     whole = drawn(10, 7, 8).double()
     ours, theirs = (nn.Parameter(drawn(11, 7, 8).double() + whole) for _ in range(2))
-    found, expected = readout_fit._distance(ours, whole, dims), slow_distance(theirs, whole, dims)
+    found, expected = refine._distance(ours, whole, dims), slow_distance(theirs, whole, dims)
     assert found.item() == pytest.approx(expected.item(), rel=1e-9)
     found.backward()
     expected.backward()

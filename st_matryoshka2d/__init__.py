@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from st_matryoshka2d.hub.load import load
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
-    from st_matryoshka2d.model_card import add_grid_to_model_card, add_sizes_to_model_card
+    from st_matryoshka2d.model_card.grid_section import add_grid_to_model_card
+    from st_matryoshka2d.model_card.sizes_section import add_sizes_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup
     from st_matryoshka2d.sizes import Size, sizes_ladder
 
@@ -50,7 +51,8 @@ _HOME = {
     "grid.truncation_result": ["TruncationResult"],
     "evaluation.latency": ["benchmark_latency"],
     "hub.load": ["load"],
-    "model_card": ["add_grid_to_model_card", "add_sizes_to_model_card"],
+    "model_card.grid_section": ["add_grid_to_model_card"],
+    "model_card.sizes_section": ["add_sizes_to_model_card"],
     "encoding.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
     "sizes": ["Size", "sizes_ladder"],

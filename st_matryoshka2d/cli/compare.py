@@ -26,7 +26,7 @@ def compare(
 
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.grid.compare import shown
-    from st_matryoshka2d.grid.pivots import head_and_body
+    from st_matryoshka2d.grid.text_tables import head_and_body
 
     comparison = GridResult.load(grid).compare(GridResult.load(other), alpha=alpha, test=test)
     if plot is not None:

@@ -142,11 +142,11 @@ def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
 
 
 def _shown(result: GridResult) -> list[RenderableType]:
-    from st_matryoshka2d.grid import pivots
+    from st_matryoshka2d.grid import pivots, text_tables
 
     parts: list[RenderableType] = []
     for title, grid in _sections(result):
-        parts += [f"\n{title}" if parts else title, table(*pivots.head_and_body(pivots.percent(grid.frame)))]
+        parts += [f"\n{title}" if parts else title, table(*text_tables.head_and_body(pivots.percent(grid.frame)))]
         parts += [f"\n{note}" for note in (*pivots.examples_note(grid.items), *pivots.notes(grid.frame))]
     return parts
 

@@ -46,7 +46,7 @@ def recommend(
         raise typer.BadParameter("--best needs --max-ms, --max-bytes or both.")
 
     from st_matryoshka2d import GridResult
-    from st_matryoshka2d.grid.pivots import name_of
+    from st_matryoshka2d.grid.costs import name_of
 
     scores = GridResult.load(grid)
     if latency is not None:

@@ -26,9 +26,9 @@ from st_matryoshka2d.evaluation.search_state import Found
 from st_matryoshka2d.evaluation.store import Cache, Job, Scored
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, fresh, parts_of
 from st_matryoshka2d.evaluation.variants import Variant, precisions_of
+from st_matryoshka2d.grid.costs import vector_bytes
 from st_matryoshka2d.grid.funnel_result import FunnelResult
 from st_matryoshka2d.grid.grid_tables import AXES
-from st_matryoshka2d.grid.pivots import vector_bytes
 from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 

@@ -13,8 +13,8 @@ from mteb.types import OutputDType
 from torch import Tensor
 
 from st_matryoshka2d.evaluation.tasks import quiet_mteb
+from st_matryoshka2d.grid.costs import BITS
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels
-from st_matryoshka2d.grid.pivots import BITS
 from st_matryoshka2d.sizes import Size
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid import pivots, text_tables
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, with_items
 from st_matryoshka2d.grid.items import items_in
@@ -63,7 +63,7 @@ class GridComparison:
         tests are significant with the sign of the mean, and `(5:1/7)` that one more is significant with the other sign. A
         `?` marks a difference, or a mean of differences, that was not tested; `to_frame()["test"]` has the reason.
         """
-        return pivots.aligned(*pivots.head_and_body(self._texts(task)))
+        return text_tables.aligned(*text_tables.head_and_body(self._texts(task)))
 
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
@@ -84,7 +84,7 @@ class GridComparison:
 
     def __str__(self) -> str:
         title, cells, note = shown(self)
-        return "\n".join([title, pivots.aligned(*pivots.head_and_body(cells)), note])
+        return "\n".join([title, text_tables.aligned(*text_tables.head_and_body(cells)), note])
 
     __repr__ = __str__
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.files.tables import SavedTable, TableFile
-from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid import pivots, text_tables
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels
 from st_matryoshka2d.sizes import Size
 
@@ -157,7 +157,7 @@ class FunnelResult(SavedTable):
         table, of_first = self.by_shortlist(second, value, task), self._bytes()
         head = ["first", "bytes", *(f"k1={k1}" for k1 in table.columns)]
         texts = (table * 100).map("{:.2f}".format)
-        return pivots.aligned(head, [[first, str(of_first[first]), *shares] for first, *shares in texts.itertuples()])
+        return text_tables.aligned(head, [[first, str(of_first[first]), *shares] for first, *shares in texts.itertuples()])
 
     def plot(
         self,

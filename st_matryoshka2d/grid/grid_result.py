@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from st_matryoshka2d.files.atomic import replace_file
-from st_matryoshka2d.grid import pareto_front, pivots, recommend
+from st_matryoshka2d.grid import pareto_front, pivots, recommend, text_tables
 from st_matryoshka2d.grid.grid_data import Scores
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ class GridResult(Scores):
 
     def to_markdown(self, task: str | None = None, metric: str | None = None) -> str:
         """The pivot as a Markdown table, in percent, with notes on missing scores and on what the table does not show."""
-        table = pivots.aligned(*pivots.head_and_body(pivots.percent(self.frame, task, metric)))
+        table = text_tables.aligned(*text_tables.head_and_body(pivots.percent(self.frame, task, metric)))
         return "\n\n".join([table, *pivots.notes(self.frame, task, metric)])
 
     def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
         """The table of `to_markdown` in LaTeX (package booktabs), with task and metric as the caption."""
-        return pivots.latex(self.frame, task, metric)
+        return text_tables.latex(self.frame, task, metric)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write the tidy table as CSV to a file, or return it as text if there is no path."""

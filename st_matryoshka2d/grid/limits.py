@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from st_matryoshka2d.grid.costs import HOW_TO_TIME, name_of
 from st_matryoshka2d.grid.grid_data import Scores
-from st_matryoshka2d.grid.pivots import HOW_TO_TIME, name_of
 
 
 @dataclass(frozen=True)

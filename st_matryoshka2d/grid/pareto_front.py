@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, full_row, name_of
 from st_matryoshka2d.grid.grid_data import Scores
-from st_matryoshka2d.grid.pivots import HOW_TO_TIME, aligned, costs, full_row, name_of
+from st_matryoshka2d.grid.text_tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.limits import Limit, limits_of, positive, refused, require_times, what_there_is
 from st_matryoshka2d.grid.pareto_front import time_column
-from st_matryoshka2d.grid.pivots import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.sizes import Size
 
 

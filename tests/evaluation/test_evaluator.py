@@ -24,9 +24,8 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d import GridEvaluator, GridResult, Size, sizes_ladder
+from st_matryoshka2d import GridEvaluator, GridResult, Size, add_grid_to_model_card, sizes_ladder
 from st_matryoshka2d.evaluation.tasks import parts_of
-from st_matryoshka2d.model_card import add_grid_to_model_card
 from tests import ROOT
 from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
 from tests.support.families import TEXTS

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.grid.pivots import costs
+from st_matryoshka2d.grid.costs import costs
 from tests.support.grids import BITS, curve, random_grid, timed, with_scores
 
 

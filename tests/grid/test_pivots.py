@@ -12,7 +12,7 @@ import pytest
 from sentence_transformers.util import quantize_embeddings
 
 from st_matryoshka2d import GridResult, benchmark_latency
-from st_matryoshka2d.grid.pivots import costs, vector_bytes
+from st_matryoshka2d.grid.costs import costs, vector_bytes
 from tests.support.grids import BITS, random_grid, random_times
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.grid.pivots import costs
+from st_matryoshka2d.grid.costs import costs
 from tests.support.grids import BITS, curve, random_grid, random_times, timed, with_scores
 from tests.support.quick import quick
 

@@ -10,10 +10,9 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 
-from st_matryoshka2d import Size, truncate
+from st_matryoshka2d import Size, add_sizes_to_model_card, truncate
 from st_matryoshka2d.losses import TwoDMSELoss
 from st_matryoshka2d.model.trained_sizes import declare_training
-from st_matryoshka2d.model_card import add_sizes_to_model_card
 from tests.support import families
 from tests.support.training import train
 

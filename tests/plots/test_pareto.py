@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.grid.pivots import costs
+from st_matryoshka2d.grid.costs import costs
 from tests.support.grids import random_grid, timed, with_scores
 from tests.support.quick import quick
 

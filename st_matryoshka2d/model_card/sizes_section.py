@@ -1,19 +1,16 @@
-"""Add sections to the model card of sentence-transformers: the trained sizes, and the scores of each size."""
+"""The section on layers and dimensions: the trained sizes, how to load them, and what the model was cut from."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from st_matryoshka2d.files.atomic import replace_file
-from st_matryoshka2d.grid import pivots
-from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model.trained_sizes import ALIGN, layers_by_dims, trained_sizes
+from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
 from st_matryoshka2d.sizes import Size
 
 _PAPERS = {
@@ -34,30 +31,6 @@ _WITH_THE_WHOLE = (
     "Its embeddings can be compared with those of the whole model and its other sizes, up to the dimensions of the narrower "
     "one."
 )
-
-_USAGE = """```python
-from st_matryoshka2d import load  # pip install st_matryoshka2d
-
-small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads those layers only
-small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
-```"""
-
-# The headings that new sections go above.
-_BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
-_BEGIN = "<!-- {}: begin -->"
-# The first sentence of sentence-transformers' card. It says of every model that it was trained.
-_TRAINED = re.compile(r"(This is a \[sentence-transformers\]\(\S+\) model) (?:trained|finetuned from( \[\S+\]\(\S+\)))\. ")
-_BY_THE_TRAINER = re.compile(r"^- generated_from_trainer$", flags=re.MULTILINE)
-_LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
-
-_SCORES = """## Sizes
-
-This model can be cut: fewer layers, with the first dimensions of their embeddings, are models too. \
-Scores in percent: {metric}, {subject}.
-
-{table}
-
-![Scores by layers and dimensions](grid.png)"""
 
 
 def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
@@ -82,60 +55,8 @@ def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
         >>> "the first 3 of 6 layers and the first 64 of 384" in Path("3L-64d/README.md").read_text(encoding="utf-8")
         True
     """
-    readme, name = _card_of(folder)
-    _write_section(readme, "trained sizes", _section(_config(Path(folder)), name))
-
-
-def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> None:
-    """Add a section to the card of a saved model: scores by layers and dims, their heat map, and how to load a size.
-
-    The section "Sizes" goes into `README.md`, and the heat map beside it, as `grid.png`; a second call replaces them. Call
-    this last, as `add_sizes_to_model_card`, and upload the folder: `HfApi().upload_folder(folder_path=folder, repo_id=...)`.
-
-    Args:
-        folder: Where the model was saved with `save_pretrained`.
-        grid: Scores of that model.
-
-    Raises:
-        FileNotFoundError: There is no `README.md` in the folder.
-        ValueError: The grid has more layers than the model in the folder, so it belongs to another model.
-
-    Example:
-        >>> from st_matryoshka2d import evaluate
-        >>> model.save_pretrained("saved")
-        >>> add_grid_to_model_card("saved", evaluate(model, task, sizes=["1L-16d"], show_progress_bar=False))
-        >>> from pathlib import Path
-        >>> "## Sizes" in Path("saved/README.md").read_text(encoding="utf-8")
-        True
-    """
-    readme, name = _card_of(folder)
-    config = readme.with_name("config.json")
-    depth = json.loads(config.read_text(encoding="utf-8")).get("num_hidden_layers") if config.is_file() else None
-    scored = max(size.num_layers for size in grid.sizes)
-    if isinstance(depth, int) and scored > depth:
-        raise ValueError(f"The grid has {scored} layers, the model in {folder} has {depth}: pass the grid of that model.")
-    grid.plot(readme.with_name("grid.png"))
-    tasks = _counted(grid)
-    subject = tasks[0] if len(tasks) == 1 else f"mean of {', '.join(tasks[:-1])} and {tasks[-1]}"
-    metric = ", ".join([pivots.metric_name(grid.frame), *pivots.shown_labels(grid.frame)])
-    section = _SCORES.format(subject=subject, metric=metric, table=grid.to_markdown())
-    if _BEGIN.format("trained sizes") not in readme.read_text(encoding="utf-8"):  # which shows it already
-        section += f"\n\n{_USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
-    _write_section(readme, "sizes", section)
-
-
-def _counted(grid: GridResult) -> list[str]:
-    """Name the tasks, each with its number of queries or pairs where the grid has it."""
-    parts = grid.items.drop_duplicates(["task", "split", "subset"])
-    counts = parts["values"].map(len).groupby(parts["task"]).sum()
-    return [f"{task} (n = {counts[task]:,})" if task in counts else task for task in grid.tasks]
-
-
-def _untrained(card: str) -> str:
-    """Correct the first sentence of the card of a model that no Trainer trained, such as an aligned one."""
-    if _BY_THE_TRAINER.search(card):
-        return card
-    return _TRAINED.sub(lambda match: f"{match[1]}{f' based on{match[2]}' if match[2] else ''}. ", card)
+    readme, name = card_of(folder)
+    write_section(readme, "trained sizes", _section(_config(Path(folder)), name))
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -202,27 +123,4 @@ def _usage(sizes: list[Size], whole: Size, name: str) -> list[str]:
     if narrower:
         how = f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'
     plain = f"Plain sentence-transformers can only reduce the dimensions, with all layers: {how}."
-    return [_USAGE.format(name=name, size=chosen[len(chosen) // 2]), plain]
-
-
-def _card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:
-    """Return the path of a saved model's card, and the name in its own example of loading, or else that of the folder."""
-    readme = Path(folder) / "README.md"
-    if not readme.is_file():
-        raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
-    match = _LOADED.search(readme.read_text(encoding="utf-8"))
-    return readme, match[1] if match else readme.resolve().parent.name
-
-
-def _write_section(readme: Path, name: str, section: str) -> None:
-    """Insert a section above the evaluation, or replace the one that hidden comments mark with that name."""
-    card = _untrained(readme.read_text(encoding="utf-8"))
-    begin, end = _BEGIN.format(name), f"<!-- {name}: end -->"
-    section = f"{begin}\n{section}\n{end}"
-    if earlier := re.search(f"{begin}.*?{end}", card, flags=re.DOTALL):
-        changed = card.replace(earlier[0], section)
-    elif heading := _BEFORE.search(card):
-        changed = f"{card[: heading.start()]}{section}\n\n{card[heading.start() :]}"
-    else:
-        changed = f"{card.rstrip()}\n\n{section}\n"
-    replace_file(readme, lambda part: part.write_text(changed, encoding="utf-8"))
+    return [USAGE.format(name=name, size=chosen[len(chosen) // 2]), plain]

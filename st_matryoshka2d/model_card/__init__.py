@@ -1,0 +1,1 @@
+"""Sections for the model card of sentence-transformers."""

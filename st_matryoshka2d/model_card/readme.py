@@ -1,0 +1,54 @@
+"""Write sections into the README.md of a saved model."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from st_matryoshka2d.files.atomic import replace_file
+
+USAGE = """```python
+from st_matryoshka2d import load  # pip install st_matryoshka2d
+
+small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads those layers only
+small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d
+```"""
+
+# The headings that new sections go above.
+_BEFORE = re.compile(r"^## (Evaluation|Training Details)$", flags=re.MULTILINE)
+BEGIN = "<!-- {}: begin -->"
+# The first sentence of sentence-transformers' card. It says of every model that it was trained.
+_TRAINED = re.compile(r"(This is a \[sentence-transformers\]\(\S+\) model) (?:trained|finetuned from( \[\S+\]\(\S+\)))\. ")
+_BY_THE_TRAINER = re.compile(r"^- generated_from_trainer$", flags=re.MULTILINE)
+_LOADED = re.compile(r"""SentenceTransformer\(["']([^"']+)["']""")
+
+
+def card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Return the path of a saved model's card, and the name in its own example of loading, or else that of the folder."""
+    readme = Path(folder) / "README.md"
+    if not readme.is_file():
+        raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
+    match = _LOADED.search(readme.read_text(encoding="utf-8"))
+    return readme, match[1] if match else readme.resolve().parent.name
+
+
+def write_section(readme: Path, name: str, section: str) -> None:
+    """Insert a section above the evaluation, or replace the one that hidden comments mark with that name."""
+    card = _untrained(readme.read_text(encoding="utf-8"))
+    begin, end = BEGIN.format(name), f"<!-- {name}: end -->"
+    section = f"{begin}\n{section}\n{end}"
+    if earlier := re.search(f"{begin}.*?{end}", card, flags=re.DOTALL):
+        changed = card.replace(earlier[0], section)
+    elif heading := _BEFORE.search(card):
+        changed = f"{card[: heading.start()]}{section}\n\n{card[heading.start() :]}"
+    else:
+        changed = f"{card.rstrip()}\n\n{section}\n"
+    replace_file(readme, lambda part: part.write_text(changed, encoding="utf-8"))
+
+
+def _untrained(card: str) -> str:
+    """Correct the first sentence of the card of a model that no Trainer trained, such as an aligned one."""
+    if _BY_THE_TRAINER.search(card):
+        return card
+    return _TRAINED.sub(lambda match: f"{match[1]}{f' based on{match[2]}' if match[2] else ''}. ", card)

@@ -12,13 +12,14 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.agreement import too_few
 from st_matryoshka2d.aligning.gather import Gathered, gather
 from st_matryoshka2d.aligning.refine import refined
 from st_matryoshka2d.aligning.ridge import Affine, fit_readout
 from st_matryoshka2d.aligning.rotation import damped, shared_rotation
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.model.cut import like, with_modules, without_adapters
+from st_matryoshka2d.model.cut import with_modules, without_adapters
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth, chosen_layers, declare_layers
 from st_matryoshka2d.model.pipeline import routes_of, trailing_normalize
@@ -192,9 +193,9 @@ def _placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affi
     dtype = model.dtype or torch.float32
     if not isinstance(first, Router):
         return with_modules(model, _with_readout(model, readouts[""], dtype), SentenceTransformer)
-    ways = {name: like(way, _with_readout(way, readouts[name], dtype)) for name, way in first.sub_modules.named_children()}
+    ways = {name: around(way, _with_readout(way, readouts[name], dtype)) for name, way in first.sub_modules.named_children()}
     (name, _), *after = model.named_children()
-    router = like(first, {"sub_modules": like(first.sub_modules, ways)})
+    router = around(first, {"sub_modules": around(first.sub_modules, ways)})
     return with_modules(model, {name: router, **{path: share_memory(module) for path, module in after}}, SentenceTransformer)
 
 

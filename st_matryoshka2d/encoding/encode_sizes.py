@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.encoding.check_texts import require_padding, strings
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
@@ -26,7 +27,7 @@ from st_matryoshka2d.sizes import Size, SizeDict, full_size, validate_sizes
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
 
 
-class EveryLayer(SentenceTransformer):
+class EveryLayer(SortedByTokens):
     """A pipeline that returns its embeddings at several depths side by side, for use with `encode`.
 
     Prompts, batches, devices, processes and progress bars are those of `SentenceTransformer`. Create it with `of`.
@@ -65,13 +66,6 @@ class EveryLayer(SentenceTransformer):
     def get_sentence_embedding_dimension(self) -> int | None:
         """Return the full dim. mteb still calls this name, of which sentence-transformers warns."""
         return self.get_embedding_dimension()
-
-    def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
-        """Return the length by which `encode` sorts texts: sorted by tokens, batches have a third less padding."""
-        # If a release of sentence-transformers stops calling this, it sorts by characters.
-        if not isinstance(sample, str) or not getattr(self.tokenizer, "is_fast", False):
-            return super()._input_length(sample)
-        return sum(self.tokenizer.backend_tokenizer.encode(sample).attention_mask)
 
     def split(self, embeddings: Any, size: Size) -> Any:
         """Select the columns of one size from the result of `encode`."""

@@ -19,9 +19,9 @@ from st_matryoshka2d.encoding.check_texts import strings
 from st_matryoshka2d.encoding.columns import named_columns, require_columns
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer, encode_sizes
 from st_matryoshka2d.hub.load import load
-from st_matryoshka2d.model.fork_lock import ForkLock
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.threads.fork_lock import ForkLock
 
 # An engine may unpickle an encoder for each of its tasks, so the copies in a process share one model: by its name, its
 # revision, the depths and the device.

@@ -13,6 +13,8 @@ from typing import Any
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 
+from st_matryoshka2d._hosts.sentence_transformers import shares_out_texts
+
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 60.0  # seconds after which a process logs what it waits for
@@ -28,7 +30,7 @@ class Processes:
     @classmethod
     def that_share(cls, model: SentenceTransformer) -> Processes:
         """Return all processes of the launch, and connect them if necessary."""
-        if not dist.is_available() or getattr(model, "_distributed_inference", None) is not None:
+        if not dist.is_available() or shares_out_texts(model):
             return cls()
         words = "Process %s waits for the others: every process of the launch must call `evaluate`."
         timer = Timer(_PATIENCE, logger.warning, [words, os.environ.get("RANK", "?")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, cast
@@ -47,7 +48,7 @@ class VariantModel:
         self._search, self._variant = search, variant
         self._corpus: CorpusDatasetType | None = None
         self._place = ("", "")
-        self._calls = 0
+        self._sides: Counter[Place] = Counter()
         self.found: dict[Place, Found] = {}
         self.rankings: dict[Place, Ranking] = {}
         self.pairs: dict[Place, tuple[Array, Array]] = {}
@@ -60,12 +61,19 @@ class VariantModel:
         """Return embeddings (texts, dim), not normalised again."""
         self._place = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
         texts = cast("Dataset", inputs.dataset)[:]["text"]  # faster than the loader, which reads row by row
-        # A pair task encodes all first texts, then all second texts.
-        layers = self._variant.document_layers if self._calls % 2 else self._variant.size.num_layers
-        self._calls += 1
+        layers = self._layers()
         whole = self._search.embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **kwargs)[layers]
         kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
         return quantise(kept, self._variant.precision).numpy()
+
+    def _layers(self) -> int:
+        """Return the depth of the next texts: of each split and subset, mteb embeds the first texts of pairs first."""
+        if self._variant.documents is None:
+            return self._variant.size.num_layers
+        self._sides[self._place] += 1
+        if (side := self._sides[self._place]) > 2:
+            raise RuntimeError(f"mteb embedded {side} sides of the pairs of {' '.join(self._place)}; a pair has two texts.")
+        return self._variant.size.num_layers if side == 1 else self._variant.document_layers
 
     def index(self, corpus: CorpusDatasetType, **kwargs: Any) -> None:
         """Store the corpus for `search`."""

@@ -15,13 +15,14 @@ from mteb.types import EncodeKwargs
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
+from st_matryoshka2d._hosts.mteb import quiet_mteb
 from st_matryoshka2d.encoding.check_texts import naming_a_broken_text
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.launch import Processes
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, meta_of, result_of
 from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.store import Cache, Job, Scored, Store, T
-from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, quiet_mteb, random_states_kept
+from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, random_states_kept
 from st_matryoshka2d.evaluation.variants import RANGED, Variant
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.sizes import full_size, positive_int

@@ -16,6 +16,7 @@ from mteb.types import CorpusDatasetType, PromptType
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from st_matryoshka2d._hosts.mteb import document_texts, query_texts
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.rankings import Candidates, Rankings, prefix_similarities
 from st_matryoshka2d.evaluation.search_state import Found, SearchState, Wanted
@@ -119,7 +120,7 @@ class _Reader:
         self._wanted, self._encode_kwargs = wanted, encode_kwargs
         self.top_k = search.shortlist or wanted.top_k
         self._groups = _groups(search.variants)
-        texts = _query_texts(wanted.queries)
+        texts = query_texts(wanted.queries)
         step = max(1, _BLOCK // (len(search.variants) * (search.corpus_chunk_size + self.top_k)))
         self.blocks = [range(start, min(start + step, len(texts))) for start in range(0, len(texts), step)]
         self._turn = search.corpus_chunk_size * self._embeddings.processes.count
@@ -144,7 +145,7 @@ class _Reader:
         length = min(self._turn, len(self._corpus) - start)
         rows = range(start + length * rank // count, start + length * (rank + 1) // count)
         chunk = self._corpus[rows.start : rows.stop] if rows else {}
-        documents = self._embeddings.of_documents(_document_texts(chunk), bar, **self._encode_kwargs) if rows else {}
+        documents = self._embeddings.of_documents(document_texts(chunk), bar, **self._encode_kwargs) if rows else {}
         if not state.ranges:
             state.ranges = self._ranges(documents, rows)
         for number, block in enumerate(self.blocks if rows else ()):
@@ -173,22 +174,3 @@ class _Reader:
             by_dim = prefix_similarities(of_block, stored, group.dims, self._embeddings.similarity)
             scores |= zip(group.places, by_dim, strict=True)
         return torch.stack([scores[place] for place in range(len(scores))])
-
-
-def _query_texts(queries: Any) -> list[str]:
-    """Convert queries to texts as mteb (2.26) does: an instruction goes after a query, but before a conversation."""
-    columns, texts = queries[:], []
-    instructions = columns.get("instruction", [None] * len(queries))
-    for query, instruction in zip(columns["text"], instructions, strict=True):
-        parts = [query, instruction]
-        if not isinstance(query, str):
-            turns = (said if isinstance(said, str) else f"{said['role']}: {said['content']}" for said in query)
-            parts = [instruction, "; ".join(turns)]
-        texts.append(" ".join(part for part in parts if part is not None))
-    return texts
-
-
-def _document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:
-    """Join titles and texts as mteb does."""
-    titles = chunk.get("title") or [""] * len(chunk["text"])
-    return [f"{title} {text}".strip() if title else text.strip() for title, text in zip(titles, chunk["text"], strict=True)]

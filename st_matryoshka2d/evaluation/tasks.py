@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import logging
 import random
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, ClassVar
 
 import mteb
@@ -23,7 +22,6 @@ from mteb.abstasks.task_metadata import TaskCategory, TaskMetadata, TaskType
 from mteb.benchmarks.benchmark import Benchmark
 
 from st_matryoshka2d.evaluation.task_names import unknown_task
-from st_matryoshka2d.logs import filtered
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
@@ -104,11 +102,6 @@ def random_states_kept() -> Iterator[None]:
         np.random.set_state(of_numpy)  # noqa: NPY002
         if not used:
             torch.cuda.manual_seed_all(torch.initial_seed())  # takes effect when a GPU is first used
-
-
-def quiet_mteb() -> AbstractContextManager[None]:
-    """Hide mteb's log, which it would repeat for every variant."""
-    return filtered("mteb", lambda record: record.levelno >= logging.ERROR)
 
 
 class OwnData(AbsTask):

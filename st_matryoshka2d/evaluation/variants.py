@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from mteb.models import CompressionWrapper, ModelMeta
-from mteb.types import OutputDType
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.tasks import quiet_mteb
+from st_matryoshka2d._hosts.mteb import compressed
 from st_matryoshka2d.grid.costs import BITS
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels
 from st_matryoshka2d.sizes import Size
@@ -86,16 +83,10 @@ def ranges_of(embeddings: Tensor) -> Tensor:
 
 
 def quantise(embeddings: Tensor, precision: str, ranges: Tensor | None = None) -> Tensor:
-    """Reduce the precision of embeddings with mteb's wrapper; the result is float32 again."""
+    """Reduce the precision of embeddings as mteb does; the result is float32 again."""
     if precision == AXES["precision"]:
         return embeddings
     if precision in RANGED and ranges is not None:
         # The wrapper computes ranges from its input, so put the wanted extremes on top.
         return quantise(torch.cat([ranges, torch.clamp(embeddings, ranges[0], ranges[1])]), precision)[2:]
-    encoder: Any = SimpleNamespace(encode=lambda *_, **__: embeddings, mteb_model_meta=ModelMeta.create_empty())
-    with quiet_mteb():
-        wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
-        wrapper.min_embeds = 0  # below which it would warn, for each chunk
-        compressed = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
-    # mteb returns NaN for a constant coordinate.
-    return torch.nan_to_num(torch.as_tensor(compressed).float())
+    return compressed(embeddings, precision)

@@ -10,12 +10,14 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedConfig
 
+from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
+from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle, opened, within_reach
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
-from st_matryoshka2d.hub.weights_fit import check_complete, depth_of, one_load_at_a_time, quiet_loading
+from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
 from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
@@ -26,8 +28,7 @@ from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
-# Module types of `modules.json` that are this package's own class: no code of the checkpoint runs for them. The Trainer of
-# sentence-transformers reads its checkpoints in this way; it has no public one.
+# Module types of `modules.json` that are this package's own class: no code of the checkpoint runs for them.
 _OURS = {f"{TruncatedTransformer.__module__}.{TruncatedTransformer.__name__}": TruncatedTransformer}
 
 
@@ -175,7 +176,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransf
     """Build the pipeline, and refuse one that lacks weights."""
     try:
         with one_load_at_a_time():
-            model = SentenceTransformer._load_with_module_classes(checkpoint.name, _OURS, **kwargs)
+            model = load_with_classes(checkpoint.name, _OURS, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
             raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error

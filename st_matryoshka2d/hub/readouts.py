@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
+from st_matryoshka2d._hosts.torch import parts, put
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.model.pipeline import routes_of
 from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
@@ -84,6 +85,6 @@ def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
 def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Replace a module wherever it occurs in the pipeline."""
     for container in model.modules():
-        for name, module in container._modules.items():
+        for name, module in parts(container).items():
             if module is old:
-                container._modules[name] = new
+                put(container, name, new)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import zipfile
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,19 +15,15 @@ from sentence_transformers.base.modules import Transformer
 from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
+from st_matryoshka2d._hosts.transformers import not_loaded, one_load_at_a_time, quiet_loading
 from st_matryoshka2d.hub.safetensors_header import read_header, short
-from st_matryoshka2d.logs import filtered
 from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.fork_lock import ForkLock
 from st_matryoshka2d.model.trial import trial
 
 # Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times, with 25 tensors in all.
 _REPEATS = 100
 _LARGEST_BUFFERS = 2**30
 _NAMED = 5
-
-# While transformers loads a model, it replaces functions of torch for all threads, and two loads at once may leave them so.
-one_load_at_a_time = ForkLock()
 
 
 def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
@@ -122,15 +116,6 @@ def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]])
     return dict(loaded[1])
 
 
-def quiet_loading() -> AbstractContextManager[None]:
-    """Silence transformers' load report."""
-
-    def is_wanted(record: logging.LogRecord) -> bool:
-        return "LOAD REPORT" not in record.getMessage()
-
-    return filtered("transformers.modeling_utils", is_wanted)
-
-
 def _some(names: Collection[str]) -> str:
     """List the first names, and count the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -153,8 +138,7 @@ def check_complete(pipeline: SentenceTransformer, where: str) -> None:
 
 def _absent(network: PreTrainedModel) -> list[str]:
     """List missing weights in the blocks, or that token embeddings depend on, unlike those of a pooling head."""
-    # Transformers marks the weights that it has loaded or tied, and initialises the rest.
-    made_up = [n for n, value in network.named_parameters() if not getattr(value, "_is_hf_initialized", False)]
+    made_up = not_loaded(network)  # transformers initialised them
     if not made_up:
         return []
     blocks = find_backbone(network).blocks

@@ -11,9 +11,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import uses_gradient_cache
 from sentence_transformers.sentence_transformer import losses
-from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
 
+from st_matryoshka2d._hosts.sentence_transformers import is_cut_by_adaptive_layer_loss
 from st_matryoshka2d.model.pipeline import routes_of, unwrap
 from st_matryoshka2d.sizes import Size, full_size, positive_int
 
@@ -74,7 +74,7 @@ def check_mini_batches(mini_batch_size: int | None, mini_batch_num_tokens: int |
 
 def check_not_inside(loss: nn.Module, model: nn.Module) -> None:
     """Raise if another loss has patched the layers of the model."""
-    if isinstance(vars(next(unwrap(model).children())).get("forward"), TransformerDecorator):
+    if is_cut_by_adaptive_layer_loss(next(unwrap(model).children())):
         raise inside(loss, "AdaptiveLayerLoss")
 
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size, _minibatch_ranges
 from sentence_transformers.util import batch_to_device, cos_sim, pairwise_cos_sim
 from torch import Tensor
 
+from st_matryoshka2d._hosts.sentence_transformers import mini_batches, number_of_texts
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.reading import check_reads_alike
@@ -133,11 +133,11 @@ class RelationalDistill(Term):
 
     def _embed(self, teacher: SentenceTransformer, column: Mapping[str, Any]) -> Tensor:
         batch = dict(column)
-        at_once = self.mini_batch_size or _get_batch_size(batch)
+        at_once = self.mini_batch_size or number_of_texts(batch)
         embeddings: list[Tensor] = []
-        for start, end in _minibatch_ranges(batch, at_once, self.mini_batch_num_tokens):
-            features: Any = _create_minibatch(batch, start, end)
-            embeddings.append(teacher(batch_to_device(features, teacher.device))["sentence_embedding"])
+        for part in mini_batches(batch, at_once, self.mini_batch_num_tokens):
+            features: Any = batch_to_device(part, teacher.device)
+            embeddings.append(teacher(features)["sentence_embedding"])
         return torch.cat(embeddings)[:, : teacher.truncate_dim]
 
 

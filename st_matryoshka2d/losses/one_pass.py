@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
-from sentence_transformers.base.losses.gradcache import _get_batch_size
 from torch import Tensor, nn
 
+from st_matryoshka2d._hosts.sentence_transformers import embed_mini_batch, number_of_texts
 from st_matryoshka2d.losses.distributed import average_gradient, reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
 from st_matryoshka2d.model.backbone import Backbone
@@ -125,8 +124,7 @@ class CachedStep(CachedLossMixin):
 
     def embed_minibatch(self, *args: Any, **kwargs: Any) -> tuple[Tensor, RandContext | None]:
         """Embed some texts at every layer of the step, as sentence-transformers embeds them at one."""
-        embedding: Any = SimpleNamespace(model=self.embed)
-        return CachedLossMixin.embed_minibatch(embedding, *args, **kwargs)
+        return embed_mini_batch(self.embed, *args, **kwargs)
 
     def _average_embedded(self, _: Tensor) -> None:
         """Average the gradients of the second embedding over processes: once, as their mini-batches may differ."""
@@ -139,7 +137,7 @@ class CachedStep(CachedLossMixin):
         mask = column.get("attention_mask")
         at_once = 1 if self.mini_batch_num_tokens else self.mini_batch_size
         if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:
-            return column, torch.arange(_get_batch_size(column))
+            return column, torch.arange(number_of_texts(column))
         order = mask.sum(dim=1).argsort(descending=True, stable=True)
         rows = {name for name, value in column.items() if isinstance(value, Tensor) and value.shape[:1] == mask.shape[:1]}
         return {name: value[order] if name in rows else value for name, value in column.items()}, order.argsort()

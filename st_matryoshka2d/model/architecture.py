@@ -7,6 +7,8 @@ import xxhash
 from torch import nn
 from transformers import PreTrainedModel
 
+from st_matryoshka2d._hosts.torch import hooks, is_saved
+
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -21,11 +23,12 @@ def architecture(model: PreTrainedModel) -> str:
     digest = xxhash.xxh3_128(model.config.to_json_string(use_diff=False).encode())
     for path, module in model.named_modules(remove_duplicate=False):
         functions = {name: getattr(value, "__qualname__", "") for name, value in vars(module).items() if callable(value)}
-        hooks = len(module._forward_hooks), len(module._forward_pre_hooks)
-        tensors = [(name, weight.shape, weight.dtype) for name, weight in module._parameters.items() if weight is not None]
-        digest.update(repr((path, id(type(module)), type(module), settings(module), functions, hooks, tensors)).encode())
-        for name, buffer in module._buffers.items():
-            if buffer is None or buffer.is_meta or name not in module._non_persistent_buffers_set:
+        weights = module.named_parameters(recurse=False, remove_duplicate=False)
+        tensors = [(name, weight.shape, weight.dtype) for name, weight in weights]
+        described = path, id(type(module)), type(module), settings(module), functions, len(hooks(module)), tensors
+        digest.update(repr(described).encode())
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+            if buffer.is_meta or is_saved(module, name):
                 continue  # the others are in the state dict, so that every way to a cut has them
             digest.update(buffer.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -7,8 +7,6 @@ nothing in post-norm ones). Unknown structures are refused; `exactness.py` check
 
 from __future__ import annotations
 
-import copy
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from st_matryoshka2d._hosts.torch import COMPILED, around, parts, put
+from st_matryoshka2d._hosts.transformers import drop_captures
 from st_matryoshka2d.model.adapters import require_steady
 from st_matryoshka2d.model.architecture import architecture
 from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
 from st_matryoshka2d.model.trial import same, trial
-
-_COMPILED = "_orig_mod"  # where torch.compile's wrapper keeps the module
-_CAPTURING = "transformers.utils.output_capturing"
 
 # By architecture. Threads may find the same at once, each on a copy of its own.
 _FOUND: dict[str, Backbone] = {}
@@ -70,10 +67,10 @@ def refuse_compiled(model: object) -> None:
     """Refuse a model that `torch.compile` wrapped, or a part of which, as the wrapper hides what a cut must copy."""
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
         wrapper, _, last = path.rpartition(".")
-        if last == _COMPILED:
+        if last == COMPILED:
             raise TypeError(
                 f"{type(module).__name__}{wrapper and f' ({wrapper})'} is wrapped by torch.compile, which hides its parts. "
-                f"Unwrap it, with its attribute `{_COMPILED}`; or compile in place, with `model.compile()` instead of "
+                f"Unwrap it, with its attribute `{COMPILED}`; or compile in place, with `model.compile()` instead of "
                 "`torch.compile(model)`. A cut can be compiled too."
             )
 
@@ -87,27 +84,22 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     copies: dict[int, nn.Module] = {}
 
     def copy_container(module: nn.Module, path: str, position: int | None = None) -> nn.Module:
-        if id(module) in copies or not module._modules:
+        if id(module) in copies or not parts(module):
             return copies.get(id(module), module)
-        container = copies[id(module)] = copy.copy(module)
-        # Transformers installs hooks when the states of a model are first requested. They must not pile up on the model
-        # through a view, and a cut with them cannot be pickled, which encoding with several processes needs.
-        hooks = {key: hook for key, hook in module._forward_hooks.items() if getattr(hook, "__module__", None) != _CAPTURING}
-        container._forward_hooks = OrderedDict(hooks)
-        container.__dict__.pop("_output_capturing_hooks_installed", None)
+        if path == backbone.blocks:
+            every = list(module.children())
+            inside: dict[str, nn.Module | None] = {str(place): every[layer] for place, layer in enumerate(kept)}
+        else:
+            inside = parts(module)
+        container = copies[id(module)] = around(module, {})
+        drop_captures(container)
         if getattr(module, "config", None) is model.config:
             vars(container)["config"] = config
         if position is not None and hasattr(container, "layer_idx"):
             vars(container)["layer_idx"] = position  # a decoder's cache has one entry for each layer that is left
-        if path == backbone.blocks:
-            every = list(module.children())
-            blocks = {str(place): every[layer] for place, layer in enumerate(kept)}
-            container._modules = {name: copy_container(block, f"{path}.{name}", int(name)) for name, block in blocks.items()}
-        else:
-            container._modules = {
-                name: None if child is None else copy_container(child, f"{path}.{name}".lstrip("."), position)
-                for name, child in module._modules.items()
-            }
+        for name, child in inside.items():
+            place = int(name) if path == backbone.blocks else position
+            put(container, name, None if child is None else copy_container(child, f"{path}.{name}".lstrip("."), place))
         return container
 
     view = copy_container(model, "")

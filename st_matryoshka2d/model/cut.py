@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import nn
 
+from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import routes_of
@@ -137,15 +138,8 @@ def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module],
         (place, start), *rest = way.named_children()
         if start not in cuts:
             cuts[start] = _first_at_depth(start, num_layers, at_depth, plain)
-        routes[name] = like(way, {place: cuts[start], **{path: at_depth(module) for path, module in rest}})
-    return like(first, {"sub_modules": like(first.sub_modules, routes)})
-
-
-def like(container: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Module:
-    """Copy a container, its settings and its mode, around other modules."""
-    made = copy.copy(container)
-    made._modules = dict(modules)
-    return made
+        routes[name] = around(way, {place: cuts[start], **{path: at_depth(module) for path, module in rest}})
+    return around(first, {"sub_modules": around(first.sub_modules, routes)})
 
 
 def _name(model: SentenceTransformer) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from threading import get_ident
@@ -14,12 +13,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
+from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.model.backbone import Backbone
-from st_matryoshka2d.model.fork_lock import ForkLock
 from st_matryoshka2d.model.kept_layers import kept_layers, skips_layers
 from st_matryoshka2d.model.pipeline import route_taken, routes_of, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
 from st_matryoshka2d.model.skeleton import register_outputs
+from st_matryoshka2d.threads.fork_lock import ForkLock
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths that skip some.
 Calls: TypeAlias = dict[int, tuple[tuple[Any, ...], dict[str, Any], torch.autocast]]
@@ -58,8 +58,7 @@ def layer_features(
     # A module that reads all layers would read deeper ones than a cut has.
     rest = {name: value for name, value in outputs.items() if name != "all_layer_embeddings"}
     taken = whole if normalize else whole.without_normalize()
-    head = copy.copy(pipeline)
-    head._modules = dict(taken.head)
+    head = around(pipeline, taken.head)
     by_layer: dict[int, dict[str, Any]] = {}
     for num_layers in layers:
         last = num_layers == len(states) - 1

@@ -18,6 +18,7 @@ from huggingface_hub import RepoCard
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.base.modules import Transformer
 
+from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
 from st_matryoshka2d.model.pipeline import routes_of
 
@@ -128,13 +129,13 @@ def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
     """Copy the card of a model to one derived from it: license, data, training and papers, but not scores."""
     for name in _INHERITED:
         setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
-    _take_origin(made, model._model_card_text)
+    _take_origin(made, card_text(model))
 
 
 def replace_card(model: SentenceTransformer) -> None:
     """Drop the whole model's card from a loaded cut, so that saving writes a new one, but keep the origin in it."""
-    _take_origin(model, model._model_card_text)
-    model._model_card_text = None
+    _take_origin(model, card_text(model))
+    drop_card_text(model)
 
 
 def _take_origin(made: SentenceTransformer, text: str | None) -> None:

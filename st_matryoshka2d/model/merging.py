@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from st_matryoshka2d._hosts.transformers import forget_adapters
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.backbone import find_backbone, refusal, shallow_view
 
@@ -24,8 +25,7 @@ def merged(model: PreTrainedModel) -> PreTrainedModel:
             why = f"Its adapter layer {path} cannot be merged into the weights. {type(error).__name__}: {error}"
             raise refusal(model, why) from error
         plain.set_submodule(path, replaced[id(layer)])
-    for name in ("peft_config", "_hf_peft_config_loaded"):
-        vars(plain).pop(name, None)  # with these, transformers would save the adapter alone
+    forget_adapters(plain)
     plain.disable_input_require_grads()  # a hook for gradient checkpointing of frozen weights
     for weight in plain.parameters():
         weight.requires_grad_(weight.is_floating_point())  # PEFT had frozen them

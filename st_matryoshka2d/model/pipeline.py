@@ -11,6 +11,8 @@ from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import nn
 
+from st_matryoshka2d._hosts.sentence_transformers import route_name
+from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.model.backbone import refuse_compiled
 
 
@@ -33,7 +35,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
     """Return the pipeline inside `DistributedDataParallel` and `torch.compile` wrappers."""
     inner: Any = model
     while not isinstance(inner, SentenceTransformer):
-        wrapped = getattr(inner, "_orig_mod", getattr(inner, "module", None))
+        wrapped = getattr(inner, COMPILED, getattr(inner, "module", None))
         if wrapped is None:
             raise TypeError(
                 f"Expected a SentenceTransformer, got {type(model).__name__} (innermost: {type(inner).__name__})."
@@ -76,7 +78,7 @@ def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> s
     first = next(pipeline.children())
     if not isinstance(first, Router):
         return ""
-    return str(first._resolve_route(task=features.get("task"), modality=features.get("modality")))
+    return route_name(first, features)
 
 
 def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from st_matryoshka2d._hosts.torch import hooks
+
 Copied = TypeVar("Copied", bound=nn.Module)
 
 
@@ -21,7 +23,7 @@ def share_memory(module: Copied) -> Copied:
     memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
     memo.update({id(b): b.detach() for b in module.buffers()})
     for part in module.modules():  # a hook that is a bound method keeps reporting to its object, not to a copy of it
-        memo.update({id(hook): hook for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())})
+        memo.update({id(hook): hook for hook in hooks(part)})
     return copy.deepcopy(module, memo)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
+from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
 from st_matryoshka2d.model.exactness import check_depths, check_merged
@@ -87,8 +88,7 @@ class TruncatedTransformer(Transformer):
             return whole
         if not self.has_readouts:
             require_readouts(self, self.model.config, [depth])
-        shallow = copy.copy(self)
-        shallow._modules = {**self._modules, "model": shallow_view(self.model, self._backbone, depth)}
+        shallow = around(self, {**parts(self), "model": shallow_view(self.model, self._backbone, depth)})
         outputs: dict[str, Any] = Transformer.forward(shallow, features, **kwargs)
         return {**outputs, AT_DEPTH: depth} if self.has_readouts else outputs
 
@@ -125,7 +125,7 @@ def cut_transformer(module: Transformer, num_layers: int, *, merge: bool = True)
         cut = Transformer.__new__(Transformer)
         vars(cut).update(state)
     cut.processor = own_tokenizer(module.processor)
-    cut._modules = {**module._modules, "model": share_memory(shallow_view(model, backbone, num_layers))}
+    cut = around(cut, {**parts(module), "model": share_memory(shallow_view(model, backbone, num_layers))})
     if num_layers < backbone.num_layers:
         expect_readouts(cut, False)  # a cut only has the readout of its own depth
     return without_adapters(cut) if merge else cut
@@ -135,7 +135,6 @@ def without_adapters(module: Transformer) -> Transformer:
     """Return a module whose PEFT adapters are merged into a copy of its weights; the module itself if it has none."""
     if not adapter_layers(module.model):
         return module
-    plain = copy.copy(module)
-    plain._modules = {**module._modules, "model": merged(module.model)}
+    plain = around(module, {**parts(module), "model": merged(module.model)})
     check_merged(plain.model, module.model)
     return plain

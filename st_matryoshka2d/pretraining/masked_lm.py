@@ -6,7 +6,6 @@ last product. Views share the modules of the model: no tensor is copied and no m
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
@@ -25,6 +24,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
+from st_matryoshka2d._hosts.torch import around, parts, put
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.kept_layers import cut_config
 from st_matryoshka2d.model.trial import same, trial
@@ -142,19 +142,21 @@ class _InPlace(nn.Module):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self.forward = function
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
 
 
 def _replaced(module: nn.Module, replacements: Mapping[str, nn.Module], config: Any = None) -> Any:
     """Return a view of a module with submodules replaced; their parents are copied, all else is shared."""
-    view = copy.copy(module)
+    view = around(module, parts(module))
     if config is not None and getattr(module, "config", None) is not None:
         vars(view)["config"] = config
-    view._modules = dict(module._modules)
     for name in {path.split(".")[0] for path in replacements}:
         inner = {path.removeprefix(f"{name}."): new for path, new in replacements.items() if path.startswith(f"{name}.")}
-        child: Any = module._modules[name]
-        view._modules[name] = replacements[name] if name in replacements else _replaced(child, inner, config)
+        put(view, name, replacements[name] if name in replacements else _replaced(getattr(module, name), inner, config))
     return view
 
 

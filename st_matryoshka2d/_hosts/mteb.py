@@ -1,0 +1,51 @@
+"""What mteb does only as a part of something else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from mteb.models import CompressionWrapper, ModelMeta
+from mteb.types import OutputDType
+from torch import Tensor
+
+from st_matryoshka2d.threads.logs import filtered
+
+
+def quiet_mteb() -> AbstractContextManager[None]:
+    """Hide mteb's log, which it would repeat for every variant."""
+    return filtered("mteb", lambda record: record.levelno >= logging.ERROR)
+
+
+def compressed(embeddings: Tensor, precision: str) -> Tensor:
+    """Reduce the precision of embeddings as mteb's wrapper of a model does; the result is float32 again."""
+    encoder: Any = SimpleNamespace(encode=lambda *_, **__: embeddings, mteb_model_meta=ModelMeta.create_empty())
+    with quiet_mteb():
+        wrapper: Any = CompressionWrapper(encoder, OutputDType(precision))
+        wrapper.min_embeds = 0  # below which it would warn, for each chunk
+        reduced = wrapper.encode(None, task_metadata=None, hf_split="", hf_subset="")
+    # mteb returns NaN for a constant coordinate.
+    return torch.nan_to_num(torch.as_tensor(reduced).float())
+
+
+def query_texts(queries: Any) -> list[str]:
+    """Convert queries to texts as mteb (2.26) does: an instruction goes after a query, but before a conversation."""
+    columns, texts = queries[:], []
+    instructions = columns.get("instruction", [None] * len(queries))
+    for query, instruction in zip(columns["text"], instructions, strict=True):
+        parts = [query, instruction]
+        if not isinstance(query, str):
+            turns = (said if isinstance(said, str) else f"{said['role']}: {said['content']}" for said in query)
+            parts = [instruction, "; ".join(turns)]
+        texts.append(" ".join(part for part in parts if part is not None))
+    return texts
+
+
+def document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:
+    """Join titles and texts as mteb does."""
+    titles = chunk.get("title") or [""] * len(chunk["text"])
+    return [f"{title} {text}".strip() if title else text.strip() for title, text in zip(titles, chunk["text"], strict=True)]

@@ -1,0 +1,71 @@
+"""What sentence-transformers keeps under private names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses import CachedLossMixin, RandContext
+from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size, _minibatch_ranges
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
+from torch import Tensor, nn
+
+
+def load_with_classes(name: str, classes: Mapping[str, type[nn.Module]], **kwargs: Any) -> SentenceTransformer:
+    """Load a model whose `modules.json` may name these classes: no code of the checkpoint runs for them."""
+    # The Trainer reads its checkpoints in this way; there is no public one.
+    return SentenceTransformer._load_with_module_classes(name, dict(classes), **kwargs)
+
+
+def route_name(router: Router, features: Mapping[str, Any]) -> str:
+    """Return the name of the route that a batch takes."""
+    return str(router._resolve_route(task=features.get("task"), modality=features.get("modality")))
+
+
+def card_text(model: SentenceTransformer) -> str | None:
+    """Return the text of the card that a model was loaded with, which saving writes again."""
+    return model._model_card_text
+
+
+def drop_card_text(model: SentenceTransformer) -> None:
+    """Let saving write a new card."""
+    model._model_card_text = None
+
+
+def shares_out_texts(model: SentenceTransformer) -> bool:
+    """Tell whether `encode` itself shares the texts out to the processes of the launch."""
+    return getattr(model, "_distributed_inference", None) is not None
+
+
+def is_cut_by_adaptive_layer_loss(module: nn.Module) -> bool:
+    """Tell whether `AdaptiveLayerLoss`, within its forward pass, has replaced the `forward` of a module."""
+    return isinstance(vars(module).get("forward"), TransformerDecorator)
+
+
+class SortedByTokens(SentenceTransformer):
+    """A model whose `encode` sorts texts by tokens, with a third less padding than if sorted by characters."""
+
+    def _input_length(self, sample: Any) -> int:  # type: ignore[override]  # a static method, called on the model
+        if not isinstance(sample, str) or not getattr(self.tokenizer, "is_fast", False):
+            return super()._input_length(sample)
+        return sum(self.tokenizer.backend_tokenizer.encode(sample).attention_mask)
+
+
+def number_of_texts(column: Mapping[str, Any]) -> int:
+    """Count the texts of a column, as the gradient cache does."""
+    return int(_get_batch_size(dict(column)))
+
+
+def mini_batches(column: dict[str, Any], texts: int, tokens: int | None) -> Iterator[dict[str, Any]]:
+    """Yield parts of a column with at most so many texts, or tokens, as the gradient cache does."""
+    for start, end in _minibatch_ranges(column, texts, tokens):
+        yield _create_minibatch(column, start, end)
+
+
+def embed_mini_batch(embed: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Tensor, RandContext | None]:
+    """Embed a part of a column as the gradient cache does, by a function in place of the model."""
+    stand_in: Any = SimpleNamespace(model=embed)  # of a loss: the method uses its model alone
+    return CachedLossMixin.embed_minibatch(stand_in, *args, **kwargs)

@@ -1,0 +1,1 @@
+"""What holds for one thread alone, or for one process alone."""

@@ -95,20 +95,65 @@ def test_every_module_imports_and_defines_its_names() -> None:
         assert not missing, f"{module.__name__}.__all__ names {missing}"
 
 
-def test_imports_within_evaluation_have_no_cycles() -> None:
-    """Includes imports in functions and for type checking."""
-    graph = {
-        path.stem: {
-            found
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("st_matryoshka2d.evaluation")
-            for found in [(node.module or "").rpartition(".")[2], *(name.name for name in node.names)]
-        }
-        for path in (PACKAGE / "evaluation").glob("*.py")
+# From the ground up: a room imports from those before it alone. The hall is what stands beside the rooms.
+ROOMS = [
+    *("threads", "_hosts", "hall", "files", "model", "hub", "encoding", "plots", "grid", "aligning", "losses"),
+    *("pretraining", "evaluation", "model_card", "cli", "__main__", "__init__"),
+]
+
+
+def modules() -> dict[str, set[str]]:
+    """The modules of the package, and what each imports of it, also in functions and for type checking."""
+    found = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for name, path in found.items():
+        graph[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("st_matryoshka2d"):
+                base = (node.module or "").removeprefix("st_matryoshka2d").removeprefix(".")
+                inside = {f"{base}.{one.name}".removeprefix(".") for one in node.names}
+                graph[name] |= (inside & set(found)) or {base or "__init__"}
+    return graph
+
+
+def room(module: str) -> str:
+    return module.split(".")[0] if "." in module or module.startswith("__") else "hall"
+
+
+def test_a_room_imports_from_those_below_it() -> None:
+    graph = modules()
+    assert {room(module) for module in graph} == set(ROOMS)
+    up = {
+        f"{module} imports {other}"
+        for module, others in graph.items()
+        for other in others - {"__init__"}
+        if ROOMS.index(room(other)) > ROOMS.index(room(module))
     }
-    order = list(TopologicalSorter(graph).static_order())
-    assert order.index("embeddings") < order.index("search") < order.index("run") < order.index("evaluate")
-    assert order.index("scores") < order.index("compare") < order.index("grid")
+    assert not up
+
+
+def test_imports_have_no_cycles() -> None:
+    list(TopologicalSorter({module: others - {"__init__"} for module, others in modules().items()}).static_order())
+
+
+HOSTS = {"torch", "transformers", "sentence_transformers", "mteb", "huggingface_hub", "peft"}
+OF_PYTHON = {"_fields", "_asdict", "_replace"}  # of named tuples
+
+
+def test_private_names_of_hosts_stand_behind_the_fence() -> None:
+    outside = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if path.parent.name != "_hosts"}
+    nodes = {path: list(ast.walk(ast.parse(text))) for path, text in outside.items()}
+    every = [node for of_file in nodes.values() for node in of_file]
+    own = {node.name for node in every if isinstance(node, ast.FunctionDef)} | OF_PYTHON
+    own |= {node.attr for node in every if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    own |= {node.id for node in every if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for path, of_file in nodes.items():
+        imports = [node for node in of_file if isinstance(node, ast.ImportFrom)]
+        of_hosts = [node for node in imports if str(node.module).split(".")[0] in HOSTS]
+        names = [name for node in of_hosts for name in [*str(node.module).split("."), *(one.name for one in node.names)]]
+        names += [node.attr for node in of_file if isinstance(node, ast.Attribute) and node.attr not in own]
+        used = {name for name in names if re.match(r"_[a-z]", name)}
+        assert not used, f"{path.name} has {sorted(used)}"
 
 
 def test_imports_are_declared() -> None:

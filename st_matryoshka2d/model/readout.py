@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from sentence_transformers.base.modules import Dense
 from torch import nn
 
+from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.model.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
 
 AT_DEPTH = "num_layers"  # feature with the depth of the token embeddings; absent at the full depth
@@ -68,17 +68,16 @@ class Readout(Dense):
 
     def cut(self, num_layers: int) -> Readout:
         """Cut to a depth and the maps of the depths below; weights are shared."""
-        made = copy.copy(self)
         shallower = nn.ModuleDict({depth: linear for depth, linear in self.shallower.items() if int(depth) < num_layers})
-        made._modules = {**self._modules, "linear": self.at(num_layers), "shallower": shallower}
+        made = around(self, {**parts(self), "linear": self.at(num_layers), "shallower": shallower})
         made.num_layers = num_layers
         return made
 
     def plain(self) -> Dense:
         """Convert the map of the full depth to a plain `Dense`, which does not need this package; weights are shared."""
+        whole = around(self, {name: part for name, part in parts(self).items() if name != "shallower"})
         made = Dense.__new__(Dense)
-        state = {name: value for name, value in vars(self).items() if name not in ("num_layers", "_warned")}
-        made.__dict__.update(state, _modules={name: part for name, part in self._modules.items() if name != "shallower"})
+        vars(made).update({name: value for name, value in vars(whole).items() if name not in ("num_layers", "_warned")})
         return made
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ from st_matryoshka2d import Size, align, encode_sizes
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth
 from st_matryoshka2d.model.kept_layers import FIRST as FIRST_LAYERS
-from st_matryoshka2d.model.pipeline import transformer_of
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size
 
 __all__ = ["ALIGNED", "ALIGNED_WAYS", "DEPTHS", "FIRST", "Embedder"]
@@ -66,7 +66,7 @@ class Embedder:
     @cached_property
     def influence(self) -> Rows:
         """Return each block's influence: 1 - cos of its input and output (ShortGPT, arXiv 2403.03853)."""
-        network = transformer_of(self.model).model.eval()
+        network = Pipeline.of(self.model).transformer.model.eval()
         with torch.no_grad():
             batch = self.model.preprocess(self.fitted[:256])
             states = network(**{name: batch[name] for name in ("input_ids", "attention_mask")}, output_hidden_states=True)
@@ -104,7 +104,7 @@ class Embedder:
 def with_layers(model: SentenceTransformer, kept: list[int]) -> SentenceTransformer:
     """Return a copy of the model with only these layers."""
     made = copy.deepcopy(model)
-    network = transformer_of(made).model
+    network = Pipeline.of(made).transformer.model
     path = str(find_backbone(network).blocks)
     blocks = list(network.get_submodule(path).children())
     network.set_submodule(path, nn.ModuleList([blocks[index] for index in kept]))

@@ -8,23 +8,17 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router
-from torch import Tensor, nn
-from torch.nn.functional import normalize
 
-from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.agreement import too_few
-from st_matryoshka2d.aligning.gather import Gathered, gather
-from st_matryoshka2d.aligning.refine import refined
-from st_matryoshka2d.aligning.ridge import Affine, fit_readout
-from st_matryoshka2d.aligning.rotation import damped, shared_rotation
+from st_matryoshka2d.aligning.fit import fitted
+from st_matryoshka2d.aligning.gather import gather
+from st_matryoshka2d.aligning.place import check_modules, placed
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.model.cut import with_modules, without_adapters
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth, chosen_layers, declare_layers
-from st_matryoshka2d.model.pipeline import routes_of, trailing_normalize
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
-from st_matryoshka2d.model.readout_files import linear_of
 from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
@@ -106,13 +100,18 @@ def align(
         model = _keeping(without_adapters(model), layers)
         if steps != 0:
             positive_int(steps, "steps")
-        _check_modules(model)
+        check_modules(model)
         gathered = gather(model, texts, batch_size, show_progress_bar)
-        if told := too_few(gathered, unit=bool(trailing_normalize(model))):
+        unit = bool(Pipeline.of(model).trailing_normalize())
+        if told := too_few(gathered, unit):
             warnings.warn(told, DataWarning, stacklevel=2)
         # Refining for small dims improves these sizes alone, but all dims get worse across depths.
-        readouts = _fitted(model, gathered, dims if sizes is not None else {}, steps, show_progress_bar)
-        return _declared(_placed(model, readouts), model, dims)
+        small = dims if sizes is not None else {}
+        # An aligned model keeps its coordinates: training relied on them, and an index may contain them.
+        keep = any(isinstance(module, Readout) for module in model.modules())
+        device = model.device if model.device.type == "cuda" else torch.device("cpu")
+        readouts = fitted(gathered, small, steps, device, unit=unit, keep=keep, show_progress_bar=show_progress_bar)
+        return _declared(placed(model, readouts), model, dims)
 
 
 def _keeping(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:
@@ -122,94 +121,23 @@ def _keeping(model: SentenceTransformer, layers: str | LayersByDepth | None) -> 
     chosen = chosen_layers(layers, full_size(model).num_layers)
     made = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
     inherit_card(made, model)
-    for route in routes_of(made).values():
-        declare_layers(route.transformer.model.config, chosen)
+    for network in Pipeline.of(made).networks:
+        declare_layers(network.config, chosen)
     return made
 
 
 def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | None) -> dict[int, list[int]]:
     """Return the requested small dims for each depth below the full one."""
-    routes_of(model)
+    full = Pipeline.of(model).full
     if model.truncate_dim is not None:
         raise ValueError(
             f"The model has truncate_dim={model.truncate_dim}, but readouts map to all dims of the whole model. "
             "Set truncate_dim = None, align, and cut it afterwards."
         )
-    full = full_size(model)
     every = sizes_product(range(1, full.num_layers + 1), mrl_dims(full.dim))
     wanted = every if sizes is None else validate_sizes(sizes, full)
     below = [size for size in wanted if size.num_layers < full.num_layers and size.dim < full.dim]
     return {depth: [size.dim for size in below if size.num_layers == depth] for depth in range(1, full.num_layers)}
-
-
-def _fitted(
-    model: SentenceTransformer,
-    gathered: Mapping[str, Gathered],
-    small: Mapping[int, list[int]],
-    steps: int,
-    show_progress_bar: bool,
-) -> dict[str, dict[int, Affine]]:
-    """Fit the maps of all depths, by route; the full depth gets the rotation."""
-    device = model.device if model.device.type == "cuda" else torch.device("cpu")
-    regressed = {name: _regressed(route) for name, route in gathered.items()}
-    turn = shared_rotation(torch.stack([spread for _, spread in regressed.values()]).sum(0)).float()
-    if any(isinstance(module, Readout) for module in model.modules()):
-        turn = torch.eye(len(turn)).to(turn)  # keep the coordinates: training relied on them, and an index may contain them
-    made: dict[str, dict[int, Affine]] = {}
-    for name, route in gathered.items():
-        whole = route.sample[:, -1] @ turn.T
-        length, variances = whole.norm(dim=1).mean(), (normalize(whole) if trailing_normalize(model) else whole).var(0)
-        states = {depth: route.sample[:, depth - 1] for depth in range(1, route.num_layers)}
-        start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
-        better = refined(start, states, whole, small, steps, device, show_progress_bar) if steps else start
-        made[name] = {route.num_layers: Affine(turn, turn.new_zeros(route.dim))}
-        for depth, readout in better.items():
-            readout = damped(readout, route.sums(depth).covariance, variances)
-            shrunk = readout(states[depth]).norm(dim=1).mean()  # by the regression
-            made[name][depth] = readout.times(float(length / shrunk))
-    return made
-
-
-def _regressed(route: Gathered) -> tuple[dict[int, Affine], Tensor]:
-    """Return the readouts by regression, and the summed covariance of their outputs; for one layer, of the model's."""
-    readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}
-    slopes = {n: readout.weight.double() for n, readout in readouts.items()}
-    slopes = slopes or {1: torch.eye(route.dim, dtype=torch.float64, device="cpu")}
-    return readouts, torch.stack([slope @ route.sums(n).covariance @ slope.T for n, slope in slopes.items()]).sum(0)
-
-
-def _check_modules(model: SentenceTransformer) -> None:
-    first, *after = model.children()
-    if isinstance(first, Router) and any(not isinstance(module, Normalize) for module in after):
-        raise ValueError(
-            f"The Router is followed by {[type(module).__name__ for module in after]}, but readouts must come after all "
-            "modules except Normalize. Move these modules to the end of each route."
-        )
-
-
-def _placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affine]]) -> SentenceTransformer:
-    """Insert the readouts into a pipeline that shares the weights of the model."""
-    first = next(model.children())
-    dtype = model.dtype or torch.float32
-    if not isinstance(first, Router):
-        return with_modules(model, _with_readout(model, readouts[""], dtype), SentenceTransformer)
-    ways = {name: around(way, _with_readout(way, readouts[name], dtype)) for name, way in first.sub_modules.named_children()}
-    (name, _), *after = model.named_children()
-    router = around(first, {"sub_modules": around(first.sub_modules, ways)})
-    return with_modules(model, {name: router, **{path: share_memory(module) for path, module in after}}, SentenceTransformer)
-
-
-def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.dtype) -> dict[str, nn.Module]:
-    """Insert a readout at the end of a route, before `Normalize`; merge it into one that is there already."""
-    modules = {name: share_memory(module) for name, module in way.named_children()}
-    tail = [modules.popitem()[1]] if isinstance([*modules.values()][-1], Normalize) else []
-    place, before, total = str(len(modules)), [*modules.values()][-1], max(readouts)
-    if isinstance(before, Readout):
-        place, _ = modules.popitem()
-        readouts = {n: readout.after(before.at(n)) for n, readout in readouts.items()}
-    linears = {n: linear_of(readout.weight.to(dtype), readout.bias.to(dtype)) for n, readout in readouts.items()}
-    readout = Readout(total, linears.pop(total), linears).to(next(way.parameters()).device).train(before.training)
-    return {**modules, place: readout, **{str(len(modules) + 1): last for last in tail}}
 
 
 def _declared(
@@ -223,7 +151,7 @@ def _declared(
     narrow = [Size(full.num_layers, dim) for dim in sorted({size.dim for size in fine} - {full.dim})]
     before = getattr(model.config, "matryoshka_loss", None) or ALIGN
     trained_by = before.removesuffix(ALIGN).removesuffix(", ")
-    for route in routes_of(aligned).values():
+    for route in Pipeline.of(aligned).routes.values():
         config: Any = route.transformer.model.config
         declare_dims(config, {*declared_dims(config), *(size.dim for size in fine), full.dim})
         config.matryoshka_readouts = sorted(dims)

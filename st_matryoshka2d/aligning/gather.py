@@ -20,8 +20,7 @@ from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.encoding.prompts import without_prompts
-from st_matryoshka2d.model.pipeline import routes_of, trailing_normalize
-from st_matryoshka2d.sizes import full_size
+from st_matryoshka2d.model.pipeline import Pipeline
 
 _CHUNK = 1024  # texts embedded between updates of the sums
 _HELD_OUT = 0.1  # share of the texts for choosing the strength of the regression
@@ -77,9 +76,10 @@ def gather(
     """Embed every text once by each route of the model."""
     left_out = LeftOut("texts")
     different = _different(texts, left_out)
-    full, unit = full_size(model), bool(trailing_normalize(model))
+    pipeline = Pipeline.of(model)
+    full, unit = pipeline.full, bool(pipeline.trailing_normalize())
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
-    gathered = {name: Gathered(full.num_layers, full.dim) for name in routes_of(model)}
+    gathered = {name: Gathered(full.num_layers, full.dim) for name in pipeline.routes}
     draws = {name: torch.Generator().manual_seed(0) for name in gathered}
     count = 0
     with tqdm(desc="Texts", unit=" texts", disable=not show_progress_bar) as bar:

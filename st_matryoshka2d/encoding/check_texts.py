@@ -8,7 +8,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d.model.pipeline import routes_of
+from st_matryoshka2d.model.pipeline import Pipeline
 
 _NAMED = 5
 
@@ -72,7 +72,7 @@ def naming_a_broken_text(where: str) -> Iterator[None]:
 
 def require_padding(model: SentenceTransformer) -> None:
     """Refuse a model whose tokenizer cannot pad a batch."""
-    tokenizers = [route.transformer.tokenizer for route in routes_of(model).values()]
+    tokenizers = [route.transformer.tokenizer for route in Pipeline.of(model).routes.values()]
     if any(tokenizer is not None and tokenizer.pad_token is None for tokenizer in tokenizers):
         raise ValueError(
             "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, for example "

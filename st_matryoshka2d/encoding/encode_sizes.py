@@ -20,9 +20,9 @@ from st_matryoshka2d.model.cut import pipeline_at_depth
 from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.kept_layers import smallest_depth_with
-from st_matryoshka2d.model.pipeline import routes_of
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import require_readouts
-from st_matryoshka2d.sizes import Size, SizeDict, full_size, validate_sizes
+from st_matryoshka2d.sizes import Size, SizeDict, validate_sizes
 
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
 
@@ -47,13 +47,13 @@ class EveryLayer(SortedByTokens):
         every = pipeline_at_depth(model, deepest, cls, plain=False)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.backbones = {}
-        for name, route in routes_of(model).items():
+        for name, route in Pipeline.of(model).routes.items():
             backbone = find_backbone(route.transformer.model)
             if below := [depth for depth in wanted if depth < deepest]:
                 check_depths(route.transformer.model, backbone, below)
             every.backbones[name] = replace(backbone, num_layers=deepest)
-        for route in routes_of(every).values():
-            route.transformer.model.config.output_hidden_states = True
+        for network in Pipeline.of(every).networks:
+            network.config.output_hidden_states = True
         return every
 
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -119,8 +119,7 @@ def encode_sizes(
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
-    routes_of(model)
-    wanted = validate_sizes(sizes, full_size(model))
+    wanted = validate_sizes(sizes, Pipeline.of(model).full)
     rows = strings(texts)
     if not rows:
         return SizeDict((size, np.empty((0, size.dim), dtype=np.float32)) for size in wanted)

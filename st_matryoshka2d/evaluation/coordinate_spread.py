@@ -15,8 +15,8 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.files.tables import SavedTable, TableFile
-from st_matryoshka2d.model.pipeline import routes_of
-from st_matryoshka2d.sizes import Size, full_size, within
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.sizes import Size, within
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,8 +130,7 @@ def coordinate_spread(
         >>> spread.values.shape
         (384,)
     """
-    routes_of(model)
-    full = full_size(model)
+    full = Pipeline.of(model).full
     size = Size(full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers"), full.dim)
     sample = filled_texts(texts, stacklevel=2)
     if len(sample) < 2:

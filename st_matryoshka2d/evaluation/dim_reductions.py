@@ -16,8 +16,8 @@ from torch import Tensor
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
-from st_matryoshka2d.model.pipeline import transformer_of
-from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.sizes import Size, all_within, positive_int
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class PCA:
         show_progress_bar: bool = False,
     ) -> PCA:
         """Fit the components on a sample of texts."""
-        transformer_of(model)
-        full = full_size(model)
+        pipeline = Pipeline.of(model)
+        _, full = pipeline.transformer, pipeline.full
         layers = all_within(full.num_layers if num_layers is None else num_layers, full.num_layers, "num_layers")
         sample = list(dict.fromkeys(filled_texts(texts, stacklevel=2)))
         if len(sample) <= full.dim:

@@ -19,8 +19,8 @@ from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, prec
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
-from st_matryoshka2d.model.pipeline import routes_of
-from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.sizes import Size, all_within, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.
 _COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
@@ -84,8 +84,7 @@ def evaluate(
         >>> across.document_sizes
         ['6L-384d']
     """
-    routes_of(model)
-    full = full_size(model)
+    full = Pipeline.of(model).full
     if sizes is None:
         layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
@@ -173,8 +172,7 @@ def evaluate_truncations(
         >>> result.grid.truncations
         ['first', 'random-0', 'random-1', 'window-96', 'window-192', 'window-288']
     """
-    routes_of(model)
-    full = full_size(model)
+    full = Pipeline.of(model).full
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
     wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")
     narrow = sorted({*wanted} - {full.dim}, reverse=True)

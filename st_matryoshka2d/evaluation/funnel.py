@@ -29,8 +29,8 @@ from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.costs import vector_bytes
 from st_matryoshka2d.grid.funnel_result import FunnelResult
 from st_matryoshka2d.grid.grid_tables import AXES
-from st_matryoshka2d.model.pipeline import routes_of
-from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 Funnel = tuple[int, int, int]  # first variant, second variant, length of the shortlist
 Relevance = Mapping[str, Mapping[str, int]]
@@ -96,11 +96,11 @@ def evaluate_funnel(
         >>> across.firsts, across.seconds, across.document_size
         (['3L-64d'], ['6L-384d'], '6L-384d')
     """
-    routes_of(model)
+    full = Pipeline.of(model).full
     chosen = chosen_tasks(tasks)
     _check_tasks(chosen)
     lengths = _lengths(shortlists, positive_int(k, "k"))
-    variants = _variants(full_size(model), sizes, documents, precisions)
+    variants = _variants(full, sizes, documents, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
     arguments = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
     name = f"funnels-{blake2b(arguments.encode(), digest_size=6).hexdigest()}"

@@ -22,7 +22,7 @@ from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import name_apart, replace_card
 from st_matryoshka2d.model.kept_layers import cut_config, skips_layers
-from st_matryoshka2d.model.pipeline import transformer_of
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
@@ -137,7 +137,7 @@ def _some_layers(
     # The report would list every layer that is left out. Weights that the embeddings need are checked without it.
     with quiet_loading():
         model = _assembled(source, kwargs)
-    network = transformer_of(model).model
+    network = Pipeline.of(model).transformer.model
     if piece:
         model.model_card_data.set_base_model(checkpoint.name, revision=revision)
         network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name

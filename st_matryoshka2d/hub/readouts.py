@@ -14,7 +14,7 @@ from torch import nn
 
 from st_matryoshka2d._hosts.torch import parts, put
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
-from st_matryoshka2d.model.pipeline import routes_of
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
 
@@ -34,7 +34,7 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
         readout = Readout.around(dense, stored)
         _replace(model, dense, readout if is_whole else readout.cut(num_layers).plain())
     if is_whole:
-        for route in routes_of(model).values():
+        for route in Pipeline.of(model).routes.values():
             expect_readouts(route.transformer, True)
 
 

@@ -14,8 +14,8 @@ from sentence_transformers.sentence_transformer import losses
 from torch import Tensor, nn
 
 from st_matryoshka2d._hosts.sentence_transformers import is_cut_by_adaptive_layer_loss
-from st_matryoshka2d.model.pipeline import routes_of, unwrap
-from st_matryoshka2d.sizes import Size, full_size, positive_int
+from st_matryoshka2d.model.pipeline import Pipeline, unwrap
+from st_matryoshka2d.sizes import Size, positive_int
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -39,8 +39,7 @@ _READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
 
 def trainable_size(model: SentenceTransformer) -> Size:
     """Return the full size of a model; raise if it has no layers to choose from."""
-    routes_of(model)
-    return full_size(model)
+    return Pipeline.of(model).full
 
 
 def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from sentence_transformers.util import all_gather_with_grad, get_rank, is_dist_initialized
 from torch import Tensor, distributed, nn
 
-from st_matryoshka2d.model.pipeline import routes_of, unwrap
+from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 
 
 def gather(rows: Float[Tensor, "batch width"], gathered: bool = True) -> Float[Tensor, "world width"]:
@@ -39,7 +39,7 @@ def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
     # It searches the graph of the model's output, at full depth. Other depths are computed later: parameters used only
     # there would be reported twice, and those used only by depths outside the step would be awaited forever. Apply the
     # yielded function to everything computed from the outputs, so that the backward pass reaches these parameters.
-    routes = routes_of(unwrap(model)).values() if is_dist_initialized() else ()
+    routes = Pipeline.of(unwrap(model)).routes.values() if is_dist_initialized() else ()
     trained = [p for route in routes for module in route.head.values() for p in module.parameters() if p.requires_grad]
     if not trained:
         yield lambda values: values

@@ -34,7 +34,7 @@ from st_matryoshka2d.losses.scores import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.pipeline import Route, routes_of, trailing_normalize, unwrap
+from st_matryoshka2d.model.pipeline import Pipeline, Route, unwrap
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.trained_sizes import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, validate_sizes
@@ -115,10 +115,10 @@ class MultiSizeLoss(nn.Module):
         if not self.is_cached:  # else the cached step averages
             for parameter in self.own.values():
                 parameter.register_hook(average_gradient)
-        self.raw = any(term.uses_raw for term in self.terms) and bool(trailing_normalize(model))
+        self.raw = any(term.uses_raw for term in self.terms) and bool(Pipeline.of(model).trailing_normalize())
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         require_readouts(model, model.config, depths)
-        self.backbones = {name: self._checked(route, depths) for name, route in routes_of(model).items()}
+        self.backbones = {name: self._checked(route, depths) for name, route in Pipeline.of(model).routes.items()}
         if self.full not in self.sampler.candidates:
             warnings.warn(
                 f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
@@ -175,7 +175,7 @@ class MultiSizeLoss(nn.Module):
         """Write the trained sizes into the model's configs, unless the model is frozen."""
         model = unwrap(self.model)
         if any(parameter.requires_grad for parameter in model.parameters()):
-            for route in routes_of(model).values():
+            for route in Pipeline.of(model).routes.values():
                 config = route.transformer.model.config
                 declare_dims(config, {*declared_dims(config), *(size.dim for size in self.sampler.candidates)})
                 declare_training(config, self.sampler.candidates, self.signature)

@@ -16,7 +16,7 @@ from st_matryoshka2d.losses.distributed import average_gradient, reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.depths import layer_features
-from st_matryoshka2d.model.pipeline import trailing_normalize, unwrap
+from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 
 Column = Float[Tensor, "texts values"]
 
@@ -58,7 +58,7 @@ class Representation:
         if not self.raw:
             return embedding
         features = {"sentence_embedding": embedding}
-        for module in trailing_normalize(unwrap(model)):
+        for module in Pipeline.of(unwrap(model)).trailing_normalize():
             features = module(features)
         return features["sentence_embedding"]
 

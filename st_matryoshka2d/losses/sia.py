@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.step import Step, Term, Tokens
-from st_matryoshka2d.model.pipeline import routes_of
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.similarity import at_least_float32
 from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
 
@@ -161,7 +161,7 @@ def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
 
 
 def _require_pooled_tokens(model: SentenceTransformer) -> None:
-    for name, route in routes_of(model).items():
+    for name, route in Pipeline.of(model).routes.items():
         head = list(route.without_normalize().head.values())
         pooling = next(iter(head), None)
         mixing = [module for module in head[1:] if not isinstance(module, Dropout)]

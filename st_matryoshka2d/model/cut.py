@@ -16,7 +16,7 @@ from torch import nn
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
-from st_matryoshka2d.model.pipeline import routes_of
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
@@ -24,7 +24,7 @@ from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
-Pipeline = TypeVar("Pipeline", bound=SentenceTransformer)
+Made = TypeVar("Made", bound=SentenceTransformer)
 
 
 def truncate(
@@ -77,8 +77,7 @@ def truncate(
 
 def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
     """Cut without warning of an untrained size, for callers that chose the size themselves."""
-    routes_of(model)  # refuses other models
-    full = full_size(model)
+    full = Pipeline.of(model).full
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     require_readouts(model, model.config, [depth])
@@ -86,18 +85,18 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     cut.truncate_dim = width
     warn_if_wider_trained(cut)
     inherit_card(cut, model)
-    for route in routes_of(cut).values():
-        declare_cut(route.transformer.model.config, full_size(cut), model.config, full, _name(model))
+    for network in Pipeline.of(cut).networks:
+        declare_cut(network.config, full_size(cut), model.config, full, _name(model))
     return cut
 
 
 def without_adapters(model: SentenceTransformer) -> SentenceTransformer:
     """Return the model itself, or if it has PEFT adapters, the whole of it with merged ones."""
-    has_adapters = any(adapter_layers(route.transformer.model) for route in routes_of(model).values())
-    return cut_to(model, full_size(model).num_layers) if has_adapters else model
+    pipeline = Pipeline.of(model)
+    return cut_to(model, pipeline.full.num_layers) if any(map(adapter_layers, pipeline.networks)) else model
 
 
-def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pipeline], *, plain: bool = True) -> Pipeline:
+def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Made], *, plain: bool = True) -> Made:
     """Make a pipeline of class `cls` over fewer layers, with shared weights.
 
     A plain one, which any program can load, has no readouts of lower depths, and adapters are merged into copied weights.
@@ -113,7 +112,7 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Pip
     return with_modules(model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
 
 
-def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Pipeline]) -> Pipeline:
+def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
     """Make a pipeline of other modules with the settings of the model."""
     ordered: Any = OrderedDict(modules)
     made = cls(

@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.kept_layers import kept_layers, skips_layers
-from st_matryoshka2d.model.pipeline import route_taken, routes_of, unwrap
+from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
 from st_matryoshka2d.model.skeleton import register_outputs
 from st_matryoshka2d.threads.fork_lock import ForkLock
@@ -44,8 +44,9 @@ def layer_features(
     """Run a batch once and return what the pipeline cut at each depth would; `forward` runs one that is cut already."""
     # The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
     pipeline = unwrap(model)
-    name = route_taken(pipeline, features)
-    whole, backbone = routes_of(pipeline)[name], backbones[name]
+    checked = Pipeline.of(pipeline)
+    name = checked.route_of(features)
+    whole, backbone = checked.routes[name], backbones[name]
     network = whole.transformer.model
     # A module that takes its depth per call runs exactly as deep as needed, whatever its default.
     deepest = backbone.num_layers if skips_layers(network.config) else max(layers)

@@ -20,7 +20,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
-from st_matryoshka2d.model.pipeline import routes_of
+from st_matryoshka2d.model.pipeline import Pipeline
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
@@ -88,7 +88,7 @@ def model_revision(model: SentenceTransformer) -> str:
 
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
-    routes = {name: route.transformer for name, route in routes_of(model).items()}
+    routes = {name: route.transformer for name, route in Pipeline.of(model).routes.items()}
     modules: dict[str, Any] = {}
     for name, part in model.named_children():
         describe: Any = getattr(part, "get_config_dict", None)

@@ -10,10 +10,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 from torch import nn
+from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.model.backbone import refuse_compiled
+from st_matryoshka2d.sizes import Size, full_size
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,60 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
     return inner
 
 
-def transformer_of(model: SentenceTransformer) -> Transformer:
-    """Return the module whose depth can be chosen."""
-    _require_pipeline(model)
-    first, *head = model.children()
-    return _checked(first, head)
+@dataclass(frozen=True)
+class Pipeline:
+    """A checked model: each of its routes starts with a Transformer whose depth can be chosen."""
+
+    model: SentenceTransformer
+    routes: Mapping[str, Route]  # those of its `Router` by name, or the only one under an empty name
+
+    @classmethod
+    def of(cls, model: object) -> Pipeline:
+        """Check a model; refuse others than a `SentenceTransformer` that can be cut in depth."""
+        if not isinstance(model, SentenceTransformer):
+            refuse_compiled(model)
+            raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+        (_, first), *after = model.named_children()
+        if isinstance(first, Router):
+            return cls(model, _routes_of(first, dict(after)))
+        return cls(model, {"": Route(_checked(first, [module for _, module in after]), dict(after))})
+
+    @property
+    def full(self) -> Size:
+        """The full size, `Size(N, D)`."""
+        return full_size(self.model)
+
+    @property
+    def transformer(self) -> Transformer:
+        """The module whose depth can be chosen, of a model without a `Router`."""
+        first, *head = self.model.children()
+        return _checked(first, head)
+
+    @property
+    def networks(self) -> list[PreTrainedModel]:
+        """The Hugging Face model of each route."""
+        return [route.transformer.model for route in self.routes.values()]
+
+    def route_of(self, features: Mapping[str, Any]) -> str:
+        """Return the name of the route that a batch takes."""
+        first = next(self.model.children())
+        return route_name(first, features) if isinstance(first, Router) else ""
+
+    def trailing_normalize(self) -> list[nn.Module]:
+        """Return the `Normalize` modules at the end; refuse routes of which only some have one."""
+        ends = {name: list(way.head.values())[len(way.without_normalize().head) :] for name, way in self.routes.items()}
+        if len({bool(end) for end in ends.values()}) > 1:
+            without = [name for name, end in ends.items() if not end]
+            raise ValueError(
+                f"Routes {without} of the Router lack the Normalize of the others. Put one Normalize after the Router."
+            )
+        return next(iter(ends.values()))
 
 
-def routes_of(model: SentenceTransformer) -> dict[str, Route]:
-    """Return the routes through a pipeline by name: those of its `Router`, or the only one under an empty name."""
-    _require_pipeline(model)
-    (_, first), *after = model.named_children()
-    if not isinstance(first, Router):
-        return {"": Route(transformer_of(model), dict(after))}
+def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Route]:
     routes: dict[str, Route] = {}
     widths: dict[str, int] = {}
-    for name, modules in first.sub_modules.items():
+    for name, modules in router.sub_modules.items():
         start, *rest = modules.children()
         head = {f"{name}.{index}": module for index, module in enumerate(rest, 1)} | dict(after)
         routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
@@ -71,32 +111,6 @@ def routes_of(model: SentenceTransformer) -> dict[str, Route]:
     if len(set(widths.values())) > 1:
         raise ValueError(f"The routes of the Router differ in width, {widths}: their embeddings cannot be compared.")
     return routes
-
-
-def route_taken(pipeline: SentenceTransformer, features: Mapping[str, Any]) -> str:
-    """Return the name of the route that a batch takes."""
-    first = next(pipeline.children())
-    if not isinstance(first, Router):
-        return ""
-    return route_name(first, features)
-
-
-def trailing_normalize(model: SentenceTransformer) -> list[nn.Module]:
-    """Return the `Normalize` modules at the end of a pipeline; refuse routes of which only some have one."""
-    routes = routes_of(model)
-    ends = {name: list(route.head.values())[len(route.without_normalize().head) :] for name, route in routes.items()}
-    if len({bool(end) for end in ends.values()}) > 1:
-        without = [name for name, end in ends.items() if not end]
-        raise ValueError(
-            f"Routes {without} of the Router lack the Normalize of the others. Put one Normalize after the Router."
-        )
-    return next(iter(ends.values()))
-
-
-def _require_pipeline(model: object) -> None:
-    if not isinstance(model, SentenceTransformer):
-        refuse_compiled(model)
-        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
 
 
 def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:

@@ -1,0 +1,52 @@
+"""Insert readouts into the pipeline of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router
+from torch import nn
+
+from st_matryoshka2d._hosts.torch import around
+from st_matryoshka2d.aligning.ridge import Affine
+from st_matryoshka2d.model.cut import with_modules
+from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.model.readout_files import linear_of
+from st_matryoshka2d.model.trial import share_memory
+
+
+def check_modules(model: SentenceTransformer) -> None:
+    """Refuse a Router that other modules follow than `Normalize`: a readout has its place before that."""
+    first, *after = model.children()
+    if isinstance(first, Router) and any(not isinstance(module, Normalize) for module in after):
+        raise ValueError(
+            f"The Router is followed by {[type(module).__name__ for module in after]}, but readouts must come after all "
+            "modules except Normalize. Move these modules to the end of each route."
+        )
+
+
+def placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affine]]) -> SentenceTransformer:
+    """Insert the readouts into a pipeline that shares the weights of the model."""
+    first = next(model.children())
+    dtype = model.dtype or torch.float32
+    if not isinstance(first, Router):
+        return with_modules(model, _with_readout(model, readouts[""], dtype), SentenceTransformer)
+    ways = {name: around(way, _with_readout(way, readouts[name], dtype)) for name, way in first.sub_modules.named_children()}
+    (name, _), *after = model.named_children()
+    router = around(first, {"sub_modules": around(first.sub_modules, ways)})
+    return with_modules(model, {name: router, **{path: share_memory(module) for path, module in after}}, SentenceTransformer)
+
+
+def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.dtype) -> dict[str, nn.Module]:
+    """Insert a readout at the end of a route, before `Normalize`; merge it into one that is there already."""
+    modules = {name: share_memory(module) for name, module in way.named_children()}
+    tail = [modules.popitem()[1]] if isinstance([*modules.values()][-1], Normalize) else []
+    place, before, total = str(len(modules)), [*modules.values()][-1], max(readouts)
+    if isinstance(before, Readout):
+        place, _ = modules.popitem()
+        readouts = {n: readout.after(before.at(n)) for n, readout in readouts.items()}
+    linears = {n: linear_of(readout.weight.to(dtype), readout.bias.to(dtype)) for n, readout in readouts.items()}
+    readout = Readout(total, linears.pop(total), linears).to(next(way.parameters()).device).train(before.training)
+    return {**modules, place: readout, **{str(len(modules) + 1): last for last in tail}}

@@ -1,6 +1,8 @@
 # Everything runs in .venv, which the first target makes when it is not there or when the dependencies change.
 PYTHON ?= python3
 BIN := .venv/bin
+# uv where it is there, pip where not. What is never imported need not be compiled, which would take half of the installation.
+INSTALL := $(if $(shell command -v uv),uv pip install -q --python $(BIN)/python,$(BIN)/pip install -q --no-compile)
 READY := .venv/.ready
 
 # Where this is set, every process would compile all modules again that it imports: seconds for each.
@@ -41,17 +43,18 @@ clean:  ## Delete what the other targets leave behind, except .venv
 	rm -rf quickstart runs reproduce site build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
-# torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one. What is never
-# imported need not be compiled, which would take half of the installation.
+# torch first, and pinned: left to itself, pip may choose a CUDA build that is gigabytes larger than the CPU one. pip knows groups
+# of dependencies since 25.1.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q --no-compile torch -c constraints.txt
-	$(BIN)/pip install -q --no-compile -e '.[dev,docs]' -c constraints.txt
+	$(BIN)/pip install -q "pip>=25.1"
+	$(INSTALL) torch -c constraints.txt
+	$(INSTALL) -e '.[all]' --group dev --group docs -c constraints.txt
 	touch $@
 
 # What spreads a corpus over machines, what searches it and what serves a cut; the package needs none of it.
 .venv/.engines: $(READY)
-	$(BIN)/pip install -q -e '.[engines]' -c constraints.txt
+	$(INSTALL) -e '.[engines]' -c constraints.txt
 	touch $@
 
 # What sentence-transformers' other backends need contradicts what the package needs: see docs/serving.md.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from st_matryoshka2d.extras import naming_the_extra
+
 if TYPE_CHECKING:
     from st_matryoshka2d.aligning.align import align
     from st_matryoshka2d.data_warning import DataWarning
@@ -94,7 +96,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     for module, names in _HOME.items():
         if name in names:
-            globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            with naming_the_extra(f"`{name}`"):
+                globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 import st_matryoshka2d
+from st_matryoshka2d.extras import EXTRAS
 from tests import ROOT
 
 PACKAGE = Path(st_matryoshka2d.__file__).parent
@@ -161,14 +163,50 @@ def test_imports_are_declared() -> None:
     distributions = importlib.metadata.packages_distributions()
     optional = {"peft"}  # imported only for a model that has its layers
     needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in set(distributions[name])])
-    assert needed <= requirement_names(PROJECT["project"]["dependencies"])
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert needed <= requirement_names(PROJECT["project"]["dependencies"]) | requirement_names(
+        [one for extra in ("eval", "plot", "cli") for one in extras[extra]]
+    )
+
+
+def test_each_library_of_an_extra_is_told_by_it() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    told = {dist: extra for name, extra in EXTRAS.items() for dist in importlib.metadata.packages_distributions()[name]}
+    declared = {dist: extra for extra in ("eval", "plot", "cli") for dist in requirement_names(extras[extra])}
+    assert {dist.lower().replace("_", "-"): extra for dist, extra in told.items()} == declared
+
+
+def test_most_verbs_need_no_extra(tmp_path: Path) -> None:
+    """In an environment without the libraries of the extras: links to all others."""
+    absent = (*(EXTRAS.keys() - {"joblib"}), "pytrec")  # sentence-transformers needs scikit-learn, and that joblib
+    for installed in Path(pytest.__file__).parents[1].iterdir():
+        if not installed.name.lower().startswith(absent):
+            (tmp_path / installed.name).symlink_to(installed)
+    code = """
+import st_matryoshka2d
+from st_matryoshka2d import losses, pretraining
+for name in st_matryoshka2d.__all__:
+    try:
+        getattr(st_matryoshka2d, name)
+    except ImportError as error:
+        print(name, "|", error)
+"""
+    path = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True, env=path)
+    missing = dict(line.split(" | ") for line in done.stdout.splitlines())
+    tasks = {"sts_task", "retrieval_task", "classification_task"}
+    assert set(missing) == {"evaluate", "evaluate_funnel", "evaluate_truncations", "GridEvaluator", "plot_speedup", *tasks}
+    command = "pip install 'st_matryoshka2d[{}]'."
+    assert missing["evaluate"] == f"`evaluate` needs mteb, which is not installed: {command.format('eval')}"
+    assert missing["plot_speedup"] == f"A figure needs matplotlib, which is not installed: {command.format('plot')}"
 
 
 def test_constraints_pin_every_direct_requirement() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     extras = PROJECT["project"]["optional-dependencies"]
-    direct = requirement_names([*PROJECT["project"]["dependencies"], *extras["dev"], *extras["engines"], *extras["peers"]])
+    groups = [*extras.values(), *PROJECT["dependency-groups"].values(), PROJECT["project"]["dependencies"]]
+    direct = requirement_names([one for group in groups for one in group]) - {"st-matryoshka2d"}
     assert direct <= requirement_names(list(pins))
     assert not [version for version in pins.values() if "+" in version]
 

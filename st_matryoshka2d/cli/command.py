@@ -86,7 +86,7 @@ def _errors_told(*, as_json: bool) -> Iterator[None]:
     except typer.TyperException as error:  # a wrong call, which typer prints
         _print_json_error(error.format_message(), as_json)
         raise
-    except (OSError, TypeError, ValueError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         message = str(error) or type(error).__name__
         _print_line("Error", "bold red", message)
         _print_json_error(message, as_json)

@@ -76,7 +76,7 @@ def _told(route: Gathered, unit: bool) -> str | None:
     changes = ", ".join(f"{depth}L {before:.2f} to {after:.2f}" for depth, (before, after) in measured.items())
     return (
         f"{there} are too few to align this model well. On texts left out of the fit, the correlation of each depth's "
-        f"similarities with the whole model's, before and after: {changes}. {advice}"
+        f"similarities with the whole model's, with the same layers without and with the fit: {changes}. {advice}"
     )
 
 

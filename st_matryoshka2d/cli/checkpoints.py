@@ -144,7 +144,10 @@ class Places:
         if self.push is not None:
             _check_new(self.push, token)
         if self.out is not None:
+            is_new = not self.out.exists()
             check_writable_folder(self.out)
+            if is_new:
+                self.out.rmdir()  # until there is a model to save
 
     def save(self, model: SentenceTransformer, token: str | None) -> tuple[dict[str, str], list[str]]:
         """Save a model with a card of its sizes and origin; return where, as data and as lines."""

@@ -1,14 +1,10 @@
-"""Read and check texts, and check tokenizers, before a model runs."""
+"""Read and check texts before a model runs. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-
-from sentence_transformers import SentenceTransformer
-
-from st_matryoshka2d.model.pipeline import Pipeline
 
 _NAMED = 5
 
@@ -68,13 +64,3 @@ def naming_a_broken_text(where: str) -> Iterator[None]:
             "read with a wrong encoding or cut within an emoji. Read it again, or replace the character: "
             "text.encode('utf-8', 'replace').decode()."
         ) from error
-
-
-def require_padding(model: SentenceTransformer) -> None:
-    """Refuse a model whose tokenizer cannot pad a batch."""
-    tokenizers = [route.transformer.tokenizer for route in Pipeline.of(model).routes.values()]
-    if any(tokenizer is not None and tokenizer.pad_token is None for tokenizer in tokenizers):
-        raise ValueError(
-            "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, for example "
-            "`model.tokenizer.pad_token = model.tokenizer.eos_token`, and save the model with it."
-        )

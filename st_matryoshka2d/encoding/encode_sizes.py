@@ -14,7 +14,7 @@ from torch import Tensor
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.encoding.check_texts import require_padding, strings
+from st_matryoshka2d.encoding.check_texts import strings
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.cut import pipeline_at_depth
 from st_matryoshka2d.model.depths import layer_features
@@ -40,14 +40,14 @@ class EveryLayer(SortedByTokens):
     @classmethod
     def of(cls, model: SentenceTransformer, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
         """Wrap a model up to the deepest of these depths, with shared weights."""
-        wanted = sorted(set(depths))
+        wanted, pipeline = sorted(set(depths)), Pipeline.of(model)
         require_readouts(model, model.config, wanted)
-        require_padding(model)
+        pipeline.require_padding()
         deepest = smallest_depth_with(model.config, wanted)
         every = pipeline_at_depth(model, deepest, cls, plain=False)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.backbones = {}
-        for name, route in Pipeline.of(model).routes.items():
+        for name, route in pipeline.routes.items():
             backbone = find_backbone(route.transformer.model)
             if below := [depth for depth in wanted if depth < deepest]:
                 check_depths(route.transformer.model, backbone, below)

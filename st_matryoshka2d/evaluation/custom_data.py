@@ -17,6 +17,9 @@ from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 from st_matryoshka2d.encoding.check_texts import check_text
 from st_matryoshka2d.encoding.left_out import is_empty, is_missing
 
+# Words for "no number" that readers of CSV files know.
+_NO_NUMBER = {"", "na", "n/a", "nan", "none", "null"}
+
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
 Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] | Sequence[Any] | Set[Any]]
@@ -94,11 +97,22 @@ def text(
     return value
 
 
+def score_of(value: Any) -> Any:
+    """Read a score that is a text, as in a table where "NA" and empty cells are texts; what is no number stays as it is."""
+    if not isinstance(value, str):
+        return "" if is_missing(value) else value
+    if value.strip().lower() in _NO_NUMBER:
+        return ""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
 def number(value: Any, where: str) -> float:
     """Check a finite number, which may be a decimal of a database."""
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)) or not math.isfinite(value):
-        hint = " pandas.to_numeric(column) makes numbers of a column of texts." if isinstance(value, str) else ""
-        raise ValueError(f"{where}: expected a finite number, got {value!r}. Fix it or drop the row.{hint}")
+        raise ValueError(f"{where}: expected a finite number, got {value!r}. Fix it or drop the row.")
     return float(value)
 
 

@@ -16,7 +16,17 @@ from mteb.abstasks.sts import AbsTaskSTS
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.evaluation import custom_data, custom_labels
-from st_matryoshka2d.evaluation.custom_data import Judgments, Table, Texts, check_columns, first_of, number, rows, text
+from st_matryoshka2d.evaluation.custom_data import (
+    Judgments,
+    Table,
+    Texts,
+    check_columns,
+    first_of,
+    number,
+    rows,
+    score_of,
+    text,
+)
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
 
@@ -62,7 +72,7 @@ def sts_task(
     check_columns(pairs, "pairs", {"sentence1": sentence1, "sentence2": sentence2, "score": score})
     ones, others, scores, left_out = [], [], [], LeftOut("pairs")
     for row, (one, other, value) in enumerate(rows(pairs, [sentence1, sentence2, score])):
-        if left_out.lacks(one, other, value):
+        if left_out.lacks(one, other, value := score_of(value)):
             continue
         ones.append(text(one, f"pairs, row {row}, {sentence1}"))
         others.append(text(other, f"pairs, row {row}, {sentence2}"))

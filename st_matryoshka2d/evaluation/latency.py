@@ -14,7 +14,6 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.encoding.check_texts import require_padding
 from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -85,13 +84,14 @@ def benchmark_latency(
         >>> list(times["parameters"])
         [15615360, 19164288, 22713216]
     """
-    full = Pipeline.of(model).full
+    pipeline = Pipeline.of(model)
+    full = pipeline.full
     positive_int(batch_size, "batch_size")
     positive_int(rounds, "rounds")
     batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts, stacklevel=2)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
-    require_padding(model)
+    pipeline.require_padding()
     depths = sorted({full.num_layers, *_depths(num_layers, sizes, full)})
     model = without_adapters(model)  # merged once for all cuts
     cuts = [cut_to(model, num_layers=depth) for depth in depths]

@@ -84,6 +84,7 @@ class Recommendation:
 
     def _instead(self, column: str, form: str, unit: str) -> str:
         here, there = format(self.frame[column].iloc[0], form), format(self.full[column], form)
+        unit = unit.replace("layers", "layer") if here == "1" else unit
         return f"{here} {unit}" if here == there else f"{here} {unit} instead of {there}"
 
 

@@ -80,6 +80,15 @@ class Pipeline:
         """The Hugging Face model of each route."""
         return [route.transformer.model for route in self.routes.values()]
 
+    def require_padding(self) -> None:
+        """Refuse a model whose tokenizer cannot pad a batch."""
+        tokenizers = [route.transformer.tokenizer for route in self.routes.values()]
+        if any(tokenizer is not None and tokenizer.pad_token is None for tokenizer in tokenizers):
+            raise ValueError(
+                "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, for example "
+                "`model.tokenizer.pad_token = model.tokenizer.eos_token`, and save the model with it."
+            )
+
     def route_of(self, features: Mapping[str, Any]) -> str:
         """Return the name of the route that a batch takes."""
         first = next(self.model.children())

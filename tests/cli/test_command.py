@@ -110,6 +110,7 @@ def test_library_error_is_one_line(line: str, words: str, tiny_folder: Path, fil
     assert last.startswith("Error: ")
     assert words.format(files=files) in last
     assert not [line for line in before if line.startswith(("Error", "Traceback"))]
+    assert not (files / "new").exists()
 
 
 @pytest.mark.parametrize(

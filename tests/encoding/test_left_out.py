@@ -70,6 +70,18 @@ def test_rows_without_a_score_or_label_are_left_out(empty: Any) -> None:
     assert warned(lambda: classification_task(train, test), f"test: {told}").dataset["test"]["text"] == ["one", "three"]
 
 
+def test_scores_may_be_texts_with_words_for_no_score() -> None:
+    """As pandas reads them with `keep_default_na=False`: one empty cell makes texts of a whole column."""
+    pairs = {"sentence1": list("abcde"), "sentence2": list("vwxyz"), "score": ["4", "", "0.5", "NaN", "-1e-1"]}
+    told = "pairs: 2 of 5 rows have an empty cell and are left out: 1, 3 (counted from 0)."
+    with pytest.warns(DataWarning) as found:
+        task = sts_task(pairs)
+    assert [str(warning.message) for warning in found] == [told]
+    assert task.dataset["test"]["score"] == [4, 0.5, -0.1]
+    with pytest.raises(ValueError, match="pairs, row 2, score: expected a finite number, got 'good'"):
+        sts_task({**pairs, "score": ["4", "", "good", "3", "2"]})
+
+
 def test_a_table_without_a_filled_row_is_refused() -> None:
     with pytest.warns(DataWarning, match="2 of 2 rows"), pytest.raises(ValueError, match="pairs has no row with all cells"):
         sts_task({"sentence1": ["a", None], "sentence2": ["", "b"], "score": [1, 2]})

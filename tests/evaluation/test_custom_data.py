@@ -37,7 +37,7 @@ def table(columns: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
         ("sentence2", [3, "y", "z"], "pairs, row 0, sentence2: .*got 3"),
         ("score", [float("inf"), 2, 3], "row 0, score: expected a finite number, got inf"),
         ("score", [1, Decimal("NaN"), 3], "row 1, score: expected a finite number, got Decimal"),
-        ("score", [1, "2", 3], "row 1, score: expected a finite number, got '2'"),
+        ("score", [1, "two", 3], "row 1, score: expected a finite number, got 'two'"),
         ("score", [1, True, 3], "row 1, score: expected a finite number, got True"),
         ("score", [2, 2.0, 2], "All 3 scores in pairs are 2; a correlation needs at least two values"),
     ],

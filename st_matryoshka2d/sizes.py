@@ -165,6 +165,8 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
 
 def full_size(model: SentenceTransformer) -> Size:
     """Return the full size of a model, `Size(N, D)`."""
+    if not hasattr(model, "get_embedding_dimension"):
+        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if not isinstance(num_layers, int):
         raise ValueError(

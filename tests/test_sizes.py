@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sentence_transformers import CrossEncoder
 
 from st_matryoshka2d.sizes import (
     Size,
@@ -36,6 +37,11 @@ def test_ladder_is_the_papers_for_bert_base() -> None:
         Size(10, 512),
         Size(12, 768),
     ]
+
+
+def test_ladder_needs_a_model_with_embeddings() -> None:
+    with pytest.raises(TypeError, match="Expected a SentenceTransformer, got CrossEncoder"):
+        sizes_ladder(CrossEncoder.__new__(CrossEncoder))
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3, 5, 6, 7, 12, 24, 28, 36])

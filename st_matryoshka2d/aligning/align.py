@@ -99,7 +99,7 @@ def align(
         dims = _dims_by_depth(model, sizes)
         model = _keeping(without_adapters(model), layers)
         if steps != 0:
-            positive_int(steps, "steps")
+            steps = positive_int(steps, "steps")
         check_modules(model)
         gathered = gather(model, texts, batch_size, show_progress_bar)
         unit = bool(Pipeline.of(model).trailing_normalize())

@@ -83,7 +83,8 @@ def encode_to_parquet(
         >>> pd.read_parquet("embeddings").columns.tolist()
         ['text', '2L-32d', '6L-384d']
     """
-    tables = _tables(texts, text, positive_int(shard_size, "shard_size"))
+    shard_size = positive_int(shard_size, "shard_size")
+    tables = _tables(texts, text, shard_size)
     place = _folder(folder)
     encoder = SizesEncoder(
         model, sizes, text=text, columns=columns, normalize_embeddings=normalize_embeddings, device=device, **kwargs

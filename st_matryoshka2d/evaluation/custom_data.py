@@ -17,6 +17,9 @@ from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 from st_matryoshka2d.encoding.check_texts import check_text
 from st_matryoshka2d.encoding.left_out import is_empty, is_missing
 
+_HIGHEST = 1_000_000  # relevance; trec_eval keeps a count for every grade up to the highest, and fails at huge ones
+_LONGEST = 60  # characters of a cell in an error
+
 # Words for "no number" that readers of CSV files know.
 _NO_NUMBER = {"", "na", "n/a", "nan", "none", "null"}
 
@@ -110,10 +113,26 @@ def score_of(value: Any) -> Any:
 
 
 def number(value: Any, where: str) -> float:
-    """Check a finite number, which may be a decimal of a database."""
-    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)) or not math.isfinite(value):
-        raise ValueError(f"{where}: expected a finite number, got {value!r}. Fix it or drop the row.")
-    return float(value)
+    """Check a finite number."""
+    found = _float(value)
+    if not math.isfinite(found):
+        raise ValueError(f"{where}: expected a finite number, got {_shortened(value)}. Fix it or drop the row.")
+    return found
+
+
+def _float(value: Any) -> float:
+    """Convert a number, such as a decimal of a database; NaN for anything else, and for what no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
+        return math.nan
+    try:
+        return float(value)
+    except (OverflowError, ValueError):  # 10**400, and decimals that are a signaling NaN
+        return math.nan
+
+
+def _shortened(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
 
 
 def identifier(value: Any, where: str) -> str:
@@ -125,9 +144,11 @@ def identifier(value: Any, where: str) -> str:
 
 def relevance(value: Any, where: str) -> int:
     """Check a relevance: 0, 1, 2, ..."""
-    grade = float(value) if isinstance(value, (Real, Decimal)) else math.nan
-    if not grade.is_integer() or grade < 0:
-        raise ValueError(f"{where}: relevance must be a whole number of 0 (not relevant) or more, got {value!r}.")
+    grade = _float(value)
+    if not grade.is_integer() or not 0 <= grade <= _HIGHEST:
+        raise ValueError(
+            f"{where}: relevance must be a whole number from 0 (not relevant) to {_HIGHEST:,}, got {_shortened(value)}."
+        )
     return int(grade)
 
 

@@ -102,7 +102,7 @@ def evaluate_funnel(
     lengths = _lengths(shortlists, positive_int(k, "k"))
     variants = _variants(full, sizes, documents, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
-    arguments = json.dumps([[str(variant) for variant in variants], lengths, k, corpus_chunk_size])
+    arguments = json.dumps([[str(variant) for variant in variants], lengths, int(k), int(corpus_chunk_size)])
     name = f"funnels-{blake2b(arguments.encode(), digest_size=6).hexdigest()}"
     job = Job(name, FunnelResult, partial(_score, variants, funnels, k))
     settings: dict[str, Any] = {"cache": cache, "batch_size": batch_size, "corpus_chunk_size": corpus_chunk_size}

@@ -86,8 +86,7 @@ def benchmark_latency(
     """
     pipeline = Pipeline.of(model)
     full = pipeline.full
-    positive_int(batch_size, "batch_size")
-    positive_int(rounds, "rounds")
+    batch_size, rounds = positive_int(batch_size, "batch_size"), positive_int(rounds, "rounds")
     batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts, stacklevel=2)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")

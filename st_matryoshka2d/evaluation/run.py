@@ -53,8 +53,8 @@ def running(
     show_progress_bar: bool = True,
 ) -> Iterator[Run]:
     """Set up an evaluation that all processes of the launch share, with a progress bar of `steps` steps per task."""
-    positive_int(batch_size, "batch_size")
-    positive_int(corpus_chunk_size, "corpus_chunk_size")
+    batch_size = positive_int(batch_size, "batch_size")
+    corpus_chunk_size = positive_int(corpus_chunk_size, "corpus_chunk_size")
     positive_int(1 if n_jobs == -1 else n_jobs, "n_jobs")  # -1: all processors, as in joblib
     processes = Processes.that_share(model)
     show_progress_bar = show_progress_bar and processes.rank == 0

@@ -177,8 +177,8 @@ def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
         raise ValueError(f"{compared} {Size(*table[['num_layers', 'dim']].max())} was not scored. Score it as well.")
     if math.isnan(full["score"]):
         raise ValueError(
-            f"{compared} {name_of(full)} has no score on some task. Choose one task with `task=`, or score the other "
-            "tasks at that size and merge."
+            f"{compared} {name_of(full)} has no score on some task, or one that is NaN, as where all embeddings are "
+            "equal. Choose one task with `task=`, or score the other tasks at that size and merge."
         )
     if not full["score"] > 0:
         raise ValueError(f"{compared} {name_of(full)} scores {full['score']:g}, and relative scores need a positive one.")

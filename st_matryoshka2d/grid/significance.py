@@ -70,6 +70,8 @@ def item_test(
     metric: str, scores: tuple[float, float], items: Items | None, other: Items | None, *, fisher: bool, where: object
 ) -> ItemTest:
     """Test the difference of two scores."""
+    if np.isnan(scores).any():
+        return ItemTest("none: a score is NaN")
     if items is None or other is None:
         return ItemTest("none: no items")
     other = aligned(other, items, where)

@@ -46,6 +46,11 @@ def _base_name(checkpoint: Checkpoint, folder: str) -> str:
     except Exception as error:
         what = f"{ADAPTER_CONFIG_NAME} of {checkpoint.name} cannot be used"
         raise ValueError(f"{what}. {type(error).__name__}: {error}") from error
+    if getattr(config, "use_dora", False):
+        raise ValueError(
+            f"{checkpoint.name} is a DoRA adapter, whose magnitudes transformers does not read back as they were saved. "
+            "Merge it where it was trained: truncate(model, the full size).save_pretrained(folder), and load that."
+        )
     if config.is_prompt_learning:
         raise ValueError(
             f"{checkpoint.name} is a PEFT adapter of type {config.peft_type.value}, which adds virtual tokens. Only "

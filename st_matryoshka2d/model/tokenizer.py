@@ -11,7 +11,7 @@ _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_sp
 
 
 def own_tokenizer(processor: Any) -> Any:
-    """Copy a tokenizer, or a processor around one; only the vocabulary is shared, which never changes."""
+    """Copy a tokenizer, or a processor around one; only the vocabulary is shared, and settings of its model."""
     # A tokenizer holds the truncation and padding of the call under way, and the tokens that are added to it. A plain deep
     # copy would write out and parse a vocabulary, which takes seconds if it has 250,000 tokens.
     tokenizer = getattr(processor, "tokenizer", processor)
@@ -22,7 +22,7 @@ def own_tokenizer(processor: Any) -> Any:
 def _copied(tokenizer: Tokenizer) -> Tokenizer:
     made = Tokenizer(tokenizer.model)
     for part in _PARTS:
-        setattr(made, part, getattr(tokenizer, part))
+        setattr(made, part, _own(getattr(tokenizer, part)))
     for _, token in sorted(tokenizer.get_added_tokens_decoder().items()):
         (made.add_special_tokens if token.special else made.add_tokens)([token])
     if tokenizer.truncation:
@@ -30,3 +30,11 @@ def _copied(tokenizer: Tokenizer) -> Tokenizer:
     if tokenizer.padding:
         made.enable_padding(**tokenizer.padding)
     return made
+
+
+def _own(part: Any) -> Any:
+    """Copy a part, such as a normalizer, whose settings may be changed in place; one written in Python stays shared."""
+    try:
+        return copy.deepcopy(part)
+    except Exception:  # as the library raises: it cannot be serialized
+        return part

@@ -43,7 +43,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def write(model: Any, texts: Any, folder: Path, **changed: Any) -> list[Path]:
-    arguments = {"sizes": SIZES, "shard_size": 5, "show_progress_bar": False, **changed}
+    arguments = {"sizes": SIZES, "shard_size": np.int64(5), "show_progress_bar": False, **changed}
     return encode_to_parquet(model, texts, folder, **arguments)
 
 

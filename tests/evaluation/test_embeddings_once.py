@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
@@ -113,7 +114,7 @@ def test_a_corpus_in_chunks(tiny: SentenceTransformer) -> None:
     task.load_data()
     corpus = list(task.dataset["default"]["test"]["corpus"])
     copies = Counter(PROMPTS["document"] + f"{row['title']} {row['text']}".strip() for row in corpus)
-    seen = seen_by_the_grid(tiny, task, corpus_chunk_size=7)
+    seen = seen_by_the_grid(tiny, task, corpus_chunk_size=np.int64(7), batch_size=np.int64(4))
     for text, count in seen.items():
         assert 1 <= count <= copies.get(text, 1)
     assert set(copies) <= set(seen)

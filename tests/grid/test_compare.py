@@ -176,6 +176,11 @@ def test_no_test_if_items_do_not_match_score(ours: GridResult, theirs: GridResul
     assert set(near.compare(theirs).to_frame()["test"]) == {"jackknife"}
 
 
+def test_no_test_of_a_score_that_is_nan(ours: GridResult, theirs: GridResult) -> None:
+    broken = GridResult(ours.frame.assign(score=np.nan), ours.items)
+    assert set(broken.compare(theirs).to_frame()["test"]) == {"none: a score is NaN"}
+
+
 def test_no_test_for_other_pair_metrics(ours: GridResult) -> None:
     grid = GridResult(ours.frame.assign(metric="max_ap"), ours.items)
     assert set(grid.compare(grid).to_frame()["test"]) == {"none: not a correlation"}
@@ -226,7 +231,7 @@ def test_marks_untested_cells(ours: GridResult, theirs: GridResult) -> None:
 def test_reports_test_without_p(ours: GridResult) -> None:
     constant = changed(ours, values=np.ones(300))
     constant = GridResult(constant.frame.assign(score=np.nan), constant.items)
-    assert str(constant.compare(constant)).endswith("? Not tested (jackknife gives no p).")
+    assert str(constant.compare(constant)).endswith("? Not tested (a score is NaN).")
 
 
 def test_a_size_that_a_task_lacks_has_no_mean(ours: GridResult, theirs: GridResult) -> None:

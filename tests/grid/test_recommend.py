@@ -176,7 +176,7 @@ def test_error_suggests_alternatives(limits: dict[str, float], message: str) -> 
         (None, {"min_score": None}, ValueError, "no limit to choose by"),
         (None, {"task": "C"}, ValueError, "no task 'C' in this grid"),
         (lambda frame: frame["score"] - 0.9, {}, ValueError, "4L-64d scores -0.1"),
-        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d has no score on some task"),
+        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d has no score on some task, or one that is NaN"),
     ],
 )
 def test_refuses_invalid_limits(change: Any, limits: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -94,6 +94,11 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
         r"adapter_config.json of .* cannot be used.*NEW",
     ),
     "prompt tuning": (to_prompt_tuning, ValueError, r"of type PROMPT_TUNING, which adds virtual tokens"),
+    "magnitudes": (
+        lambda it: configure(it, use_dora=True),
+        ValueError,
+        r"is a DoRA adapter.* Merge it where it was trained",
+    ),
     "no base": (lambda it: configure(it, base_model_name_or_path=None), ValueError, r"must name.*found None"),
     "lost base": (
         lambda it: shutil.rmtree(it.parent / "base"),

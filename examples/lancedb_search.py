@@ -15,7 +15,7 @@ import shutil
 import lancedb
 import numpy as np
 import pyarrow as pa
-from demo_engines import OUT, Find, bytes_of, report, start
+from _demo.engines import OUT, Find, bytes_of, report, start
 from lancedb.index import IvfPq
 from lancedb.query import LanceVectorQueryBuilder
 

@@ -14,7 +14,7 @@ import shutil
 from importlib.metadata import version
 
 import numpy as np
-from demo_engines import OUT, Find, bytes_of, report, start
+from _demo.engines import OUT, Find, bytes_of, report, start
 from pymilvus import DataType, MilvusClient
 
 DIM, SHORTLIST = 64, 100

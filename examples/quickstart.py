@@ -3,7 +3,7 @@
     python examples/quickstart.py
 
 The model is all-MiniLM-L6-v2 with 6 layers x 384 dimensions. It is good at full size and poor when cut, since it was not
-trained for that. Without the Hugging Face Hub, the same weights come from a package and the data from demo_data.py. Results
+trained for that. Without the Hugging Face Hub, the same weights come from a package and the data from _demo/data.py. Results
 go to `quickstart/`.
 """
 
@@ -13,7 +13,7 @@ import argparse
 import warnings
 from pathlib import Path
 
-import demo_start
+from _demo import start as demo_start
 
 parser = argparse.ArgumentParser(description="Train, score and cut a model of every size.")
 parser.add_argument("--steps", type=int, default=60, help="training steps, of 32 triplets each (default: 60)")

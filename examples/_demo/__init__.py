@@ -1,0 +1,1 @@
+"""What several examples share: generated data, a start without the Hub, tables."""

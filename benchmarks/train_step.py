@@ -92,7 +92,7 @@ def read_triplets(data: Path | None, count: int, seed: int) -> pd.DataFrame:
         columns = ["anchor", "positive", "negative"]
         return pd.read_parquet(data / "nli" / "triplets_train.parquet", columns=columns).sample(count, random_state=seed)
     sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
-    import demo_data  # slow to import, and the memory processes do not need it
+    from _demo import data as demo_data  # slow to import, and the memory processes do not need it
 
     return pd.DataFrame(demo_data.triplets(count, seed).to_list())
 

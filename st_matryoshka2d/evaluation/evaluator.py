@@ -76,8 +76,8 @@ class GridEvaluator(BaseEvaluator):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tasks = chosen_tasks(tasks)
-        self.sizes = None if sizes is None else _spelt(sizes)
-        self.primary_size = None if primary_size is None else _spelt([primary_size])[0]
+        self.sizes = None if sizes is None else _parsed(sizes)
+        self.primary_size = None if primary_size is None else _parsed([primary_size])[0]
         self._require_primary(self.sizes)
         self.name, self.write_csv, self.show_progress_bar = name, write_csv, show_progress_bar
         self.batch_size = positive_int(batch_size, "batch_size")
@@ -149,7 +149,7 @@ class GridEvaluator(BaseEvaluator):
             raise ValueError(f"primary_size: {self.primary_size} is not among the sizes {', '.join(map(str, sizes))}.")
 
 
-def _spelt(sizes: Iterable[Size | str]) -> list[Size]:
+def _parsed(sizes: Iterable[Size | str]) -> list[Size]:
     """Check sizes before there is a model."""
     listed = [sizes] if isinstance(sizes, (str, Size)) else list(sizes)
     no_limit = Size(sys.maxsize, sys.maxsize) if listed else Size(12, 768)  # the latter is an example in the error

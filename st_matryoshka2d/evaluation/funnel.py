@@ -187,14 +187,14 @@ def _score(
     for (split, subset), found in model.found.items():
         relevance = again.dataset[subset][split]["relevant_docs"]
         scores = funnel_scores(found, relevance, asked, k, ignore_identical_ids=again.ignore_identical_ids)
-        of = dict(zip(asked, scores, strict=True))
+        score_of = dict(zip(asked, scores, strict=True))
         place = {"task": task.metadata.name, "split": split, "subset": subset, "k": k}
         place |= {"queries": len(found.query_ids), "documents": found.documents}
         for first, second, k1 in funnels:
             names = {"first": _query_of(variants[first]), "second": _query_of(variants[second]), "k1": k1}
-            whole = {f"{name}_alone": of[alone[second]][name] for name in ("ndcg", "recall")}
+            whole = {f"{name}_alone": score_of[alone[second]][name] for name in ("ndcg", "recall")}
             costs = stage_costs(variants[first], variants[second], k1, found.documents)
-            rows.append({**place, **names, **of[first, second, k1], **whole, **costs})
+            rows.append({**place, **names, **score_of[first, second, k1], **whole, **costs})
     return Scored(FunnelResult(pd.DataFrame(rows), str(search.embeddings.meta.name), variants[0].axes["documents"]))
 
 

@@ -28,7 +28,7 @@ class Processes:
     count: int = 1
 
     @classmethod
-    def that_share(cls, model: SentenceTransformer) -> Processes:
+    def of_launch(cls, model: SentenceTransformer) -> Processes:
         """Return all processes of the launch, and connect them if necessary."""
         if not dist.is_available() or shares_out_texts(model):
             return cls()

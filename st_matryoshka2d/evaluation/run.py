@@ -56,7 +56,7 @@ def running(
     batch_size = positive_int(batch_size, "batch_size")
     corpus_chunk_size = positive_int(corpus_chunk_size, "corpus_chunk_size")
     positive_int(1 if n_jobs == -1 else n_jobs, "n_jobs")  # -1: all processors, as in joblib
-    processes = Processes.that_share(model)
+    processes = Processes.of_launch(model)
     show_progress_bar = show_progress_bar and processes.rank == 0
     total = sum(len(parts_of(task)) for task in tasks) * steps
     bar = tqdm(total=total, desc=what, disable=not show_progress_bar)

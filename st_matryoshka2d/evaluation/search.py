@@ -92,12 +92,12 @@ class CorpusSearch:
 class _Group:
     """Variants that only differ in dim: one matrix product serves them all."""
 
-    like: Variant
+    first: Variant  # the one with the fewest dims
     dims: list[int]
     places: list[int]
 
     def coordinates(self, by_layer: Mapping[int, Tensor], layers: int) -> Tensor:
-        return self.like.truncation(by_layer[layers], layers)
+        return self.first.truncation(by_layer[layers], layers)
 
 
 def _groups(variants: Sequence[Variant]) -> list[_Group]:
@@ -132,7 +132,8 @@ class _Reader:
         self.made_for = blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
         by_layer = self._embeddings.of_texts(texts, prompt_type=PromptType.query, **encode_kwargs)
         self._queries = [
-            quantise(group.coordinates(by_layer, group.like.size.num_layers), group.like.precision) for group in self._groups
+            quantise(group.coordinates(by_layer, group.first.size.num_layers), group.first.precision)
+            for group in self._groups
         ]
 
     def documents_before(self, turn: int) -> int:
@@ -161,7 +162,7 @@ class _Reader:
     def _ranges(self, documents: Mapping[int, Tensor], rows: range) -> list[Tensor]:
         """Return the ranges of the first chunk, which may be spread over processes; all chunks use them for integers."""
         own = max(0, min(len(rows), self._search.corpus_chunk_size - rows.start))
-        chunks = [group.coordinates(documents, group.like.document_layers)[:own] for group in self._groups if own]
+        chunks = [group.coordinates(documents, group.first.document_layers)[:own] for group in self._groups if own]
         shares = self._embeddings.processes.everyones(list(map(ranges_of, chunks)))
         return [ranges_of(torch.cat(of_group)) for of_group in zip(*filter(None, shares), strict=True)]
 
@@ -169,8 +170,8 @@ class _Reader:
         """Compute similarities (variants, queries of the block, documents)."""
         scores: dict[int, Tensor] = {}
         for group, queries, of_group in zip(self._groups, self._queries, ranges, strict=True):
-            coordinates = group.coordinates(documents, group.like.document_layers)
-            stored, of_block = quantise(coordinates, group.like.precision, of_group), queries[block.start : block.stop]
+            coordinates = group.coordinates(documents, group.first.document_layers)
+            stored, of_block = quantise(coordinates, group.first.precision, of_group), queries[block.start : block.stop]
             by_dim = prefix_similarities(of_block, stored, group.dims, self._embeddings.similarity)
             scores |= zip(group.places, by_dim, strict=True)
         return torch.stack([scores[place] for place in range(len(scores))])

@@ -74,7 +74,7 @@ def data_of(task: AbsTask) -> Iterator[None]:
         yield
 
 
-def _mtebs(name: str) -> AbsTask | None:
+def _task_of_mteb(name: str) -> AbsTask | None:
     """Return mteb's task of this name; creating it would reseed the random generators."""
     with random_states_kept(), suppress(KeyError):
         return mteb.get_task(name)
@@ -82,7 +82,7 @@ def _mtebs(name: str) -> AbsTask | None:
 
 
 def _task_named(name: str) -> AbsTask:
-    if (task := _mtebs(name)) is not None:
+    if (task := _task_of_mteb(name)) is not None:
         return task
     known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
     raise ValueError(unknown_task(name, known))
@@ -150,7 +150,7 @@ def check_name(name: object) -> None:
         raise TypeError(f"name must be a str, got {name!r} ({type(name).__name__}).")
     if not re.fullmatch(r"\w[\w .+-]*", name):
         raise ValueError(f"name={name!r} must work as a file name: use letters, digits, '_', '-', '+', '.' and spaces.")
-    if _mtebs(name) is not None:
+    if _task_of_mteb(name) is not None:
         raise ValueError(f"name={name!r} is a task of mteb, and results would be confused. Choose another name.")
 
 

@@ -106,14 +106,14 @@ def recommend(
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
         raise ValueError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
-    full = of = _required_full(table)
+    full = compared = _required_full(table)
     whole = grid
     share_of = f"the score of {reference_name(full, grid.full_size)}"
     if reference is not None:
-        whole, of, share_of = _reference(reference, grid, task)
-        table["relative"] = table["score"] / of["score"]
+        whole, compared, share_of = _reference(reference, grid, task)
+        table["relative"] = table["score"] / compared["score"]
     cells = ["num_layers", "dim", "precision", *(["documents"] if queries_per_document is not None else [])]
-    examples = _add_intervals(table, grid, cells, task, (whole, of))
+    examples = _add_intervals(table, grid, cells, task, (whole, compared))
     table["refused"] = refused(table, limits).where(table["score"].notna(), "no score")
     met_by_score = (refused(table.assign(relative_low=math.nan), limits) == "") & table["score"].notna()
     unsure = table[met_by_score & (table["refused"] != "")]

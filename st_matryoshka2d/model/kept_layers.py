@@ -95,7 +95,11 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
             setattr(cut, name, value[:num_layers] if kept is None else [value[layer] for layer in kept])
     if kept is not None:
         of_below = {depth: kept_layers(config, depth) for depth in range(1, num_layers)}
-        nested = {depth: [1 + kept.index(layer) for layer in of] for depth, of in of_below.items() if set(of) <= set(kept)}
+        nested = {
+            depth: [1 + kept.index(layer) for layer in layers]
+            for depth, layers in of_below.items()
+            if set(layers) <= set(kept)
+        }
         declare_layers(cut, nested)
     cut.num_hidden_layers = num_layers
     return cut

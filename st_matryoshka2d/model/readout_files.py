@@ -28,10 +28,10 @@ def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Ma
     """Write a file for each depth, with a fingerprint of the map of the full depth; remove files of other depths."""
     for of_another in set(folder.glob(readout_file("*"))) - {folder / readout_file(depth) for depth in by_depth}:
         of_another.unlink()
-    of = {"num_layers": str(num_layers), "of": _fingerprint(whole)}
+    about = {"num_layers": str(num_layers), "of": _fingerprint(whole)}
     for depth, linear in by_depth.items():
         tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
-        replace_file(folder / readout_file(depth), partial(save_file, tensors, metadata={**of, "depth": str(depth)}))
+        replace_file(folder / readout_file(depth), partial(save_file, tensors, metadata={**about, "depth": str(depth)}))
 
 
 def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:

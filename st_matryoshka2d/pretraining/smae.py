@@ -101,12 +101,14 @@ class SMAEForPreTraining(nn.Module):
         self.mlm = mlm
         self.projection = projection
         self.tokenizer = tokenizer
-        like: Any = mlm.get_input_embeddings().weight
-        self.W = nn.Parameter(torch.eye(full.dim, dtype=like.dtype, device=like.device)) if projection == "linear" else None
+        words: Any = mlm.get_input_embeddings().weight
+        self.W = (
+            nn.Parameter(torch.eye(full.dim, dtype=words.dtype, device=words.device)) if projection == "linear" else None
+        )
         first = next(encoder.get_submodule(str(self._parts.backbone.blocks)).children())
         copies = positive_int(decoder_layers, "decoder_layers") if mae else 0
         self.decoder = nn.ModuleList(copy.deepcopy(first) for _ in range(copies))
-        if projection == "head" and (width := self._parts.head(mlm, like.new_zeros(1, full.dim)).shape[1]) != full.dim:
+        if projection == "head" and (width := self._parts.head(mlm, words.new_zeros(1, full.dim)).shape[1]) != full.dim:
             raise ValueError(
                 f"projection='head': the head of {type(mlm).__name__} is {width} wide, its states are {full.dim} wide, so "
                 "it cannot project them to full width. Use projection='linear'."

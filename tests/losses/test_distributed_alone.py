@@ -46,7 +46,7 @@ def test_single_process_launch_matches_plain_step(tiny: SentenceTransformer, req
 
 @pytest.mark.usefixtures("_launch")
 def test_single_process_does_not_share_evaluation(tiny: SentenceTransformer) -> None:
-    processes = Processes.that_share(tiny)
+    processes = Processes.of_launch(tiny)
     assert processes == Processes(rank=0, count=1)
     assert processes.everyones("value") == ["value"]
     with pytest.raises(OSError, match="no such data"), processes.failing_together():

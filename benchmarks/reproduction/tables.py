@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from measure import markdown
 from scipy.stats import ttest_1samp
 
-__all__ = ["ablations", "comparison", "differences", "kept", "markdown"]
+__all__ = ["ablations", "comparison", "differences", "kept"]
 
 
 def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> list[str]:
@@ -101,9 +102,3 @@ def alike(scores: pd.DataFrame, *methods: str) -> pd.DataFrame:
     """Return the scores of these methods for the seeds that all of them have."""
     seeds = set.intersection(*(set(scores.loc[scores["method"] == method, "seed"]) for method in methods))
     return scores[scores["method"].isin(methods) & scores["seed"].isin(seeds)]
-
-
-def markdown(rows: list[list[str]]) -> list[str]:
-    """Format rows, header first, as Markdown lines; the first column is text, the others are numbers."""
-    head, *body = rows
-    return [f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *body]]

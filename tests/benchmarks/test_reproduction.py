@@ -315,7 +315,7 @@ def test_papers_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -
     scores = PUBLISHED.parents[1] / folder / "scores"
 
     def by_size(suite: str, method: str) -> pd.Series:
-        files = scores.glob(f"{suite}.{method.replace(' ', '_')}.?.csv")
+        files = scores.glob(file_of(scores, suite, method, "?").name)
         found = pd.concat([pd.read_csv(file) for file in files])
         return found.groupby(found["num_layers"].astype(str) + "L-" + found["dim"].astype(str) + "d")["score"].mean()
 
@@ -336,7 +336,7 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
 
     def by_task(folder: str, method: str, seeds: str = "?") -> pd.DataFrame:
         scores = PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{folder}" / "scores"
-        found = pd.concat([pd.read_csv(file) for file in scores.glob(f"ladder.{method.replace(' ', '_')}.{seeds}.csv")])
+        found = pd.concat([pd.read_csv(file) for file in scores.glob(file_of(scores, "ladder", method, seeds).name)])
         return found.pivot_table(index="task", columns=["num_layers", "dim"], values="score")
 
     separate, starbucks = by_task("-ends", "separate"), by_task("", "Starbucks")

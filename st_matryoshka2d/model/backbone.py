@@ -91,7 +91,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
             inside: dict[str, nn.Module | None] = {str(place): every[layer] for place, layer in enumerate(kept)}
         else:
             inside = parts(module)
-        container = copies[id(module)] = around(module, {})
+        container = copies[id(module)] = around(module, inside)
         drop_captures(container)
         if getattr(module, "config", None) is model.config:
             vars(container)["config"] = config

@@ -99,7 +99,7 @@ class Source:
         # `within_reach` fails at the first request if the model is missing or the Hub cannot be reached.
         from sentence_transformers import SentenceTransformer
 
-        from st_matryoshka2d.hub.checkpoint import opened, within_reach
+        from st_matryoshka2d.hub.reach import opened, within_reach
         from st_matryoshka2d.hub.readouts import add_readouts
 
         with self.fetching() as (name, keywords):

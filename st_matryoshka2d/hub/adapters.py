@@ -9,7 +9,8 @@ from typing import Any
 
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
-from st_matryoshka2d.hub.checkpoint import Checkpoint, pinned, within_reach
+from st_matryoshka2d.hub.checkpoint import Checkpoint
+from st_matryoshka2d.hub.reach import pinned, within_reach
 
 
 def base_of(checkpoint: Checkpoint, folder: str, kwargs: dict[str, Any]) -> tuple[Checkpoint, dict[str, Any]]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from posixpath import join
 from typing import Any
 
-from huggingface_hub import HfApi, constants, hf_hub_download, resolve_revision
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from huggingface_hub import HfApi, constants, hf_hub_download
 from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
-from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
+from sentence_transformers.util import load_file_path
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
 from st_matryoshka2d.hub.safetensors_header import parse_index, require_inside

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from transformers import PreTrainedConfig
 
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
-from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle, opened, within_reach
+from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
 from st_matryoshka2d.hub.partial_download import fetch_piece
+from st_matryoshka2d.hub.reach import opened, within_reach
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
@@ -78,39 +79,50 @@ def load(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
-    checkpoint, kwargs = opened(name_or_path, kwargs)
-    is_divisible = checkpoint.commit and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
-    piece = checkpoint.piece_folder(layers) if layers and is_divisible and checkpoint.is_plain else None
-    has_adapter = False
-    if piece and piece.is_dir():
-        kwargs = without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
-    elif not brings_other_weights(kwargs):
-        checkpoint, kwargs = within_reach(checkpoint, kwargs, layers)
-        has_adapter = bool(checkpoint.adapter_folders)
-        check_bases(checkpoint, allow_bin, kwargs)
-        kwargs = without_pickles(checkpoint, allow_bin, kwargs)
-    full_config: Any = None
-    has_config = checkpoint.is_plain and not has_adapter  # an adapter has none, a Router may have several
-    if has_config:
-        full_config = read_config(checkpoint, checkpoint.transformer, kwargs)
-        depth = depth_of(full_config, checkpoint.name)
-        keep = depth if layers is None else within(layers, depth, "num_layers")
-        if piece and not piece.is_dir():
-            piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
-    if not has_config or (piece is None and keep < depth and skips_layers(full_config)):
-        model, full_config, full = _cut_whole(checkpoint, layers, dim, kwargs)
-    else:
-        model = _some_layers(checkpoint, piece, full_config, keep, kwargs)
-        full = Size(depth, full_size(model).dim)
-        _declare(model, dim, full_config, full, checkpoint.name if checkpoint.commit else None)
-    warn_if_untrained(full_config, full_size(model), full)
+    plan = _planned(*opened(name_or_path, kwargs), layers, allow_bin)
+    model, config, full = _cut_whole(plan, layers, dim) if plan.config is None else _some_layers(plan, dim)
+    warn_if_untrained(config, full_size(model), full)
     return model
 
 
-def _cut_whole(
-    checkpoint: Checkpoint, num_layers: int | None, dim: int | None, kwargs: dict[str, Any]
-) -> tuple[SentenceTransformer, Any, Size]:
+@dataclass(frozen=True)
+class _Plan:
+    """What is read: some layers of a checkpoint, or of its piece in the Hub's cache; without a config, all weights."""
+
+    checkpoint: Checkpoint
+    kwargs: dict[str, Any]
+    config: Any = None  # of the whole model
+    num_layers: int = 0
+    piece: Path | None = None
+
+
+def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None, allow_bin: bool) -> _Plan:
+    """Check the files, download a piece if that is enough, and choose what is read."""
+    is_divisible = checkpoint.commit and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
+    piece = checkpoint.piece_folder(num_layers) if num_layers and is_divisible and checkpoint.is_plain else None
+    if piece and piece.is_dir():
+        kwargs = without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
+    elif not brings_other_weights(kwargs):
+        checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
+        check_bases(checkpoint, allow_bin, kwargs)
+        kwargs = without_pickles(checkpoint, allow_bin, kwargs)
+        if checkpoint.adapter_folders:  # which have no config.json
+            return _Plan(checkpoint, kwargs)
+    if not checkpoint.is_plain:  # a Router may have several
+        return _Plan(checkpoint, kwargs)
+    config = read_config(checkpoint, checkpoint.transformer, kwargs)
+    depth = depth_of(config, checkpoint.name)
+    keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
+    if piece and not piece.is_dir():
+        piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
+    if piece is None and keep < depth and skips_layers(config):
+        return _Plan(checkpoint, kwargs)
+    return _Plan(checkpoint, kwargs, config, keep, piece)
+
+
+def _cut_whole(plan: _Plan, num_layers: int | None, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
     """Load all weights and cut the model; also return the whole's config and size."""
+    checkpoint, kwargs = plan.checkpoint, plan.kwargs
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
     check_weights(checkpoint, configs, None, kwargs)
     whole = _assembled(checkpoint, kwargs)
@@ -124,15 +136,14 @@ def _cut_whole(
     return small, whole.config, full
 
 
-def _some_layers(
-    checkpoint: Checkpoint, piece: Path | None, full_config: PreTrainedConfig, num_layers: int, kwargs: dict[str, Any]
-) -> SentenceTransformer:
-    """Load only some layers, from the checkpoint or its piece, and check that they equal those of the whole."""
-    cut = cut_config(full_config, num_layers)
-    overrides = {name: value for name, value in vars(cut).items() if vars(full_config).get(name) != value}
-    kwargs = {**kwargs, "config_kwargs": {**(kwargs.get("config_kwargs") or {}), **overrides}}
-    source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, full_config)
-    check_weights(source, dict.fromkeys(source.transformer_folders, config), num_layers, kwargs)
+def _some_layers(plan: _Plan, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
+    """Load only some layers, and check that they equal those of the whole; also return the whole's config and size."""
+    checkpoint, piece, whole = plan.checkpoint, plan.piece, plan.config
+    cut = cut_config(whole, plan.num_layers)
+    overrides = {name: value for name, value in vars(cut).items() if vars(whole).get(name) != value}
+    kwargs = {**plan.kwargs, "config_kwargs": {**(plan.kwargs.get("config_kwargs") or {}), **overrides}}
+    source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, whole)
+    check_weights(source, dict.fromkeys(source.transformer_folders, config), plan.num_layers, kwargs)
     revision = kwargs.pop("revision", None) if piece else None
     # The report would list every layer that is left out. Weights that the embeddings need are checked without it.
     with quiet_loading():
@@ -141,10 +152,12 @@ def _some_layers(
     if piece:
         model.model_card_data.set_base_model(checkpoint.name, revision=revision)
         network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
-    check_loaded(network, full_config)
-    if hasattr(full_config, "matryoshka_readouts"):
-        add_readouts(model, checkpoint, full_config, num_layers)
-    return model
+    check_loaded(network, whole)
+    if hasattr(whole, "matryoshka_readouts"):
+        add_readouts(model, checkpoint, whole, plan.num_layers)
+    full = Size(whole.num_hidden_layers, full_size(model).dim)
+    _declare(model, dim, whole, full, checkpoint.name if checkpoint.commit else None)
+    return model, whole, full
 
 
 def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full: Size, name: str | None) -> None:
@@ -168,7 +181,7 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
     try:
         return fetch_piece(checkpoint, num_layers, allow_bin)
     except WholeFileNeededError as reason:
-        warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=3)
+        warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=4)
         return None
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path, PurePosixPath
-from posixpath import join
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, constants, hf_hub_download, resolve_revision
+from huggingface_hub import resolve_revision
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
-from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS, load_file_path
-from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
+from sentence_transformers.util import ORIGINAL_TRANSFORMER_MODELS
 
-from st_matryoshka2d.hub.safetensors_header import parse_index, require_inside
-from st_matryoshka2d.hub.weights_fit import shapes_in
 from st_matryoshka2d.hub.checkpoint import INDEX, SUFFIXES, Checkpoint
 
 

@@ -1,4 +1,7 @@
-"""Cross entropy over a vocabulary without all logits in memory, which only the latest versions of torch offer.
+"""Cross entropy over a vocabulary without all logits in memory.
+
+torch 2.13 has `linear_cross_entropy`, but to return a value for each row it computes the logits twice, and autocast does not
+reach it: float32 states stay in float32.
 
 Gradients are computed in the forward pass, per chunk of logits: of all tensors as wide as the vocabulary, only the gradient
 of the weight is kept for the backward pass, and no logit is computed twice.

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor, nn
 
-from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d import Size
 from st_matryoshka2d.losses import (
     PIC,
     SIA,
@@ -30,7 +30,7 @@ from st_matryoshka2d.losses import (
     UniformSizes,
 )
 from tests.support import oracles
-from tests.support.losses import batch, exact, physical_columns, total
+from tests.support.losses import batch, exact, physical_columns
 from tests.support.quick import quick
 from tests.support.training import RECIPES, Falling, pairs, train
 
@@ -232,9 +232,3 @@ def test_callback_leaves_evaluation_after_training_alone(tiny: SentenceTransform
     torch.manual_seed(7)
     trainer.evaluate()
     assert torch.initial_seed() == 7, "the generator was set back to the training's"
-
-
-def test_every_draw_holds_every_candidate(tiny: SentenceTransformer) -> None:
-    for sampler in (uniform(), FixedSizes(sizes_ladder(tiny), "4L-32d"), OneOf()):
-        assert {size for draw in sampler.every_draw() for size in draw} == set(sampler.candidates)
-    assert total(RECIPES["2DMSE"](tiny.eval())(batch(tiny, 2))).isfinite()

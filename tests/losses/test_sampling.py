@@ -41,11 +41,6 @@ def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str)
     assert made[0].sampler.candidates == made[1].sampler.candidates
 
 
-@pytest.mark.parametrize("mixed", [["2L-8d", Size(4, 32)], [Size(2, 8), "4L-32d"]], ids=str)
-def test_sizes_and_text_can_be_mixed(tiny: SentenceTransformer, mixed: list[Size | str]) -> None:
-    assert MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), mixed).sampler.candidates == AS_SIZES
-
-
 def test_sizes_of_a_draw_are_found_by_their_text() -> None:
     assert FixedSizes(AS_SIZES, "4L-32d", weights=[1, 3]).draw()["4L-32d"] == 1.5
     assert UniformSizes("4L-32d", [8]).draw()["4L-8d"] == 1

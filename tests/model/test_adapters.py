@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, sizes_ladder, truncate
+from st_matryoshka2d import Size, TruncatedTransformer, align, benchmark_latency, encode_sizes, sizes_ladder, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss, StarbucksLoss
 from st_matryoshka2d.model.identity import model_revision
 from st_matryoshka2d.model.trained_sizes import trained_sizes
@@ -239,6 +239,11 @@ def test_half_precision(tiny: SentenceTransformer) -> None:
     wanted = expected(by_hand(tiny, model), size)
     assert np.abs(cut.encode(TEXTS, convert_to_tensor=True).float().numpy() - wanted).max() < 0.05
     assert np.abs(encode_sizes(model, TEXTS, [size])[size] - wanted).max() < 0.05
+
+
+def test_the_times_are_those_of_cuts(model: SentenceTransformer, tiny: SentenceTransformer) -> None:
+    options: Any = {"num_layers": [2], "batch_size": 1, "rounds": 1, "show_progress_bar": False}
+    assert list(benchmark_latency(model, **options)["parameters"]) == list(benchmark_latency(tiny, **options)["parameters"])
 
 
 def test_a_wrapper_must_be_merged_first(tiny: SentenceTransformer) -> None:

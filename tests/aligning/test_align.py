@@ -10,14 +10,13 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Router
+from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from st_matryoshka2d import (
     GridResult,
     Size,
     align,
-    benchmark_latency,
     encode_sizes,
     evaluate,
     sizes_ladder,
@@ -27,7 +26,19 @@ from st_matryoshka2d import (
 from st_matryoshka2d.aligning.gather import Gathered, gather
 from st_matryoshka2d.aligning.rotation import shared_rotation
 from st_matryoshka2d.losses import MultiSizeLoss
-from tests.support.pipelines import KINDS, OTHERS, SIZES, TEXTS, elastic, equal, normalized, products, readouts, tasks
+from tests.support.pipelines import (
+    KINDS,
+    OTHERS,
+    SIZES,
+    TEXTS,
+    elastic,
+    equal,
+    normalized,
+    products,
+    readouts,
+    routed,
+    tasks,
+)
 from tests.support.quick import quick
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
@@ -43,28 +54,23 @@ def main_scores(result: GridResult) -> dict[Size, float]:
     return {Size(layers, dim): score for layers, dim, score in rows[["num_layers", "dim", "score"]].itertuples(index=False)}
 
 
-def test_keeps_similarities_at_full_size(kind: SentenceTransformer) -> None:
+def test_keeps_similarities_at_full_size_and_all_ways_to_a_size_agree(kind: SentenceTransformer) -> None:
     aligned = align(kind, TEXTS, steps=5)
+    full = Size(4, aligned.get_embedding_dimension() or 0)
+    sizes = [Size(depth, dim) for depth in (1, 2, 3, 4) for dim in (6, full.dim)]
     for task in tasks(kind):
         before, after = products(kind, task), products(aligned, task)
         assert np.abs(after - before).max() < 2e-6 * np.abs(before).max()
         turned = kind.encode(OTHERS, task=task) @ readouts(aligned)[0].linear.weight.detach().numpy().T
         np.testing.assert_allclose(aligned.encode(OTHERS, task=task), turned, atol=2e-6 * np.abs(turned).max())
-    weight = readouts(aligned)[0].linear.weight.detach()
-    assert (weight @ weight.T - torch.eye(len(weight))).abs().max() < 1e-5
-    assert len(list(aligned.children())) == len(list(kind.children())) + (len(tasks(kind)) == 1)
-
-
-def test_all_ways_to_a_size_agree(kind: SentenceTransformer) -> None:
-    aligned = align(kind, TEXTS, steps=5)
-    full = Size(4, aligned.get_embedding_dimension() or 0)
-    sizes = [Size(depth, dim) for depth in (1, 2, 3, 4) for dim in (6, full.dim)]
-    for task in tasks(kind):
         by_size = encode_sizes(aligned, OTHERS, sizes, task=task)
         for size in sizes:
             cut = truncate(aligned, size.num_layers, size.dim)
             assert not readouts(cut) or size.num_layers == 4
             np.testing.assert_allclose(by_size[size], cut.encode(OTHERS, task=task), atol=1e-6)
+    weight = readouts(aligned)[0].linear.weight.detach()
+    assert (weight @ weight.T - torch.eye(len(weight))).abs().max() < 1e-5
+    assert len(list(aligned.children())) == len(list(kind.children())) + (len(tasks(kind)) == 1)
     for depth in (1, 2, 3):
         layers = [module for module in truncate(aligned, depth).modules() if type(module) is Dense]
         assert any(layer.linear is readouts(aligned)[0].at(depth) or equal_linear(layer, aligned, depth) for layer in layers)
@@ -85,30 +91,20 @@ def test_call_time_depth_uses_its_readout(tiny: SentenceTransformer) -> None:
     np.testing.assert_allclose(aligned.encode(OTHERS), cuts[2], atol=1e-6)
 
 
-def test_loss_trains_embeddings_of_the_cut(kind: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    aligned = align(kind, TEXTS, steps=5)
+def test_loss_trains_embeddings_of_the_cut_routes(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For routes; `test_readout_gradients.py` has models without."""
+    aligned = align(routed(tiny, shared=False), TEXTS, steps=5)
     loss = MultipleNegativesRankingLoss(aligned)
     seen: list[list[torch.Tensor]] = []
     monkeypatch.setattr(loss, "compute_loss_from_embeddings", lambda columns, _: seen.append(columns) or columns[0].sum())
     sizes = [*SIZES, Size(4, aligned.get_embedding_dimension() or 0)]
-    named = ["query", "document"] if isinstance(kind[0], Router) else [None, None]
+    named = ["query", "document"]
     columns = [aligned.preprocess(OTHERS, task=task) for task in named]
     MultiSizeLoss(aligned, loss, sizes)(columns)
     for size, embedded in zip(sizes, seen, strict=True):
         for task, column in zip(named, embedded, strict=True):
             expected = truncate(aligned, size.num_layers, size.dim).encode(OTHERS, task=task)
             np.testing.assert_allclose(column.detach().numpy(), expected, atol=2e-6)
-
-
-def test_scores_match_cuts(tiny: SentenceTransformer) -> None:
-    aligned = align(tiny, TEXTS, steps=5)
-    pairs = pd.DataFrame({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "score": range(40)})
-    scored = evaluate(aligned, sts_task(pairs), sizes=SIZES)
-    for size in SIZES:
-        of_cut = evaluate(truncate(aligned, size.num_layers, size.dim), sts_task(pairs), sizes=[size])
-        assert main_scores(scored)[size] == pytest.approx(main_scores(of_cut)[size], abs=1e-6)
-    times = benchmark_latency(aligned, texts=OTHERS, rounds=1, show_progress_bar=False)
-    assert sorted(times["num_layers"]) == [1, 2, 3, 4]
 
 
 def test_small_sizes_share_space_of_whole_model(tiny: SentenceTransformer) -> None:

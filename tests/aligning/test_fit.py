@@ -107,14 +107,6 @@ def test_sums_match_loop_over_texts(x: Tensor, z: Tensor) -> None:
     assert torch.allclose(whole.covariance, torch.cov(x.T, correction=0), atol=1e-5)
 
 
-def test_sums_do_not_depend_on_batching(x: Tensor, z: Tensor) -> None:
-    whole = sums(x, z)
-    for other in (sums(x, z, 7), sums(x[:50], z[:50]) + sums(x[50:], z[50:])):
-        assert other.count == TEXTS
-        for name in ("x", "z", "xx", "xz"):
-            assert torch.allclose(getattr(other, name), getattr(whole, name), rtol=1e-5, atol=1e-3), name
-
-
 def test_rotation_is_orthogonal_and_sorted_by_variance(x: Tensor) -> None:
     spread = torch.cov(x.T).double()
     turn = shared_rotation(spread)

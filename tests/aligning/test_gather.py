@@ -66,9 +66,8 @@ def test_refinement_samples_from_many_texts(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(made.sample, given[places]), "all depths of one text together"
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 64])
-def test_the_batch_size_changes_nothing(tiny: SentenceTransformer, batch_size: int) -> None:
-    made, other = (align(tiny, TEXTS, steps=0, batch_size=size).state_dict() for size in (32, batch_size))
+def test_the_batch_size_changes_nothing(tiny: SentenceTransformer) -> None:
+    made, other = (align(tiny, TEXTS, steps=0, batch_size=size).state_dict() for size in (32, 7))
     for name in ("2.linear.weight", "2.shallower.1.weight", "2.shallower.3.weight"):
         assert torch.allclose(made[name] @ made[name].T, other[name] @ other[name].T, atol=1e-3), name
 

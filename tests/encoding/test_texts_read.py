@@ -26,9 +26,7 @@ KINDS: dict[str, Callable[[list[str]], Any]] = {
     "generator": iter,
     "dict view": lambda texts: dict.fromkeys(texts).keys(),
     "numpy": np.array,
-    "numpy objects": lambda texts: np.array(texts, dtype=object),
     "pandas": pd.Series,
-    "pandas of objects": lambda texts: pd.Series(texts, dtype=object, index=range(9, 9 + len(texts))),
     "categories": lambda texts: pd.Series(texts, dtype="category"),
     "pyarrow": pa.array,
     "pyarrow large": lambda texts: pa.array(texts, pa.large_string()),
@@ -61,19 +59,12 @@ def test_every_verb_reads_a_column_and_a_generator(verb: str, tiny: SentenceTran
         assert VERBS[verb](tiny, KINDS[kind](MANY), tmp_path / str(number)) is not None
 
 
-def test_a_column_gives_the_embeddings_of_its_list(tiny: SentenceTransformer) -> None:
-    wanted = encode_sizes(tiny, TEXTS, ["1L-8d"])["1L-8d"]
-    for kind in ("generator", "pandas", "pyarrow chunked"):
-        np.testing.assert_array_equal(encode_sizes(tiny, KINDS[kind](TEXTS), ["1L-8d"])["1L-8d"], wanted)
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "string": ("a text", "must be a list of texts, got one string; wrap it"),
     "bytes": (b"a text", "got one string"),
     "dict": ({"text": TEXTS}, "one column of a table, got a dict"),
     "frame": (pd.DataFrame({"text": TEXTS}), r"one column of a table, got a DataFrame. Choose a column.*table\['text'\]"),
     "pyarrow table": (pa.table({"text": TEXTS}), "got a Table"),
-    "record batch": (pa.record_batch({"text": TEXTS}), "got a RecordBatch"),
     "splits": (DatasetDict({"train": Dataset.from_dict({"text": TEXTS})}), "got a DatasetDict"),
     "matrix": (np.array([TEXTS, TEXTS]), "got a ndarray"),
     "number": (3, "got a int"),
@@ -92,7 +83,6 @@ def test_every_verb_refuses_tables_and_rows_without_text(what: str, tiny: Senten
 MISSING: dict[str, tuple[Any, str]] = {
     "None": ([*TEXTS, None], "5.* is None"),
     "missing in pyarrow": (pa.array([*TEXTS, None]), "5.* is None"),
-    "missing in pandas": (pd.Series([*TEXTS, None]), "5.* is nan"),
     "NA": (pd.Series([*TEXTS, pd.NA], dtype=object), "5.* is <NA>"),
     "NaN": ([*TEXTS, float("nan")], r"5.* is nan \(float\), but every text must be a string. Remove or fill such rows"),
     "two": ([*TEXTS, None, float("nan")], r"5.* is None.* In all, 2 of 7 rows are no texts: 5, 6\."),

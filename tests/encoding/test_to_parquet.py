@@ -195,7 +195,6 @@ def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Pa
     ("texts", "error", "told"),
     [
         ("a text", TypeError, "texts must be a list of texts, got one string; wrap it"),
-        ({"text": LINES}, TypeError, "got a dict"),
         (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame.(.|\n)*Dataset.from_pandas\(frame\)"),
         (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "choose a split of a DatasetDict"),
         (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),

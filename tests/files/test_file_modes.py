@@ -20,7 +20,7 @@ from st_matryoshka2d.model.readout_files import write_readouts
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no umask")
 
 
-@pytest.fixture(params=[0o022, 0o027, 0o077])
+@pytest.fixture(params=[0o022, 0o077])
 def mode(request: pytest.FixtureRequest) -> Iterator[int]:
     """The mode of a new file under a umask."""
     before = os.umask(request.param)

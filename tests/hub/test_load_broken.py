@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,18 +47,20 @@ def configure(folder: Path, **entries: Any) -> None:
 
 
 def refused(folder: Path, **kwargs: Any) -> str:
-    begin = time.monotonic()
     with pytest.raises(ValueError, match=r".") as error:
         load(folder, **{"num_layers": 2, "device": "cpu", **kwargs})
-    assert time.monotonic() - begin < 20
     return str(error.value)
 
 
 @pytest.mark.parametrize(
-    "name",
-    [QUERY, "encoder.layer.1.output.LayerNorm.bias", "embeddings.word_embeddings.weight", "embeddings.LayerNorm.weight"],
+    ("name", "kwargs"),
+    [
+        (QUERY, {}),
+        ("encoder.layer.1.output.LayerNorm.bias", {"model_kwargs": {"dtype": torch.bfloat16}}),
+        ("embeddings.word_embeddings.weight", {}),
+        ("embeddings.LayerNorm.weight", {"num_layers": None, "dim": 8}),
+    ],
 )
-@pytest.mark.parametrize("kwargs", [{}, {"model_kwargs": {"dtype": torch.bfloat16}}, {"num_layers": None, "dim": 8}])
 def test_a_missing_weight_is_refused_by_name(name: str, kwargs: dict[str, Any], folder: Path) -> None:
     rename(folder / "model.safetensors", name)
     words = refused(folder, **kwargs)
@@ -122,8 +123,7 @@ def test_missing_weight_of_model_cut_after_loading(folder: Path, tmp_path: Path)
         assert "1000000000 layers" in refused(tmp_path / weights.relative_to(tmp_path).parts[0], trust_remote_code=True)
 
 
-@pytest.mark.parametrize("name", ["linear.weight", "linear.bias"])
-@pytest.mark.parametrize("shape", [None, (3,)])
+@pytest.mark.parametrize(("name", "shape"), [("linear.weight", (3,)), ("linear.bias", None)])
 def test_missing_or_misshapen_weight_of_later_module(name: str, shape: tuple[int, ...] | None, folder: Path) -> None:
     def spoil(tensors: dict[str, Tensor]) -> None:
         del tensors[name]
@@ -178,15 +178,11 @@ def test_accepts_renamed_weights_of_transformers(prefix: str, folder: Path) -> N
     [
         ({"num_hidden_layers": 10**9}, "says that the model has 1000000000 layers, but its weights are"),
         ({"num_hidden_layers": -1}, "a whole number of 1 or more as `num_hidden_layers`, found -1"),
-        ({"num_hidden_layers": "six"}, "'num_hidden_layers' expected int, got str"),
         ({"hidden_size": 10**15}, "contradict its config.json"),
-        ({"hidden_size": -32}, "contradict its config.json"),
-        ({"num_attention_heads": 10**9}, "contradict its config.json"),
         ({"num_attention_heads": 0}, "contradict its config.json"),
         ({"num_attention_heads": "4"}, "'num_attention_heads' expected int, got str"),
         ({"vocab_size": 10**12}, "the config says [1000000000000, 32]"),
         ({"max_position_embeddings": 10**10}, "that are in no file"),
-        ({"max_position_embeddings": 10**7}, "the config says [10000000, 32]"),
         ({"intermediate_size": 10**30}, "contradict its config.json"),
     ],
 )
@@ -213,10 +209,8 @@ def test_a_model_that_repeats_one_block_may_be_deeper_than_it_has_tensors(tmp_pa
         ("model.safetensors", lambda content: content[:-5], "ends at byte"),
         ("model.safetensors", lambda content: content[:4], "has 4 bytes"),
         ("model.safetensors", lambda content: b"\xff" * 64, "says that its header is"),
-        ("2_Dense/model.safetensors", lambda content: content[:-5], "ends at byte"),
         ("1_Pooling/config.json", lambda content: content[:-5], "is not usable JSON"),
         ("tokenizer.json", lambda content: content[:-5], "is not usable JSON"),
-        ("config_sentence_transformers.json", lambda content: b"{", "is not usable JSON"),
     ],
 )
 def test_a_broken_file_is_named(file: str, spoil: Callable[[bytes], bytes], words: str, folder: Path) -> None:
@@ -226,8 +220,7 @@ def test_a_broken_file_is_named(file: str, spoil: Callable[[bytes], bytes], word
     assert str(folder / file) in said
 
 
-@pytest.mark.parametrize("where", ["", "2_Dense/"])
-@pytest.mark.parametrize("content", ["pickle", "cut off", "nothing"])
+@pytest.mark.parametrize(("where", "content"), [("", "pickle"), ("2_Dense/", "cut off"), ("", "nothing")])
 def test_refuses_bin_with_code_without_bad_advice(where: str, content: str, folder: Path) -> None:
     path = folder / f"{where}pytorch_model.bin"
     torch.save(load_file(folder / f"{where}model.safetensors") | ({"a": Path()} if content == "pickle" else {}), path)
@@ -263,9 +256,7 @@ def test_cut_keeps_origin_of_card(folder: Path, tmp_path: Path) -> None:
     assert "# The whole model" in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "card", ["", "no metadata", "---\nlicense: [\n---\n", "---\n- a list\n---\n", "---\nlicense: 3\n---\n"]
-)
+@pytest.mark.parametrize("card", ["no metadata", "---\nlicense: [\n---\n", "---\n- a list\n---\n", "---\nlicense: 3\n---\n"])
 def test_ignores_unreadable_card(card: str, folder: Path) -> None:
     (folder / "README.md").write_text(card, encoding="utf-8")
     assert load(folder, 2, 8, device="cpu").model_card_data.license is None

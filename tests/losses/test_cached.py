@@ -84,10 +84,9 @@ def results(
     batch: list[dict[str, Any]],
     mini_batch_size: int | None = None,
     num_tokens: int | None = None,
-    factor: float = 1.0,
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
     parts = parts_of(loss, [dict(column) for column in batch], mini_batch_size, num_tokens)
-    found = gradients(loss, factor * total(parts))
+    found = gradients(loss, total(parts))
     assert all(bool(found[name].any()) for name in loss.own), "a gradient of zero would prove nothing"
     return {name: part.item() for name, part in parts.items()}, found
 
@@ -187,7 +186,7 @@ def test_in_other_pipelines(name: str, case: str, tmp_path: Path) -> None:
     assert_alike(loss, features(loss.model, 2), [2], 1e-5)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", quick(RECIPES, "2DMSE", "MIPIC"))
 def test_with_gradient_checkpointing_and_a_prompt_that_is_not_pooled(name: str, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(), tmp_path)
     loss.model[0].model.activation_checkpointing_enable()
@@ -197,16 +196,7 @@ def test_with_gradient_checkpointing_and_a_prompt_that_is_not_pooled(name: str, 
     assert_alike(loss, batch, [2])
 
 
-@pytest.mark.parametrize("name", ["MIPIC", "all terms"])
-def test_what_scales_the_loss_scales_every_gradient(name: str, tmp_path: Path) -> None:
-    """Accumulation divides and a gradient scaler multiplies the loss after it is computed."""
-    loss = build(LOSSES[name], Case(), tmp_path)
-    batch = features(loss.model, 2)
-    expected = {key: 0.25 * gradient for key, gradient in results(loss, batch)[1].items()}
-    assert_gradients_close(results(loss, batch, 2, factor=0.25)[1], expected, TOLERANCE)
-
-
-@pytest.mark.parametrize("name", ["MIPIC", "all terms"])
+@pytest.mark.parametrize("name", quick(["MIPIC", "all terms"], "all terms"))
 def test_steps_do_not_mix(name: str, tmp_path: Path) -> None:
     """Two forward passes before a backward pass: each has the gradients of its own batch."""
     loss = build(LOSSES[name], Case(), tmp_path)
@@ -217,18 +207,8 @@ def test_steps_do_not_mix(name: str, tmp_path: Path) -> None:
     assert_gradients_close(gradients(loss, first + second), expected, TOLERANCE)
 
 
-@pytest.mark.parametrize("name", quick(LOSSES, "all terms", "Starbucks"))
-def test_evaluation_has_the_same_parts_and_no_graph(name: str, tmp_path: Path) -> None:
-    loss = build(LOSSES[name], Case(), tmp_path)
-    with torch.no_grad():
-        found = [parts_of(loss, features(loss.model, 2), mini_batch_size) for mini_batch_size in (None, 2)]
-    assert not any(part.requires_grad for parts in found for part in parts.values())
-    plain, cached = ({key: part.item() for key, part in parts.items()} for parts in found)
-    assert cached == pytest.approx(plain, rel=0, abs=TOLERANCE)
-
-
 @pytest.mark.parametrize("mini_batch_size", quick([None, 2], None))
-@pytest.mark.parametrize("name", quick(LOSSES, "Starbucks", "MIPIC", "all terms"))
+@pytest.mark.parametrize("name", quick(LOSSES, "Starbucks", "all terms"))
 def test_a_last_batch_of_one_text_has_finite_gradients(name: str, mini_batch_size: int | None, tmp_path: Path) -> None:
     """Without other texts a softmax may be empty; its value must not reach the weights."""
     loss = build(LOSSES[name], Case(), tmp_path)

@@ -39,9 +39,9 @@ def oracle_of(similarity: str) -> tuple[Any, Any]:
     return oracles.mnrl, oracles.cosine
 
 
-@pytest.mark.parametrize("columns", [2, 3])
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("over", ["scores", "embedding"])
+@pytest.mark.parametrize(
+    ("columns", "similarity", "over"), [(3, "cosine", "scores"), (2, "dot", "scores"), (2, "cosine", "embedding")]
+)
 def test_starbucks_matches_equations_4_and_5(tiny: SentenceTransformer, columns: int, similarity: str, over: str) -> None:
     model = exact(tiny)
     sizes = [Size(*size) for size in SIZES]
@@ -101,8 +101,10 @@ def test_score_labels(tiny: SentenceTransformer) -> None:
     assert pairs["task"].item() == pytest.approx(torch.stack(loop).square().mean().item(), abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("weights", [(1, 1, 1, 1, 1), (1, 1, 1, 1, 0), (0, 1, 1, 1, 1), (0.5, 2, 0.1, 3, 0.7)])
-@pytest.mark.parametrize("over", ["scores", "embedding"])
+@pytest.mark.parametrize(
+    ("weights", "over"),
+    [((1, 1, 1, 1, 0), "scores"), ((0, 1, 1, 1, 1), "embedding"), ((0.5, 2, 0.1, 3, 0.7), "scores")],
+)
 def test_2dmse_matches_equations_2_to_7(tiny: SentenceTransformer, weights: tuple[float, ...], over: str) -> None:
     model = exact(tiny)
     loss = TwoDMSELoss(model, mnrl(model, "cosine"), weights=weights, kl_over=over)  # type: ignore[arg-type]

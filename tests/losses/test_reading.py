@@ -43,49 +43,36 @@ def lower(teacher: SentenceTransformer) -> None:
     backend(teacher).normalizer = normalizers.Lowercase()
 
 
-def split_letters(teacher: SentenceTransformer) -> None:
-    backend(teacher).pre_tokenizer = pre_tokenizers.Split("", "isolated")
-
-
-def no_special_tokens(teacher: SentenceTransformer) -> None:
-    backend(teacher).post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
-
-
 def backwards(teacher: SentenceTransformer) -> None:
     ids = dict(zip(WORDS, (VOCABULARY[word] for word in reversed(WORDS)), strict=True))
     teacher[0].processor = families.tokenizer(VOCABULARY | ids)
 
 
-def longer(teacher: SentenceTransformer) -> None:
-    teacher.max_seq_length = 60
+def set_backend(name: str, value: Any) -> Callable[[SentenceTransformer], None]:
+    return lambda teacher: setattr(backend(teacher), name, value)
 
 
-def padded_left(teacher: SentenceTransformer) -> None:
-    teacher.tokenizer.padding_side = "left"
+def set_tokenizer(name: str, value: str) -> Callable[[SentenceTransformer], None]:
+    return lambda teacher: setattr(teacher.tokenizer, name, value)
 
 
-def padded_by_another_token(teacher: SentenceTransformer) -> None:
-    teacher.tokenizer.pad_token = "[MASK]"
-
-
-def cut_on_the_left(teacher: SentenceTransformer) -> None:
-    teacher.tokenizer.truncation_side = "left"
-
-
-def called_otherwise(teacher: SentenceTransformer) -> None:
-    teacher[0].processing_kwargs = {"text": {"max_length": 3}}
-
-
+NO_SPECIAL_TOKENS = processors.TemplateProcessing(single="$A", special_tokens=[])
 OTHERWISE: dict[str, tuple[Callable[[SentenceTransformer], None], str]] = {
     "lower case": (lower, "another tokenizer"),
-    "letters": (split_letters, "another tokenizer"),
-    "no special tokens": (no_special_tokens, "another tokenizer"),
+    "letters": (set_backend("pre_tokenizer", pre_tokenizers.Split("", "isolated")), "another tokenizer"),
+    "no special tokens": (set_backend("post_processor", NO_SPECIAL_TOKENS), "another tokenizer"),
     "other ids": (backwards, "another tokenizer"),
-    "longer texts": (longer, r"another max_seq_length \(60, not 48\)"),
-    "padding on the left": (padded_left, "another padding or truncation"),
-    "another padding token": (padded_by_another_token, "another padding or truncation"),
-    "truncation on the left": (cut_on_the_left, "another padding or truncation"),
-    "another call": (called_otherwise, "another processing_kwargs"),
+    "longer texts": (
+        lambda teacher: setattr(teacher, "max_seq_length", 60),
+        r"another max_seq_length \(60, not 48\)",
+    ),
+    "padding on the left": (set_tokenizer("padding_side", "left"), "another padding or truncation"),
+    "another padding token": (set_tokenizer("pad_token", "[MASK]"), "another padding or truncation"),
+    "truncation on the left": (set_tokenizer("truncation_side", "left"), "another padding or truncation"),
+    "another call": (
+        lambda teacher: setattr(teacher[0], "processing_kwargs", {"text": {"max_length": 3}}),
+        "another processing_kwargs",
+    ),
 }
 
 
@@ -133,10 +120,13 @@ def test_each_route_of_a_router_is_compared(tiny: SentenceTransformer, tmp_path:
         assert RelationalDistillLoss(model, accepted)(columns)["distill"].item() == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("mini_batch", [{}, {"mini_batch_size": 2}, {"mini_batch_num_tokens": 9}], ids=str)
-@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize(
+    ("mini_batch", "include_prompt"),
+    [({}, True), ({"mini_batch_size": 2}, False), ({"mini_batch_num_tokens": 9}, False)],
+    ids=str,
+)
 def test_teacher_that_reads_alike_equals_its_encodings(
-    tiny: SentenceTransformer, include_prompt: bool, mini_batch: dict[str, int], tmp_path: Path
+    tiny: SentenceTransformer, mini_batch: dict[str, int], include_prompt: bool, tmp_path: Path
 ) -> None:
     """Also with a prompt that its pooling leaves out, and whatever its tokenizer was last called with."""
     teacher = teacher_of(tmp_path)

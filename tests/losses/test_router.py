@@ -74,7 +74,7 @@ def test_the_physically_cut_routes_learn(recipe: str, name: str, tmp_path: Path)
     assert {key.split(".")[2] for key in moved} == {"query", "document"}
 
 
-@pytest.mark.parametrize("size", [Size(1, 4), Size(2, 8), Size(3, 20), Size(4, 32)], ids=str)
+@pytest.mark.parametrize("size", [Size(1, 4), Size(3, 20), Size(4, 32)], ids=str)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_each_size_trains_embeddings_of_cut_routes(name: str, size: Size, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_each_size_trains_embeddings_of_cut_routes(name: str, size: Size, tmp_pa
         assert reached >= {str(layer) for layer in range(size.num_layers)}, f"{route}: {reached}"
 
 
-@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
+@pytest.mark.parametrize("recipe", quick(RECIPES, "MIPIC"))
 @pytest.mark.parametrize("name", MODELS)
 def test_gradient_caching_changes_nothing(recipe: str, name: str, tmp_path: Path) -> None:
     model = MODELS[name](tmp_path, Normalize()).double().train()
@@ -127,9 +127,7 @@ def ending(folder: Path, normalized: set[str]) -> SentenceTransformer:
     ("recipe", "normalized"),
     [
         (StarbucksLoss, {"query"}),
-        (StarbucksLoss, {"document"}),
         (EspressoLoss, {"query", "document"}),
-        (MIPICLoss, {"query", "document"}),
         (MIPICLoss, set()),
     ],
 )

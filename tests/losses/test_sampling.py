@@ -41,18 +41,6 @@ def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str)
     assert made[0].sampler.candidates == made[1].sampler.candidates
 
 
-@pytest.mark.parametrize("mixed", [["2L-8d", Size(4, 32)], [Size(2, 8), "4L-32d"]], ids=str)
-def test_sizes_and_text_can_be_mixed(tiny: SentenceTransformer, mixed: list[Size | str]) -> None:
-    assert MultiSizeLoss(tiny, MultipleNegativesRankingLoss(tiny), mixed).sampler.candidates == AS_SIZES
-
-
-@pytest.mark.parametrize("full", ["4L-32", 4, None])
-def test_samplers_refuse_invalid_full_size(full: object) -> None:
-    for sampler in (lambda: FixedSizes(["2L-8d"], full), lambda: UniformSizes(full, [8])):  # type: ignore[arg-type]
-        with pytest.raises((TypeError, ValueError), match="6L-128d"):
-            sampler()
-
-
 def test_sizes_of_a_draw_are_found_by_their_text() -> None:
     assert FixedSizes(AS_SIZES, "4L-32d", weights=[1, 3]).draw()["4L-32d"] == 1.5
     assert UniformSizes("4L-32d", [8]).draw()["4L-8d"] == 1

@@ -67,3 +67,9 @@ def test_resumed_training_matches_uninterrupted_one(tiny: SentenceTransformer, t
         ends.append({name: parameter.detach() for name, parameter in loss.named_parameters()})
     assert loss.own
     assert [name for name, value in ends[0].items() if not torch.equal(value, ends[1][name])] == []
+
+
+def test_the_callback_takes_losses_only(tiny: SentenceTransformer) -> None:
+    for wrong, name in ((tiny, "SentenceTransformer"), ([1], "list"), ({"a": 1}, "int")):
+        with pytest.raises(TypeError, match=f"or its losses by dataset, got {name}"):
+            LossStateCallback(wrong)  # type: ignore[arg-type]

@@ -59,7 +59,9 @@ def require_plain(cut: SentenceTransformer) -> None:
     assert not hasattr(cut[0].model, "peft_config")
 
 
-def test_each_size_equals_adapters_merged_by_hand_and_cut(model: SentenceTransformer, tiny: SentenceTransformer) -> None:
+def test_each_size_equals_adapters_merged_by_hand_and_cut(
+    model: SentenceTransformer, tiny: SentenceTransformer, tmp_path: Path
+) -> None:
     plain = by_hand(tiny, model)
     assert np.abs(plain.encode(TEXTS) - tiny.encode(TEXTS)).max() > 0.1
     before = weights(model)
@@ -71,18 +73,15 @@ def test_each_size_equals_adapters_merged_by_hand_and_cut(model: SentenceTransfo
         cut = truncate(model, size)
         assert np.abs(cut.encode(TEXTS) - wanted).max() < ROUNDING
         require_plain(cut)
+    cut = truncate(model, sizes[0])
+    cut.save_pretrained(str(tmp_path))
+    assert not list(tmp_path.glob("adapter*"))
+    saved, usual = load_file(tmp_path / "model.safetensors"), truncate(tiny, 1)[0].model.state_dict()
+    assert {name: value.shape for name, value in saved.items()} == {name: value.shape for name, value in usual.items()}
+    assert np.array_equal(SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), cut.encode(TEXTS))
     after = model.state_dict()
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
     assert model.active_adapters() == ["default"]
-
-
-def test_a_saved_cut_is_a_plain_checkpoint(model: SentenceTransformer, tiny: SentenceTransformer, tmp_path: Path) -> None:
-    cut = truncate(model, "2L-8d")
-    cut.save_pretrained(str(tmp_path))
-    assert not list(tmp_path.glob("adapter*"))
-    saved, usual = load_file(tmp_path / "model.safetensors"), truncate(tiny, 2)[0].model.state_dict()
-    assert {name: value.shape for name, value in saved.items()} == {name: value.shape for name, value in usual.items()}
-    assert np.array_equal(SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), cut.encode(TEXTS))
 
 
 def test_a_cut_has_weights_of_its_own_and_trains(model: SentenceTransformer) -> None:

@@ -98,12 +98,6 @@ def test_training_the_full_model_trains_the_cut(tiny: SentenceTransformer) -> No
     assert np.array_equal(cut.encode(TEXTS), encode_sizes(tiny, TEXTS, [Size(2, 32)])[Size(2, 32)])
 
 
-def test_needs_only_layers_or_dim(tiny: SentenceTransformer) -> None:
-    assert truncate(tiny, dim=8).encode(TEXTS).shape == (5, 8)
-    assert np.array_equal(truncate(tiny, dim=8).encode(TEXTS), tiny.encode(TEXTS)[:, :8])
-    assert truncate(tiny, num_layers=1).encode(TEXTS).shape == (5, 32)
-
-
 def test_dim_of_cut_is_default_of_encode(tiny: SentenceTransformer) -> None:
     """As with `truncate_dim` elsewhere, the modules still compute the full width."""
     cut = truncate(tiny, dim=8)
@@ -185,17 +179,13 @@ def test_saved_cut_declares_dims_for_servers(tiny: SentenceTransformer, tmp_path
     assert load(str(tmp_path / "full"), num_layers=1, dim=24).config.matryoshka_dimensions == [8, 16, 24]
 
 
-def test_bfloat16_and_compiled_cuts(tiny: SentenceTransformer) -> None:
+def test_cuts_in_bfloat16(tiny: SentenceTransformer) -> None:
     half = copy.deepcopy(tiny).bfloat16()
     sizes = sizes_ladder(half)
     for size, embeddings in encode_sizes(half, TEXTS, sizes).items():
         cut = truncate(half, size.num_layers, size.dim)
         assert cut.dtype == torch.bfloat16
         assert np.abs(cut.encode(TEXTS, convert_to_tensor=True).float().numpy() - embeddings).max() < 1e-6
-    cut = truncate(tiny, num_layers=2, dim=8)
-    expected = cut.encode(TEXTS)
-    cut.compile(backend="eager", dynamic=True)
-    assert np.abs(cut.encode(TEXTS) - expected).max() < 1e-6
 
 
 def test_models_without_layers_are_refused(tiny: SentenceTransformer) -> None:
@@ -210,12 +200,8 @@ def test_models_without_layers_are_refused(tiny: SentenceTransformer) -> None:
 
 
 def test_encode_sizes_refuses_ambiguous_arguments(tiny: SentenceTransformer) -> None:
-    with pytest.raises(TypeError, match="got one string"):
-        encode_sizes(tiny, "a cat", [Size(1, 8)])
     with pytest.raises(ValueError, match="does not take \\['truncate_dim'\\]"):
         encode_sizes(tiny, TEXTS, [Size(1, 8)], truncate_dim=4)
-    with pytest.raises(ValueError, match="has 9 layers"):
-        encode_sizes(tiny, TEXTS, [Size(9, 8)])
     with pytest.raises(TypeError, match="must be a list of sizes"):
         encode_sizes(tiny, TEXTS, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Expected a SentenceTransformer, got str"):

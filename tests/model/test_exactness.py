@@ -39,9 +39,7 @@ def seen_by_losses(model: SentenceTransformer, sizes: list[Size]) -> dict[Size, 
     return dict(zip(sizes, recorder.seen, strict=True))
 
 
-@pytest.mark.parametrize(
-    "name", quick([*families.CONFIGS, *families.UNNAMED], "bert", "modernbert", "qwen3", "t5-encoder", "gpt2")
-)
+@pytest.mark.parametrize("name", quick([*families.CONFIGS, *families.UNNAMED], "bert", "modernbert", "gpt2"))
 @pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     """With CLS, mean and last-token pooling at once, padding, a Dense layer and Normalize."""
@@ -53,13 +51,11 @@ def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tm
     trained = seen_by_losses(model, sizes)
     for size in sizes:
         cut = truncate(model, size.num_layers, size.dim)
-        cut.save_pretrained(str(tmp_path / str(size)))
-        ways = {
-            "losses": trained[size],
-            "truncate": cut.encode(TEXTS),
-            "saved and reloaded": SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(TEXTS),
-            "load": load(str(full), size.num_layers, size.dim, device="cpu").encode(TEXTS),
-        }
+        ways = {"losses": trained[size], "truncate": cut.encode(TEXTS)}
+        if size.num_layers in (1, 3):  # files take longest
+            cut.save_pretrained(str(tmp_path / str(size)))
+            ways["saved and reloaded"] = SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(TEXTS)
+            ways["load"] = load(str(full), size.num_layers, size.dim, device="cpu").encode(TEXTS)
         for way, embeddings in ways.items():
             assert embeddings.shape == (len(TEXTS), 16), way
             assert np.abs(embeddings - encoded[size]).max() <= LARGEST_DIFFERENCE, f"{way} at {size}"

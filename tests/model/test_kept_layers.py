@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 from transformers import BertConfig
@@ -19,7 +19,7 @@ from st_matryoshka2d.model.kept_layers import chosen_layers, cut_config, declare
 from tests.support import families
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, normalized, readouts, tasks
 from tests.support.quick import quick
-from tests.support.training import cut_by_hand, pairs
+from tests.support.training import cut_by_hand, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
@@ -81,7 +81,7 @@ def test_config_of_cut() -> None:
     assert not hasattr(config, "matryoshka_layers")
 
 
-BROKEN: list[Any] = ["ends", [1, 2], {"1": [1]}, {"2": 5}, {"2": [1, 9]}, {"2": ["1", "2"]}, {"1": [2], "2": [1]}]
+BROKEN: list[Any] = ["ends", {"1": [1]}, {"2": 5}, {"2": [1, 9]}, {"2": ["1", "2"]}, {"1": [2], "2": [1]}]
 
 
 @pytest.mark.parametrize("entry", BROKEN)
@@ -123,12 +123,12 @@ def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> 
             hook.remove()
 
 
-@pytest.mark.parametrize("kind", quick(KINDS, "mean", "three poolings, Dense, unit"))
+@pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit"))
 def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends", steps=2)
     aligned.save_pretrained(str(tmp_path / "whole"))
     whole = load(tmp_path / "whole", trust_remote_code=kind == "elastic")
-    sizes = [Size(depth, 8) for depth in (1, 2, 3, 4)]
+    sizes = [Size(depth, 8) for depth in (1, 2, 4)]
     for task in tasks(aligned):
         expected = {size: by_hand(aligned, size.num_layers, task)[:, :8] for size in sizes}
         together = encode_sizes(aligned, OTHERS, sizes, task=task)
@@ -152,7 +152,7 @@ def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: Senten
 FAMILIES = {**families.CONFIGS, **families.UNNAMED}
 
 
-@pytest.mark.parametrize("name", quick(FAMILIES, "modernbert", "qwen3", "albert", "t5-encoder", "gpt2"))
+@pytest.mark.parametrize("name", quick(FAMILIES, "modernbert", "qwen3", "albert", "t5-encoder"))
 def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
     """Positions, windows and caches of blocks that move up."""
     model = families.pipeline(FAMILIES[name](), tmp_path / "weights", "mean", None, False)
@@ -160,8 +160,11 @@ def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
     by_size = encode_sizes(aligned, OTHERS, ["1L-32d", "2L-32d", "3L-32d", "4L-32d"])
     for size, found in by_size.items():
         cut = truncate(aligned, size)
-        cut.save_pretrained(str(tmp_path / str(size)))
-        for way in (cut, SentenceTransformer(str(tmp_path / str(size)), device="cpu"), elastic(aligned)):
+        ways = [cut, elastic(aligned)]
+        if size.num_layers == 2:  # the depth that leaves out layers within
+            cut.save_pretrained(str(tmp_path / "cut"))
+            ways.append(SentenceTransformer(str(tmp_path / "cut"), device="cpu"))
+        for way in ways:
             given = {"num_layers": size.num_layers} if way is aligned else {}
             scale = np.abs(found).max()
             np.testing.assert_allclose(way.encode(OTHERS, **given), found, atol=5e-6 * scale)
@@ -170,7 +173,8 @@ def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
 def test_scores_of_cuts(tiny: SentenceTransformer) -> None:
     aligned = align(normalized(tiny), TEXTS, layers="ends", steps=2)
     task = sts_task({"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [n % 5 / 4 for n in range(20)]}, name="made")
-    grid = evaluate(aligned, [task], dims=[8, 32]).to_frame().query("is_main")
+    grid = evaluate(aligned, [task], dims=[8, 32]).to_frame().query("is_main and dim == 8")
+    assert len(grid) == 4
     for _, row in grid.iterrows():
         alone = evaluate(truncate(aligned, row.num_layers, row.dim), [task], num_layers=row.num_layers, dims=row.dim)
         assert row.score == pytest.approx(alone.to_frame().query("is_main").score.item(), abs=1e-6)
@@ -201,15 +205,13 @@ def test_aligning_again_keeps_layers_unless_others_are_given(tiny: SentenceTrans
     assert hasattr(aligned.config, "matryoshka_layers")
 
 
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("bf16", quick([False, True], True))
 def test_checkpoint_resumes_with_layers(bf16: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = align(tiny, TEXTS, layers="ends", steps=0)
     before = truncate(aligned, 2).encode(OTHERS)
-    arguments = SentenceTransformerTrainingArguments(
-        str(tmp_path / "run"), max_steps=2, save_steps=1, bf16=bf16, use_cpu=True, report_to="none", learning_rate=1e-2
-    )
     loss = RelationalDistillLoss(aligned, loss=MultipleNegativesRankingLoss(aligned))
-    SentenceTransformerTrainer(model=aligned, args=arguments, train_dataset=pairs(), loss=loss).train()
+    saving: dict[str, Any] = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
+    train(aligned, loss, tmp_path / "run", bf16=bf16, use_cpu=True, **saving)
     after = truncate(aligned, 2).encode(OTHERS)
     assert np.abs(after - before).max() > 1e-3
     np.testing.assert_allclose(load(tmp_path / "run" / "checkpoint-2", 2).encode(OTHERS), after, atol=1e-6)

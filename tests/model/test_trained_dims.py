@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MatryoshkaLoss,
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from st_matryoshka2d import Size, load, truncate
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss
 from tests.support.families import TEXTS
+from tests.support.training import train
 
 REMEDY = (
     r'trains 32 dims of this cut, but `encode` returns 8.*MultiSizeLoss\(cut, loss, \["2L-8d"\]\).*MatryoshkaLoss\(cut, loss'
@@ -37,16 +37,15 @@ def gradients(model: SentenceTransformer, make_loss: Callable[[SentenceTransform
 
 
 @pytest.mark.parametrize(
-    "derive",
+    ("loss", "derive"),
     [
-        lambda cut, _: cut,
-        lambda cut, _: copy.deepcopy(cut),
-        lambda cut, _: pickle.loads(pickle.dumps(cut)),
-        lambda _, folder: load(str(folder), "2L-8d", device="cpu"),
+        (CachedMultipleNegativesRankingLoss, lambda cut, _: cut),
+        (MultipleNegativesRankingLoss, lambda cut, _: copy.deepcopy(cut)),
+        (MultipleNegativesRankingLoss, lambda cut, _: pickle.loads(pickle.dumps(cut))),
+        (CachedMultipleNegativesRankingLoss, lambda _, folder: load(str(folder), "2L-8d", device="cpu")),
     ],
     ids=["cut", "copied", "pickled", "loaded"],
 )
-@pytest.mark.parametrize("loss", [MultipleNegativesRankingLoss, CachedMultipleNegativesRankingLoss])
 def test_a_loss_that_trains_all_dims_warns(
     tiny: SentenceTransformer,
     tiny_folder: Path,
@@ -112,16 +111,11 @@ def test_a_compiled_cut_runs(tiny: SentenceTransformer) -> None:
     wanted = cut(dict(features))["sentence_embedding"]
     compiled = torch.compile(cut, backend="eager")
     torch.testing.assert_close(compiled(dict(features))["sentence_embedding"], wanted)
+    cut.compile(backend="eager", dynamic=True)
+    torch.testing.assert_close(cut(dict(features))["sentence_embedding"], wanted)
 
 
 def test_the_trainer_shows_the_warning(tiny: SentenceTransformer, tmp_path: Path) -> None:
     cut = truncate(tiny, "2L-8d")
-    data = Dataset.from_dict({"anchor": TEXTS, "positive": TEXTS})
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(tmp_path), max_steps=1, use_cpu=True, save_strategy="no", report_to="none"
-    )
-    trainer = SentenceTransformerTrainer(
-        model=cut, args=arguments, train_dataset=data, loss=MultipleNegativesRankingLoss(cut)
-    )
     with pytest.warns(UserWarning, match=REMEDY):
-        trainer.train()
+        train(cut, MultipleNegativesRankingLoss(cut), tmp_path, max_steps=1)

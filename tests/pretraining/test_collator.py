@@ -12,7 +12,7 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import CanineTokenizer, PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from st_matryoshka2d.pretraining import SMAEDataCollator
 from tests.support import tokenizers as tokenizers_support
@@ -20,6 +20,8 @@ from tests.support.tokenizers import KINDS, between_spaces, texts
 
 NAMES = ["attention_mask", "decoder_input_ids", "decoder_labels", "input_ids", "labels"]
 BOTH = [("input_ids", "labels", 0.2), ("decoder_input_ids", "decoder_labels", 0.4)]
+
+Drawn = tuple[Tensor, dict[str, Tensor]]  # original rows, and their batch
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,7 @@ class TestEveryTokenizer:
                 assert all(seen[n] == original[n] for n in range(length) if n not in chosen)
 
     def test_words_are_masked_all_or_none(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        given = examples(120, seed=1)
+        given = examples(30, seed=1)
         batch = SMAEDataCollator(tokenizer, seed=0)(given)
         for number, example in enumerate(given):
             encoded = tokenizer(example["text"])
@@ -97,7 +99,7 @@ class TestEveryTokenizer:
 
 
 @pytest.fixture(scope="module")
-def drawn(wordpiece: PreTrainedTokenizerFast) -> tuple[Tensor, dict[str, Tensor]]:
+def drawn(wordpiece: PreTrainedTokenizerFast) -> Drawn:
     known = wordpiece("the fox jumps over the lazy dog and nobody wonders why", add_special_tokens=False)["input_ids"]
     rows = [[wordpiece.cls_token_id, *(known * 12)[:98], wordpiece.sep_token_id]] * 400
     return torch.tensor(rows), SMAEDataCollator(wordpiece, seed=1)([{"input_ids": row} for row in rows])
@@ -107,19 +109,14 @@ class TestShares:
     """Binomial bounds that fail by chance once in 10^6 seeds; the seed is fixed."""
 
     @pytest.mark.parametrize(("inputs", "labels", "ratio"), BOTH)
-    def test_the_ratio(self, drawn: tuple[Tensor, dict[str, Tensor]], inputs: str, labels: str, ratio: float) -> None:
+    def test_the_ratio(self, drawn: Drawn, inputs: str, labels: str, ratio: float) -> None:
         shares = (drawn[1][labels][:, 1:-1] != -100).float().mean(1)
         assert ratio - 0.02 < shares.mean() <= ratio + 0.005
         assert shares.max() <= round(98 * ratio) / 98
 
     @pytest.mark.parametrize(("inputs", "labels", "ratio"), BOTH)
     def test_80_10_10(
-        self,
-        drawn: tuple[Tensor, dict[str, Tensor]],
-        wordpiece: PreTrainedTokenizerFast,
-        inputs: str,
-        labels: str,
-        ratio: float,
+        self, drawn: Drawn, wordpiece: PreTrainedTokenizerFast, inputs: str, labels: str, ratio: float
     ) -> None:
         originals, batch = drawn
         chosen = batch[labels] != -100
@@ -134,21 +131,20 @@ class TestShares:
         assert not set(others.tolist()) & set(wordpiece.all_special_ids)
         assert len(set(others.tolist())) > 0.5 * ordinary
 
-    def test_the_two_maskings_are_independent(self, drawn: tuple[Tensor, dict[str, Tensor]]) -> None:
+    def test_the_two_maskings_are_independent(self, drawn: Drawn) -> None:
         encoder, decoder = (drawn[1][labels][:, 1:-1] != -100 for _, labels, _ in BOTH)
         expected = float(encoder.float().mean() * decoder.float().mean())
         low, high = binom.interval(1 - 1e-6, encoder.numel() // 2, expected)  # half: tokens of a word go together
         assert low <= float((encoder & decoder).float().mean()) * (encoder.numel() // 2) <= high
 
-    def test_every_position_is_drawn_alike(self, drawn: tuple[Tensor, dict[str, Tensor]]) -> None:
+    def test_every_position_is_drawn_alike(self, drawn: Drawn) -> None:
         for _, labels, ratio in BOTH:
             by_position = (drawn[1][labels][:, 1:-1] != -100).float().mean(0)
             assert abs(by_position - ratio).max() < 0.15
 
 
 class TestShape:
-    @pytest.mark.parametrize("side", ["left", "right"])
-    @pytest.mark.parametrize("multiple", [None, 1, 8, 64])
+    @pytest.mark.parametrize(("side", "multiple"), [("left", None), ("left", 8), ("right", 1), ("right", 64)])
     def test_padding_is_on_the_right_to_a_multiple(self, side: str, multiple: int | None) -> None:
         tokenizer = tokenizers_support.wordpiece()
         tokenizer.padding_side = side
@@ -236,18 +232,15 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("options", "error", "words"),
         [
-            ({"encoder_mask_ratio": 0.4, "decoder_mask_ratio": 0.2}, ValueError, "got 0.4 and 0.2"),
             ({"encoder_mask_ratio": 0.3, "decoder_mask_ratio": 0.3}, ValueError, "got 0.3 and 0.3"),
             ({"encoder_mask_ratio": 0.0}, ValueError, "0 < encoder_mask_ratio"),
             ({"decoder_mask_ratio": 1.0}, ValueError, "decoder_mask_ratio < 1"),
             ({"decoder_mask_ratio": float("nan")}, ValueError, "got 0.2 and nan"),
             ({"encoder_mask_ratio": "0.2"}, TypeError, "must be a number between 0 and 1, got '0.2'"),
-            ({"decoder_mask_ratio": None}, TypeError, "must be a number between 0 and 1, got None"),
             ({"decoder_mask_ratio": True}, TypeError, "must be a number between 0 and 1, got True"),
             ({"seed": 1.5}, TypeError, "seed must be an integer"),
             ({"seed": -1}, ValueError, "seed must be 0 or more"),
             ({"pad_to_multiple_of": 0}, ValueError, "pad_to_multiple_of must be 1 or more"),
-            ({"pad_to_multiple_of": 8.0}, TypeError, "pad_to_multiple_of must be an integer"),
             ({"max_length": "12"}, TypeError, "max_length must be an integer"),
             ({"max_length": 2}, ValueError, "max_length=2 leaves no room for a text beside 2 special tokens"),
         ],
@@ -266,8 +259,8 @@ class TestRefused:
             SMAEDataCollator(tokenizer)
 
     def test_other_tokenizers(self) -> None:
-        with pytest.raises(ValueError, match="CanineTokenizer is a slow tokenizer"):
-            SMAEDataCollator(CanineTokenizer())
+        with pytest.raises(ValueError, match="ByT5Tokenizer is a slow tokenizer"):
+            SMAEDataCollator(ByT5Tokenizer())
         with pytest.raises(TypeError, match="got str"):
             SMAEDataCollator("bert-base-uncased")
 
@@ -276,18 +269,14 @@ class TestRefused:
         [
             ([], ValueError, "The batch is empty"),
             ([{"text": ""}], ValueError, "Nothing can be masked in ''"),
-            ([{"text": " \n"}], ValueError, "Nothing can be masked"),
             ([{"text": "the fox"}, {"text": "[SEP] ☃"}], ValueError, r"Nothing can be masked in '\[SEP\] ☃'"),
-            ([{"input_ids": []}], ValueError, r"Nothing can be masked in '\[\]'"),
             ([{"input_ids": [2, 3]}], ValueError, r"Nothing can be masked in '\[2, 3\]'"),
             ([{"label": 1, "body": "a"}], ValueError, r"got \['body', 'label'\].*remove_unused_columns"),
             (["the fox"], ValueError, "'input_ids' or 'text', got str"),
             ([{"text": None}], TypeError, "must be a string, got None"),
             ([{"text": ["the", "fox"]}], TypeError, r"must be a string, got \['the', 'fox'\]"),
             ([{"input_ids": None}], TypeError, "must be a list of integers, got None"),
-            ([{"input_ids": [[2, 9, 3]]}], TypeError, "must be a list of integers"),
             ([{"input_ids": [2.0, 9.5, 3.0]}], TypeError, "must be a list of integers"),
-            ([{"input_ids": [2, 9, -100, 3]}], ValueError, r"The ids \[-100\] are not in the tokenizer's vocabulary"),
             ([{"input_ids": [2, 9, 99999, 3]}], ValueError, r"The ids \[99999\] are not in the tokenizer's vocabulary"),
         ],
     )

@@ -25,7 +25,8 @@ def _stream(texts: list[str]) -> IterableDataset:
     return IterableDataset.from_generator(rows)  # its columns are unknown
 
 
-KIND_OF_DATASET: dict[str, Callable[[list[str]], Dataset | IterableDataset]] = {
+Make = Callable[[list[str]], Dataset | IterableDataset]
+KIND_OF_DATASET: dict[str, Make] = {
     "in memory": lambda texts: Dataset.from_dict({"text": texts, "label": [0] * len(texts)}),
     "stream": _stream,
     "stream with known columns": lambda texts: Dataset.from_dict({"text": texts}).to_iterable_dataset(num_shards=2),
@@ -44,18 +45,14 @@ def wordpiece() -> PreTrainedTokenizerFast:
 
 @pytest.mark.parametrize("make", KIND_OF_DATASET.values(), ids=KIND_OF_DATASET)
 class TestEveryKindOfDataset:
-    def test_a_row_is_a_text_as_the_tokenizer_writes_it(
-        self, make: Callable[[list[str]], Dataset | IterableDataset], wordpiece: PreTrainedTokenizerFast
-    ) -> None:
+    def test_a_row_is_a_text_as_the_tokenizer_writes_it(self, make: Make, wordpiece: PreTrainedTokenizerFast) -> None:
         rows = token_rows(make(TEXTS), wordpiece)
         assert isinstance(rows, type(make(TEXTS)))
         assert _ids(rows) == [wordpiece(text)["input_ids"] for text in TEXTS if text]
         assert set(next(iter(rows))) == {"input_ids"}
 
-    @pytest.mark.parametrize("pack_to", [3, 8, 64, 500])
-    def test_packing_loses_no_token(
-        self, make: Callable[[list[str]], Dataset | IterableDataset], wordpiece: PreTrainedTokenizerFast, pack_to: int
-    ) -> None:
+    @pytest.mark.parametrize("pack_to", [3, 64])
+    def test_packing_loses_no_token(self, make: Make, wordpiece: PreTrainedTokenizerFast, pack_to: int) -> None:
         rows = _ids(token_rows(make(TEXTS), wordpiece, pack_to=pack_to))
         first, last = wordpiece.cls_token_id, wordpiece.sep_token_id
         assert all(row[0] == first and row[-1] == last and len(row) <= pack_to for row in rows)
@@ -69,17 +66,13 @@ class TestEveryKindOfDataset:
             expected = [token for text in texts if text for token in (*text, last)][:-1]
             assert joined == expected
 
-    def test_the_collator_takes_every_row(
-        self, make: Callable[[list[str]], Dataset | IterableDataset], wordpiece: PreTrainedTokenizerFast
-    ) -> None:
+    def test_the_collator_takes_every_row(self, make: Make, wordpiece: PreTrainedTokenizerFast) -> None:
         for pack_to in (None, 3, 20):
             rows = list(token_rows(make(["☃ ☃", "☃ " * 40 + "fox", "the fox"]), wordpiece, pack_to=pack_to))
             batch = SMAEDataCollator(wordpiece)(rows)
             assert (batch["labels"] != -100).any(dim=1).all()
 
-    def test_an_unknown_column_is_refused(
-        self, make: Callable[[list[str]], Dataset | IterableDataset], wordpiece: PreTrainedTokenizerFast
-    ) -> None:
+    def test_an_unknown_column_is_refused(self, make: Make, wordpiece: PreTrainedTokenizerFast) -> None:
         with pytest.raises(ValueError, match=r"no column 'body'; it has \['text'.*text_column"):
             token_rows(make(TEXTS), wordpiece, text_column="body")
 

@@ -10,6 +10,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from st_matryoshka2d.losses import PIC, SIA, MIPICLoss, multi_size
 from tests.support import families
+from tests.support.quick import quick
 
 DIMS = [16, 32, 64, 128, 256, 512]
 GAMMAS = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7]  # A.5, for the dims above
@@ -61,7 +62,7 @@ def test_preset_is_that_of_the_paper(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("name", quick(PAPER, "tinybert-6l"))
 def test_model_of_the_papers_shape_gets_the_whole_preset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multi_size, "check_depths", lambda *_: None)  # slow, and tested elsewhere
     layers, checkpoints, alpha, temperature = PAPER[name]

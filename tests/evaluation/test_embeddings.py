@@ -103,12 +103,12 @@ def test_leaves_model_unchanged(tiny: SentenceTransformer, training: bool) -> No
         return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in tiny.modules()]
 
     before, weights = state(), {name: value.clone() for name, value in tiny.state_dict().items()}
-    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    quiet(tiny, LocalSTS(), sizes=[Size(2, 8), Size(4, 32)])
     assert state() == before
     assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
     # transformers adds one hook per block when hidden states are first requested; there must be no more
     once = hooks()
-    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    quiet(tiny, LocalSTS(), sizes=[Size(2, 8), Size(4, 32)])
     assert hooks() == once
 
 

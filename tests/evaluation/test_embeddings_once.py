@@ -17,7 +17,7 @@ from tests.support.task_types import MakeTask, marks, oracle
 
 pytestmark = marks
 
-MANY: dict[str, Any] = {"num_layers": [1, 4], "dims": [15, 32]}
+MANY: dict[str, Any] = {"sizes": [Size(1, 15), Size(4, 32)]}
 PROMPTS = {"query": "the old ", "document": "a river "}
 
 
@@ -72,7 +72,7 @@ def test_each_text_once_for_each_prompt(
 def test_training_and_test_texts(tiny: SentenceTransformer) -> None:
     task = labels.LocalClassification()
     task.load_data()
-    seen = seen_by_the_grid(tiny, task, dims=32)
+    seen = seen_by_the_grid(tiny, task, sizes=[Size(4, 32)])
     for subset in ("one", "two"):
         for split in ("validation", "test"):
             assert texts(task.dataset[subset][split]) <= set(seen)
@@ -106,5 +106,5 @@ def test_a_corpus_in_chunks(tiny: SentenceTransformer) -> None:
 def test_precisions_need_no_further_embedding(tiny: SentenceTransformer) -> None:
     tiny.prompts = dict(PROMPTS)
     for make_task in (search.FewResults, labels.BinaryClassification):
-        seen = seen_by_the_grid(tiny, make_task(), dims=32, precisions=["float32", "int8", "binary"])
+        seen = seen_by_the_grid(tiny, make_task(), sizes=[Size(4, 32)], precisions=["float32", "int8", "binary"])
         assert set(seen.values()) == {1}

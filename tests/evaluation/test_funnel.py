@@ -151,8 +151,9 @@ def test_funnel_matches_two_cut_models(tiny: SentenceTransformer, make_task: Any
         assert row["ndcg"] == pytest.approx(means[row["first"], row["second"], row["k1"]])
 
 
-@pytest.mark.parametrize("documents", ["4L-32d", Size(3, 32)])
-@pytest.mark.parametrize("precision", quick(["float32", "int8"], "int8"))
+@pytest.mark.parametrize(
+    ("documents", "precision"), quick(product(["4L-32d", Size(3, 32)], ["float32", "int8"]), (Size(3, 32), "int8"))
+)
 def test_documents_of_one_size_in_both_stages(tiny: SentenceTransformer, documents: Size | str, precision: str) -> None:
     texts = [" ".join(pair) for pair in product(families.WORDS[:12], families.WORDS[:12])]
     model = align(tiny, texts, steps=2)

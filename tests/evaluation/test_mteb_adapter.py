@@ -30,12 +30,12 @@ NAMES = """
 """
 MOCKS += [vars(mock_tasks)[name] for name in re.findall(r"\w+", NAMES)]
 ONE_OF_EACH_TYPE = [
-    *(search.LocalRetrieval, search.LocalInstructionReranking, labels.LocalClassification, labels.LocalMultilabel),
+    *(search.LocalRetrieval, search.LocalInstructionReranking, labels.BinaryClassification, labels.LocalMultilabel),
     *(labels.LocalRegression, labels.LegacyClustering, labels.LocalPairs, labels.LocalBitext, labels.LocalSummaries),
 ]
 OTHERS = [
     *(search.FewResults, search.SkipFirst, search.ManySubsets, search.LocalReranking, search.LocalInstructions),
-    *(labels.BinaryClassification, labels.CrossValidated, labels.LocalClustering, labels.PairsInOneRow, labels.aggregate),
+    *(labels.LocalClassification, labels.CrossValidated, labels.LocalClustering, labels.PairsInOneRow, labels.aggregate),
 ]
 
 

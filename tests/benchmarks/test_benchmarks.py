@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,16 +31,8 @@ def test_train_step(tmp_path: Path) -> None:
     texts.parent.mkdir(parents=True)
     demo_data.triplets(200).to_parquet(str(texts))
     options = ["--model", "tiny", "--device", "cpu", "--losses", "starbucks-cached", "--pairs", "7", "--batch-size", "4"]
-    command = [
-        sys.executable,
-        BENCHMARKS / "train_step.py",
-        *options,
-        "--data",
-        tmp_path / "data",
-        "--out",
-        tmp_path / "out",
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    folders = ["--data", tmp_path / "data", "--out", tmp_path / "out"]
+    finished(sys.executable, BENCHMARKS / "train_step.py", *options, *folders)
     result = json.loads((tmp_path / "out" / "tiny-cpu.json").read_text(encoding="utf-8"))
     assert (
         result["settings"].items() >= {"model": "tiny", "texts": "NLI", "pairs": 7, "batch_size": 4, "bf16": False}.items()
@@ -66,7 +57,7 @@ def test_train_step(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
 def test_smae_step(tmp_path: Path) -> None:
     options = ["--model", "tiny", "--pairs", "6", "--batch-size", "2", "--tokens", "16", "--out", str(tmp_path)]
-    subprocess.run([sys.executable, BENCHMARKS / "smae_step.py", *options], check=True, stdout=subprocess.DEVNULL)
+    finished(sys.executable, BENCHMARKS / "smae_step.py", *options)
     result = json.loads((tmp_path / "tiny-cpu.json").read_text(encoding="utf-8"))
     ours, straightforward, mlm = result["Time"]
     assert ours["loss"] == pytest.approx(straightforward["loss"], rel=1e-5)
@@ -83,8 +74,7 @@ def test_grid(tmp_path: Path) -> None:
     texts = [" ".join(row["anchor"] for row in demo_data.triplets(6, seed)) for seed in range(8)]
     Dataset.from_dict({"text": texts}).to_parquet(str(tmp_path / "text" / "books_train.parquet"))
     options = ["--data", tmp_path, "--out", tmp_path / "out", "--rounds", "1", "--documents", "8", "--queries", "2"]
-    command = [sys.executable, BENCHMARKS / "grid.py", *map(str, options), "--words", "6"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    finished(sys.executable, BENCHMARKS / "grid.py", *map(str, options), "--words", "6")
     ours, layers, pairs = json.loads((tmp_path / "out" / "time.json").read_text(encoding="utf-8"))
     assert max(layers["largest difference"], pairs["largest difference"]) < 1e-4
     assert ours["texts"] < layers["texts"] < pairs["texts"] == 36 * 24

@@ -101,14 +101,11 @@ def test_ablations_use_tasks_of_papers(report: tuple[pd.DataFrame, list[list[str
         assert paper == f"{ABLATIONS_BY_SIZE['MIPIC without PIC'][size]:+.2f}"
 
 
-def test_figures_are_drawn(report: tuple[pd.DataFrame, list[list[str]], Path]) -> None:
-    _, _, folder = report
-    assert {"depths.png", "Starbucks_against_2DMSE.png", "Starbucks_against_cut.png"} <= {
-        path.name for path in folder.iterdir()
-    }
-
-
-def test_no_figure_without_scores_of_all_depths(tmp_path: Path) -> None:
+def test_figures_are_drawn_where_there_are_scores_of_all_depths(
+    report: tuple[pd.DataFrame, list[list[str]], Path], tmp_path: Path
+) -> None:
+    drawn = {path.name for path in report[2].iterdir()}
+    assert {"depths.png", "Starbucks_against_2DMSE.png", "Starbucks_against_cut.png"} <= drawn
     (tmp_path / "scores").mkdir()
     shutil.copy(file_of(PUBLISHED.parent / "scores", "choosing", "MRL", 0), tmp_path / "scores")
     write(tmp_path, [*METHODS, *ABLATIONS], LADDER, "made up")
@@ -143,26 +140,44 @@ def numbers(lines: list[str], name: str) -> list[str]:
     return re.findall(r"(?<!± )\b\d+\.\d", line.removeprefix(f"| {name} |"))  # without the spread over seeds
 
 
-def test_docs_quote_report() -> None:
-    found = PUBLISHED.read_text(encoding="utf-8").splitlines()
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    rows = [line for line in page.split("## A better recipe")[0].splitlines() if line.startswith("|")]
-    assert len(rows) > 10
+REPRODUCE = PUBLISHED.parents[1]
+LARGER = "all-mpnet-base-v2-100x32"
+OF_METHODS = tuple(f"| {method} |" for method in METHODS)
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "end", "reports", "starts", "count"),
+    [
+        ("papers", "# ", "\n## A better recipe", ["100x64"], "|", None),
+        # All dims, across, search across.
+        ("papers", "\n## A better recipe", "\n### With the last layers", ["100x64"], OF_METHODS, 4 + 3 + 3),
+        # The ladder, all dims, across, search across.
+        ("papers", "\n### With the last layers", "\n### What else was tried", ["100x64-ends"], OF_METHODS, 3 * 2 + 1),
+        ("papers", "\n### On the seven STS sets", "\n## ", ["100x64-2e-05", "100x64-0.0005"], "|", None),
+        ("papers", "\n## A larger model", "\n## ", [LARGER, f"{LARGER}-ends", f"{LARGER}-2e-05"], "|", None),
+        ("alignment", "\n## Decoders and long texts", "\n## ", ["../decoders"], "|", None),
+        ("baselines", "# ", "\n## In search\n", ["../baselines"], "|", None),
+        ("baselines", "\n## In search\n", "\n## ", ["../baselines/search"], "|", None),
+        ("baselines", "\n## On a larger model\n", "\n## ", ["../baselines/all-mpnet-base-v2"], "|", None),
+    ],
+)
+def test_rows_of_a_page_are_rows_of_its_report(
+    page: str, begin: str, end: str, reports: list[str], starts: str | tuple[str, ...], count: int | None
+) -> None:
+    found = [line for one in reports for line in (REPRODUCE / one / "README.md").read_text(encoding="utf-8").splitlines()]
+    section = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").split(begin, 1)[1].split(end)[0]
+    rows = [line for line in section.splitlines() if line.startswith(starts)]
+    assert len(rows) == count if count else len(rows) > 4
     assert set(rows) <= set(found)
-    recipe = page.split("## A better recipe")[1].split("### With the last layers")[0].splitlines()
-    rows = [line for line in recipe if line.startswith(tuple(f"| {method} |" for method in METHODS))]
-    assert len(rows) == 4 + 3 + 3  # all dims, across, search across
-    assert set(rows) <= set(found)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    for name, method in README.items():
+    if (page, begin) == ("baselines", "# "):
+        assert rows == [line for line in found if line.startswith("|")], "the page has the whole report"
+
+
+@pytest.mark.parametrize(("quoted", "report"), [(README, PUBLISHED), (README_ENDS, ENDS)])
+def test_the_readme_quotes_the_ladder(quoted: dict[str, str], report: Path) -> None:
+    readme, found = ((file.read_text(encoding="utf-8").splitlines()) for file in (ROOT / "README.md", report))
+    for name, method in quoted.items():
         assert numbers(readme, name) == numbers(found, method)
-    ends = ENDS.read_text(encoding="utf-8").splitlines()
-    for name, method in README_ENDS.items():
-        assert numbers(readme, name) == numbers(ends, method)
-    section = page.split("### With the last layers")[1].split("### What else was tried")[0].splitlines()
-    rows = [line for line in section if line.startswith(tuple(f"| {method} |" for method in METHODS))]
-    assert len(rows) == 3 * 2 + 1  # the ladder, all dims, across, search across
-    assert set(rows) <= set(ends)
 
 
 def test_alignment_page_quotes_report() -> None:
@@ -200,34 +215,29 @@ def test_alignment_page_quotes_both_choices_of_layers() -> None:
         assert numbers(page, f"{name}, one text at n layers, the other at 6") == across
 
 
-def test_alignment_page_quotes_larger_model() -> None:
-    scores = pd.read_csv(next((ROOT / "benchmarks/results/alignment/all-mpnet-base-v2/scores").glob("*.csv")))
-    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
-    rows = {
-        "two sets, 768 dims": scores[scores["dim"] == 768],
-        "two sets, 64 dims": scores[scores["dim"] == 64],
-        "WikiQA, 768 dims": scores[(scores["dim"] == 768) & (scores["task"] == "wikiqa_test")],
-    }
-    for name, part in rows.items():
-        means = part.groupby("num_layers")["score"].mean()
-        assert numbers(page, name) == [f"{means[layers]:.1f}" for layers in (1, 2, 4, 6, 8, 10, 12)]
+ALIGNMENT = ROOT / "benchmarks" / "results" / "alignment"
+MPNET = "all-mpnet-base-v2/scores/*"
+DOCUMENTS = "ends/scores/search-10000_NLI_and_the_documents"
 
 
-def test_alignment_page_quotes_search_with_the_last_layers() -> None:
+@pytest.mark.parametrize(
+    ("name", "file", "dim", "tasks"),
+    [
+        ("two sets, 768 dims", MPNET, 768, ""),
+        ("two sets, 64 dims", MPNET, 64, ""),
+        ("WikiQA, 768 dims", MPNET, 768, "wikiqa_test"),
+        ("first and last layers, five sets", DOCUMENTS, 384, ""),
+        ("first and last layers, five sets, 955 more questions", f"{DOCUMENTS}_955_training_questions", 384, ""),
+        ("first and last layers, WikiQA, 955 more questions", f"{DOCUMENTS}_955_training_questions", 384, "wikiqa_test"),
+    ],
+)
+def test_alignment_page_quotes_means_by_layers(name: str, file: str, dim: int, tasks: str) -> None:
     page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
-    results = ROOT / "benchmarks" / "results" / "alignment"
-    documents = "search-10000_NLI_and_the_documents"
-    of_five = pd.read_csv(results / "ends" / "scores" / f"{documents}.csv")
-    with_questions = pd.read_csv(results / "ends" / "scores" / f"{documents}_955_training_questions.csv")
-    rows = {
-        "first and last layers, five sets": of_five[of_five["dim"] == 384],
-        "first and last layers, five sets, 955 more questions": with_questions[with_questions["dim"] == 384],
-        "first and last layers, WikiQA, 955 more questions": with_questions[
-            (with_questions["dim"] == 384) & (with_questions["task"] == "wikiqa_test")
-        ],
-    }
-    for name, part in rows.items():
-        assert numbers(page, name) == [f"{score:.1f}" for score in part.groupby("num_layers")["score"].mean()]
+    scores = pd.read_csv(next(ALIGNMENT.glob(f"{file}.csv")))
+    kept = (scores["dim"] == dim) & scores["task"].str.contains(tasks)
+    means = scores[kept].groupby("num_layers")["score"].mean()
+    wanted = means if dim == 384 else means[[1, 2, 4, 6, 8, 10, 12]]
+    assert numbers(page, name) == [f"{mean:.1f}" for mean in wanted]
 
 
 def test_alignment_page_quotes_half_of_the_larger_model() -> None:
@@ -240,19 +250,6 @@ def test_alignment_page_quotes_half_of_the_larger_model() -> None:
     table = page.split("| layers of the query, first and last |")[1]
     for name, row in rows.items():
         assert f"| {name} | {row[6]:.1f} | {row[12]:.1f} | {row[6] / row[12]:.0%} |" in table
-
-
-def test_alignment_page_quotes_the_decoder() -> None:
-    report = (ROOT / "benchmarks/results/decoders/README.md").read_text(encoding="utf-8").splitlines()
-    page = (ROOT / "docs/alignment.md").read_text(encoding="utf-8")
-    section = page.split("## Decoders and long texts")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    assert len(rows) > 8
-    assert set(rows) <= set(report)
-    [cut, ends] = [line for line in report if line.startswith(("| cut |", "| first and last layers, aligned |"))]
-    for line in (cut, ends):
-        assert f"{float(line.split('|')[2].strip(' %')):.0f}%" in section
-        assert min(float(cell.strip(" %")) for cell in line.split("|")[3:-1]) > 99
 
 
 def test_papers_page_quotes_learning_rates() -> None:
@@ -274,15 +271,6 @@ def test_papers_page_quotes_learning_rates() -> None:
     assert quoted == 20
 
 
-def test_papers_page_quotes_best_rates() -> None:
-    reports = [PUBLISHED.parents[1] / f"100x64-{rate}" / "README.md" for rate in ("2e-05", "0.0005")]
-    found = [line for report in reports for line in report.read_text(encoding="utf-8").splitlines()]
-    section = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("### On the seven STS sets")[1]
-    rows = [line for line in section.split("\n## ")[0].splitlines() if line.startswith("|")]
-    assert len(rows) > 4
-    assert set(rows) <= set(found)
-
-
 def test_papers_page_quotes_mipic_by_width() -> None:
     page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
     cut, mrl, mipic = (
@@ -296,15 +284,6 @@ def test_papers_page_quotes_mipic_by_width() -> None:
     assert f"{mipic[16]:.1f} and {cut[16]:.1f} with 16 dims, {mipic[384]:.1f} and {cut[384]:.1f} with all" in page
     ahead = mrl - mipic
     assert f"is {ahead.min():.1f} to {ahead.max():.1f} points ahead of MIPIC" in page
-
-
-def test_papers_page_quotes_larger_model() -> None:
-    folders = [PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{name}" for name in ("", "-ends", "-2e-05")]
-    found = [line for folder in folders for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()]
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## A larger model")[1].split("\n## ")[0]
-    rows = [line for line in page.splitlines() if line.startswith("|")]
-    assert len(rows) > 15
-    assert set(rows) <= set(found)
 
 
 @pytest.mark.parametrize(
@@ -340,16 +319,7 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
         return found.pivot_table(index="task", columns=["num_layers", "dim"], values="score")
 
     separate, starbucks = by_task("-ends", "separate"), by_task("", "Starbucks")
-    aligned, best, mipic, smae, cut = (
-        by_task(folder, name).to_numpy().mean()
-        for folder, name in (
-            ("-ends", f"{CUT}, aligned"),
-            ("-ends", BEST),
-            ("-2e-05", "MIPIC"),
-            ("-ends", PRETRAINED),
-            ("-ends", CUT),
-        )
-    )
+    aligned, best = (by_task("-ends", name).to_numpy().mean() for name in (f"{CUT}, aligned", BEST))
     six, one = separate.to_numpy().mean(), starbucks.to_numpy().mean()
     assert f"Six separate models are {six - one:.1f} points ahead of Starbucks" in page
     assert f"{aligned - six:.1f} points ahead of them on average without training, and the recipe {best - six:.1f}" in page
@@ -358,10 +328,8 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
     at_all_dims = by_task("-ends", ALL_DIMS)
     assert f"separate models score {six - at_all_dims.to_numpy().mean():.1f} points less on average" in page
     assert abs((separate - at_all_dims)[12, 768].mean()) > six - at_all_dims.to_numpy().mean()
-    assert f"MIPIC, at 2e-5, scores {mipic:.1f}" in page
-    assert round(cut - mipic) == 1
-    assert f"scores {smae:.1f}, {one - smae:.1f} points less than Starbucks alone" in page
-    assert f"**The recipe is ahead of the published means**: {best:.1f}," in page
+    smae = by_task("-ends", PRETRAINED).to_numpy().mean()
+    assert f"{one - smae:.1f} points less than Starbucks alone" in page
     assert f"trained again in bfloat16, by {(by_task('-ends', 'Starbucks') - starbucks).mean().abs().max():.2f}" in page
     pretrained = by_task("-ends", PRETRAINED)
     assert all(ttest_rel(starbucks[size], pretrained[size]).pvalue > 0.05 for size in pretrained)
@@ -376,18 +344,6 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
     named, without = (by_task("-ends", name, "[12]").mean() for name in (f"{BEST} for the ladder", BEST))
     assert f"{named.mean():.1f} instead of {without.mean():.1f} (two seeds)" in page
     assert f"{(named - without).iloc[0]:.1f} points more with two layers" in page
-
-
-def test_baselines_page_quotes_reports() -> None:
-    page = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
-    first, rest = page.split("\n## In search\n")
-    search, larger = rest.split("\n## On a larger model\n")
-    for text, folder in ((first, ""), (search, "search"), (larger, "all-mpnet-base-v2")):
-        report = ROOT / "benchmarks" / "results" / "baselines" / folder / "README.md"
-        found = [line for line in report.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-        quoted = [line for line in text.splitlines() if line.startswith("|")]
-        assert len(quoted) > 25
-        assert quoted == ([line for line in found if line in quoted] if folder else found)
 
 
 def test_baselines_page_quotes_distances() -> None:

@@ -19,10 +19,7 @@ SIZES = ["--sizes", "2L-8d", "--sizes", "3L-16d"]
 
 @pytest.mark.parametrize(
     "texts",
-    [
-        ["pairs.csv", "--columns", "sentence1", "--columns", "sentence2"],
-        pytest.param(["lines.txt"], marks=pytest.mark.slow),
-    ],
+    [["pairs.csv", "--columns", "sentence1", "--columns", "sentence2"], pytest.param(["lines.txt"], marks=pytest.mark.slow)],
     ids=lambda words: words[0],
 )
 def test_align_matches_library(texts: list[str], tiny_folder: Path, files: Path) -> None:

@@ -16,19 +16,20 @@ from st_matryoshka2d import GridResult, evaluate, sizes_ladder, sts_task, trunca
 from tests.support import families
 from tests.support.command_line import PAIRS, answer, run
 from tests.support.grids import random_grid, random_times, with_scores
+from tests.support.quick import quick
 
 
-@pytest.mark.parametrize("pairs", ["pairs.csv", "pairs.parquet"])
+@pytest.mark.parametrize("pairs", quick(["pairs.csv", "pairs.parquet"], "pairs.parquet"))
 def test_grid_matches_evaluate(pairs: str, tiny_folder: Path, files: Path) -> None:
     given = [
         "--num-layers",
-        2,
+        "2",
         "--num-layers",
-        4,
+        "4",
         "--dims",
-        8,
+        "8",
         "--dims",
-        32,
+        "32",
         "--precisions",
         "float32",
         "--precisions",
@@ -73,18 +74,14 @@ def test_grid_takes_columns_by_name(tiny_folder: Path, files: Path) -> None:
 
 
 @pytest.mark.filterwarnings("default:Pairs that are repeated")
-@pytest.mark.parametrize("as_json", [False, True])
-def test_a_warning_is_a_sentence(as_json: bool, tiny_folder: Path, files: Path) -> None:
+def test_a_warning_is_a_sentence_on_standard_error(tiny_folder: Path, files: Path) -> None:
     pd.concat([PAIRS, PAIRS.assign(score=range(5))]).to_csv(files / "twice.csv", index=False)
-    line = ["grid", tiny_folder, "--pairs", files / "twice.csv", "--sizes", "1L-8d"]
-    result = run(*line, *(["--json"] if as_json else []))
+    result = run("grid", tiny_folder, "--pairs", files / "twice.csv", "--sizes", "1L-8d", "--json")
     assert result.exit_code == 0, result.output
     told = [line for line in result.stderr.splitlines() if "Pairs" in line]
     assert told == ["Warning: Pairs that are repeated with different scores: 5. All are kept."]
     assert "UserWarning" not in result.output
-    assert "Warning" not in result.stdout
-    if as_json:
-        json.loads(result.stdout)
+    json.loads(result.stdout)
 
 
 def test_grid_leaves_out_pairs_with_empty_cells_and_keeps_words(tiny_folder: Path, files: Path) -> None:
@@ -132,12 +129,7 @@ def test_truncate_saves_the_cut(tiny_folder: Path, tmp_path: Path) -> None:
     assert "the first 2 of 4 layers and the first 8 of 32 dimensions" in card
 
 
-def test_truncate_to_full_size_is_not_a_cut(tiny_folder: Path, tmp_path: Path) -> None:
-    answer("truncate", tiny_folder, "--size", "4L-32d", "--out", tmp_path / "whole", "--device", "cpu")
-    assert "was cut from" not in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["times.csv", "times.json"])
+@pytest.mark.parametrize("name", quick(["times.csv", "times.json"], "times.json"))
 def test_recommend_reads_times_of_latency(name: str, tiny_folder: Path, tmp_path: Path) -> None:
     random_grid(0).save(tmp_path / "grid.parquet")
     given = ["--num-layers", 1, "--num-layers", 2, "--rounds", 1, "--batch-size", 2, "--plot", tmp_path / "speed.svg"]

@@ -80,8 +80,10 @@ def test_reports_refused_upload(
     assert f"Nothing was uploaded. {words}" in told(refused)
 
 
-@pytest.mark.parametrize("name", ["me/small", "small"])
-@pytest.mark.parametrize("line", ["truncate {model} --size 1L-8d", "align {model} --texts {files}/lines.txt"])
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [("truncate {model} --size 1L-8d", "small"), ("align {model} --texts {files}/lines.txt", "me/small")],
+)
 def test_a_repository_that_exists_is_refused_before_the_work(
     line: str, name: str, tiny_folder: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,16 +55,3 @@ def test_spread_as_text() -> None:
     assert str(CoordinateSpread(values, 6, 50)) == f"{expected} that of the others; 2 constant."
     assert str(CoordinateSpread(values[:5], 6, 50)).endswith("; none constant.")
     assert "nan times" in str(CoordinateSpread(np.zeros(8), 6, 50))
-
-
-@pytest.mark.parametrize("ending", ["parquet", "json"])
-def test_what_is_loaded_is_what_was_saved(tmp_path: Path, ending: str) -> None:
-    spread, path = CoordinateSpread(np.array([0.1 + 0.2, 1 / 3, 0.0]), num_layers=3, num_texts=50), tmp_path / f"s.{ending}"
-    spread.save(path)
-    again = CoordinateSpread.load(path)
-    np.testing.assert_array_equal(again.values, spread.values)
-    assert (again.num_layers, again.num_texts) == (3, 50)
-    with pytest.raises(ValueError, match=r"saved as \.parquet or \.json, got"):
-        spread.save(tmp_path / "s.csv")
-    with pytest.raises(FileNotFoundError, match="There is no file"):
-        CoordinateSpread.load(tmp_path / "nowhere.json")

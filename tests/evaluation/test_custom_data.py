@@ -100,7 +100,7 @@ def test_cells_of_a_dataset() -> None:
             PAIRS,
             {"score": "label"},
             ValueError,
-            "no column 'label'. Its columns: 'sentence1', .*'score'. Choose one with score='...'",
+            "no column 'label'. Its columns: 'sentence1', .*Choose one with score='...'",
         ),
         (pd.DataFrame(PAIRS), {"sentence2": "b"}, ValueError, "pairs has no column 'b'.*sentence2='...'"),
         (Dataset.from_dict(PAIRS), {"sentence1": "b"}, ValueError, "pairs has no column 'b'"),
@@ -144,22 +144,13 @@ def test_names(name: Any, error: type[Exception], message: str) -> None:
     ("changed", "message"),
     [
         ({"corpus": {}}, "corpus is empty"),
-        (
-            {"corpus": {"id": ["d1"], "text": ["one"]}},
-            r"corpus, id 'id': a dict must map ids to texts .*got \['d1'\]. For a table",
-        ),
+        ({"corpus": {"id": ["d1"], "text": ["one"]}}, r"id 'id': a dict must map ids to texts .*got \['d1'\]. For a table"),
         ({"corpus": {"d1": {"title": "one"}}}, "corpus, id 'd1': a dict must map ids to texts or to"),
         ({"corpus": {**CORPUS, "d1": None}}, "corpus: 1 of 3 rows have no text: id 'd1'. Use ''"),
-        (
-            {"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}},
-            "corpus, id 'd1': expected a string or nothing as .*, got 3",
-        ),
+        ({"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}}, "id 'd1': expected a string or nothing as .*, got 3"),
         ({"corpus": {**CORPUS, 1: "a", "1": "b"}}, r"repeated ids: '1' \(1 in all\). Keep one row"),
         ({"corpus": {**CORPUS, " ": "a"}}, "corpus, row 3: an id must be a non-empty string or an integer, got ' '"),
-        (
-            {"corpus": table("id text", (1, "a"), (1, "b"), (2, "c"), (2, "d"))},
-            r"repeated ids: '1', '2' \(2 in all\)",
-        ),
+        ({"corpus": table("id text", (1, "a"), (1, "b"), (2, "c"), (2, "d"))}, r"repeated ids: '1', '2' \(2 in all\)"),
         ({"corpus": table("id text", (1, "a"), (None, "b"))}, "corpus, row 0: an id must be .*, got 1.0"),
         ({"corpus": table("doc text", (1, "a"))}, "needs the columns id and text; id is not among 'doc', 'text'"),
         ({"corpus": table("id body", (1, "a"))}, "corpus needs the columns id and text; text is not among 'id', 'body'"),
@@ -173,10 +164,7 @@ def test_names(name: Any, error: type[Exception], message: str) -> None:
         ({"qrels": {"q1": []}}, "qrels is empty"),
         ({"qrels": {"q1": "d1"}}, "qrels, query 'q1': expected a list of document ids or a dict .*got 'd1'"),
         ({"qrels": {"q9": ["d1"]}}, r"qrels has query ids that are not in queries: 'q9' \(1 in all\)"),
-        (
-            {"qrels": {"q1": [f"x{i}" for i in range(5)]}},
-            r"document ids .*not in corpus: 'x0', 'x1', 'x2', ... \(5 in all\)",
-        ),
+        ({"qrels": {"q1": [f"x{i}" for i in range(5)]}}, r"not in corpus: 'x0', 'x1', 'x2', ... \(5 in all\)"),
         ({"qrels": {"q1": {"d1": -1}}}, "qrels, query 'q1', document 'd1': relevance must be a whole number .* got -1"),
         ({"qrels": {"q1": {"d1": 2**62}}}, r"relevance must be a whole number .* to 1,000,000, got 46116"),
         ({"qrels": {"q1": {"d1": 10**400}}}, "relevance must be a whole number .* got 1000"),
@@ -215,13 +203,7 @@ def test_refuses_other_types_of_collections(argument: str) -> None:
     [
         (TRAIN, TEST, {"label": "topic"}, ValueError, "train has no column 'topic'.*label='...'"),
         (TRAIN, {"text": ["one"]}, {}, ValueError, "test has no column 'label'"),
-        (
-            TRAIN,
-            {**TEST, "text": ["one", 2]},
-            {},
-            ValueError,
-            "test, row 1, text: expected a non-empty text, got 2",
-        ),
+        (TRAIN, {**TEST, "text": ["one", 2]}, {}, ValueError, "test, row 1, text: expected a non-empty text, got 2"),
         (TRAIN, {**TEST, "label": ["a", 1.5]}, {}, ValueError, "row 1, label: a label must be a string or .*got 1.5"),
         ({**TRAIN, "label": [1.0, 2.0] * 10}, TEST, {}, ValueError, "train, row 0, label: .*got 1.0"),
         (TRAIN, {**TEST, "label": ["c", "d"]}, {}, ValueError, r"only in test: 'c', 'd' \(2 in all\). No classifier"),
@@ -245,15 +227,9 @@ def test_refuses_other_types_of_collections(argument: str) -> None:
             LISTS_TEST,
             {},
             ValueError,
-            "5 nearest neighbours: train needs 5 texts with a label, got 4",
+            "train needs 5 texts with a label, got 4",
         ),
-        (
-            LISTS,
-            {**LISTS_TEST, "label": [["a"], []]},
-            {},
-            ValueError,
-            r"test needs at least two different labels, got \['a'\]",
-        ),
+        (LISTS, {**LISTS_TEST, "label": [["a"], []]}, {}, ValueError, r"at least two different labels, got \['a'\]"),
     ],
 )
 def test_labels(train: Any, test: Any, settings: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -291,8 +267,8 @@ def test_differently_numbered_labels() -> None:
         ),
         (
             lambda: classification_task({**TRAIN, "label": ["a"] * 17 + ["b"] * 3}, TEST),
-            "Labels with fewer than samples_per_label=8 texts in train: 1 (the rarest, 'b', has 3). All of their texts are "
-            "used.",
+            "Labels with fewer than samples_per_label=8 texts in train: 1 (the rarest, 'b', has 3). All of their texts "
+            "are used.",
         ),
         (
             lambda: classification_task(TRAIN, {**TEST, "label": ["b", "b"]}),

@@ -7,14 +7,12 @@ import logging
 import re
 import warnings
 from collections import Counter
-from pathlib import Path
 from typing import Any, cast
 
 import mteb
 import numpy as np
 import pytest
 import torch
-from mteb.cache import ResultCache
 from mteb.models import CompressionWrapper
 from sentence_transformers import SentenceTransformer
 
@@ -24,20 +22,21 @@ from st_matryoshka2d.evaluation.embeddings import Embeddings, Memo
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel
 from st_matryoshka2d.evaluation.search import CorpusSearch
 from st_matryoshka2d.evaluation.variants import Variant, quantise
-from tests.support.sts import AsymmetricSTS, LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
+from tests.support.sts import LocalSTS, OtherSTS, cells_of_mteb, metadata, quiet, read_along
 
 
-def counts(seen: Counter[str], texts: set[str], prompt: str = "") -> set[int]:
-    return {seen[prompt + text] for text in texts}
+def counts(seen: Counter[str], texts: set[str]) -> set[int]:
+    return {seen[text] for text in texts}
 
 
 def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> None:
     task = LocalSTS()
     task.load_data()
     seen = read_along(tiny)
-    quiet(tiny, task)
+    sizes: dict[str, Any] = {"num_layers": [1, 4], "dims": [8, 32]}
+    quiet(tiny, task, **sizes)
     assert counts(seen, task.texts()) == {1}
-    quiet(tiny, task)
+    quiet(tiny, task, **sizes)
     assert counts(seen, task.texts()) == {2}
     cells_of_mteb(tiny, task)
     assert max(seen[text] for text in task.texts()) > 4  # the counter counts repeated texts
@@ -62,19 +61,6 @@ def test_texts_are_batched_by_tokens(minilm: SentenceTransformer) -> None:
     assert batches == sorted(tokens, reverse=True)
     for row, text in zip(embeddings, texts, strict=True):
         np.testing.assert_allclose(every.split(row, Size(6, 384)), minilm.encode(text), atol=1e-6)
-
-
-def test_each_text_goes_through_the_model_once_for_each_prompt(tiny: SentenceTransformer) -> None:
-    task = AsymmetricSTS()
-    task.load_data()
-    tiny.prompts = {"query": "the old ", "document": "a river "}
-    seen = read_along(tiny)
-    quiet(tiny, task, num_layers=[1, 2, 4], dims=[8, 32])
-    for column, prompt in (("sentence1", "the old "), ("sentence2", "a river ")):
-        data: Any = task.dataset
-        texts = {text for subset in data.values() for split in subset.values() for text in split[column]}
-        assert counts(seen, texts, prompt) == {1}
-    assert counts(seen, task.texts()) == {0}
 
 
 def test_embeddings_of_a_task_are_freed_before_the_next(tiny: SentenceTransformer) -> None:
@@ -117,23 +103,13 @@ def test_leaves_model_unchanged(tiny: SentenceTransformer, training: bool) -> No
         return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in tiny.modules()]
 
     before, weights = state(), {name: value.clone() for name, value in tiny.state_dict().items()}
-    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    quiet(tiny, LocalSTS(), sizes=[Size(2, 8), Size(4, 32)])
     assert state() == before
     assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
     # transformers adds one hook per block when hidden states are first requested; there must be no more
     once = hooks()
-    quiet(tiny, LocalSTS(), num_layers=[2, 4])
+    quiet(tiny, LocalSTS(), sizes=[Size(2, 8), Size(4, 32)])
     assert hooks() == once
-
-
-def test_sizes_have_distinct_names_in_result_cache(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    sizes = [Size(2, 8), Size(2, 16), Size(4, 8)]
-    grid, cache = quiet(tiny, LocalSTS(), sizes=sizes, cache=tmp_path), ResultCache(tmp_path)
-    models = cache.load_results(load_experiments="match_name").model_results
-    found = {model.experiment_name: model.task_results[0].get_score() for model in models}
-    assert found == pytest.approx(
-        {f"embed_dim_{size.dim}__num_layers_{size.num_layers}": grid.score(size) for size in sizes}, abs=1e-6
-    )
 
 
 def test_progress_and_warnings(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:

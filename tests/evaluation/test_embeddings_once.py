@@ -13,12 +13,12 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size, truncate
 from tests.support import labels, search
 from tests.support.quick import quick
-from tests.support.sts import quiet, read_along
+from tests.support.sts import AsymmetricSTS, quiet, read_along
 from tests.support.task_types import MakeTask, marks, oracle
 
 pytestmark = marks
 
-MANY: dict[str, Any] = {"num_layers": [1, 4], "dims": [15, 32]}
+MANY: dict[str, Any] = {"sizes": [Size(1, 15), Size(4, 32)]}
 PROMPTS = {"query": "the old ", "document": "a river "}
 
 
@@ -44,57 +44,41 @@ def texts(rows: Iterable[dict[str, Any]], prompt: str = "") -> set[str]:
     return {prompt + f"{row.get('title') or ''} {row['text']}".strip() for row in rows}
 
 
-@pytest.mark.parametrize(
-    "make_task",
-    quick(
-        [
-            labels.LocalClassification,
-            labels.BinaryClassification,
-            labels.CrossValidated,
-            labels.LocalMultilabel,
-            labels.LocalRegression,
-            labels.LocalClustering,
-            labels.LegacyClustering,
-            labels.PairsInOneRow,
-            labels.LocalBitext,
-            labels.LocalSummaries,
-        ],
-        labels.LocalClustering,
-        labels.PairsInOneRow,
-    ),
-)
-def test_tasks_with_one_prompt(tiny: SentenceTransformer, make_task: MakeTask) -> None:
-    seen = seen_by_the_grid(tiny, make_task())
+ONE_PROMPT = [
+    *(labels.LocalClustering, labels.PairsInOneRow, labels.LocalClassification, labels.BinaryClassification),
+    *(labels.CrossValidated, labels.LocalMultilabel, labels.LocalRegression, labels.LegacyClustering, labels.LocalBitext),
+    labels.LocalSummaries,
+]
+TWO_PROMPTS = [AsymmetricSTS, search.LocalReranking, labels.LocalPairs, search.LocalRetrieval]
+TWO_PROMPTS += [search.FewResults, search.ManySubsets, search.LocalInstructions]
+CASES: list[tuple[MakeTask, dict[str, str], int]] = [
+    *((kind, {}, 1) for kind in ONE_PROMPT),
+    *((kind, PROMPTS, 1) for kind in TWO_PROMPTS),
+    (labels.BinaryClassification, {}, 2),  # the model runs in this process: workers receive embeddings
+]
+
+
+@pytest.mark.parametrize(("make_task", "prompts", "jobs"), quick(CASES, *CASES[:2], *CASES[len(ONE_PROMPT) :][:2]))
+def test_each_text_once_for_each_prompt(
+    tiny: SentenceTransformer, make_task: MakeTask, prompts: dict[str, str], jobs: int
+) -> None:
+    tiny.prompts = dict(prompts)
+    seen = seen_by_the_grid(tiny, make_task(), n_jobs=jobs)
     assert set(seen.values()) == {1}
     assert set(seen) == seen_by_mteb(tiny, make_task())
     assert len(seen) > 40
+    assert all(any(text.startswith(prompt) for text in seen) for prompt in prompts.values())
 
 
 def test_training_and_test_texts(tiny: SentenceTransformer) -> None:
     task = labels.LocalClassification()
     task.load_data()
-    seen = seen_by_the_grid(tiny, task)
+    seen = seen_by_the_grid(tiny, task, sizes=[Size(4, 32)])
     for subset in ("one", "two"):
         for split in ("validation", "test"):
             assert texts(task.dataset[subset][split]) <= set(seen)
         drawn = texts(task.dataset[subset]["train"]) & set(seen)
         assert 4 * task.samples_per_label <= len(drawn) <= 80
-
-
-@pytest.mark.parametrize(
-    "make_task",
-    quick(
-        [search.LocalRetrieval, search.FewResults, search.ManySubsets, search.LocalReranking, search.LocalInstructions],
-        search.LocalReranking,
-    ),
-)
-def test_queries_and_documents(tiny: SentenceTransformer, make_task: MakeTask) -> None:
-    tiny.prompts = dict(PROMPTS)
-    seen = seen_by_the_grid(tiny, make_task())
-    assert set(seen.values()) == {1}
-    assert set(seen) == seen_by_mteb(tiny, make_task())
-    assert {text for text in seen if text.startswith("the old ")}
-    assert {text for text in seen if text.startswith("a river ")}
 
 
 def test_queries_that_are_documents_and_titles(tiny: SentenceTransformer) -> None:
@@ -120,23 +104,8 @@ def test_a_corpus_in_chunks(tiny: SentenceTransformer) -> None:
     assert set(copies) <= set(seen)
 
 
-def test_pairs_of_a_query_and_a_document(tiny: SentenceTransformer) -> None:
-    tiny.prompts = dict(PROMPTS)
-    seen = seen_by_the_grid(tiny, labels.LocalPairs())
-    assert set(seen.values()) == {1}
-    assert set(seen) == seen_by_mteb(tiny, labels.LocalPairs())
-
-
 def test_precisions_need_no_further_embedding(tiny: SentenceTransformer) -> None:
     tiny.prompts = dict(PROMPTS)
     for make_task in (search.FewResults, labels.BinaryClassification):
-        seen = seen_by_the_grid(tiny, make_task(), precisions=["float32", "int8", "binary"])
+        seen = seen_by_the_grid(tiny, make_task(), sizes=[Size(4, 32)], precisions=["float32", "int8", "binary"])
         assert set(seen.values()) == {1}
-
-
-@pytest.mark.slow
-def test_two_processes_embed_no_text_again(tiny: SentenceTransformer) -> None:
-    """The model runs in this process, which counts its texts; workers receive embeddings."""
-    seen = seen_by_the_grid(tiny, labels.BinaryClassification(), n_jobs=2)
-    assert set(seen.values()) == {1}
-    assert set(seen) == seen_by_mteb(tiny, labels.BinaryClassification())

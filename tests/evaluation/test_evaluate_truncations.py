@@ -18,7 +18,7 @@ from sklearn import decomposition
 from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
 from st_matryoshka2d.grid.truncation_result import truncation_dims
 from tests.support import families
-from tests.support.sts import LocalSTS, OtherSTS, cells, cells_of_mteb
+from tests.support.sts import LocalSTS, cells, cells_of_mteb
 
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]
 
@@ -51,14 +51,7 @@ def narrowed(model: SentenceTransformer, num_layers: int, matrix: Any, mean: Any
 def test_cell_matches_model_with_narrowing_module(tiny: SentenceTransformer) -> None:
     task = LocalSTS()
     result = evaluate_truncations(
-        tiny,
-        task,
-        dims=[24, 5],
-        num_layers=3,
-        seeds=[0, 7],
-        windows=[10],
-        pca_texts=TEXTS,
-        show_progress_bar=False,
+        tiny, task, dims=[24, 5], num_layers=3, seeds=[0, 7], windows=[10], pca_texts=TEXTS, show_progress_bar=False
     )
     generator = {seed: random.Random(seed) for seed in (0, 7)}
     orders = {f"random-{seed}": np.argsort([draw.random() for _ in range(32)]) for seed, draw in generator.items()}
@@ -124,14 +117,6 @@ def test_components_of_another_sample_are_not_served_from_the_cache(tiny: Senten
     scores = [result.to_frame().query("method == 'pca' and dim == 4")["score"].item() for result in (one, other, again)]
     assert scores[0] != scores[1]
     assert scores[0] == scores[2]
-
-
-def test_scores_of_several_tasks_are_their_mean(tiny: SentenceTransformer) -> None:
-    result = evaluate_truncations(tiny, [LocalSTS(), OtherSTS()], dims=8, seeds=2, windows=[], show_progress_bar=False)
-    one, other = (result.to_frame(task)["score"].to_numpy() for task in ("STS13", "STS14"))
-    assert len(one) == 4
-    assert result.to_frame()["score"].to_numpy() == pytest.approx((one + other) / 2)
-    assert not np.allclose(one, other)
 
 
 @pytest.mark.parametrize(

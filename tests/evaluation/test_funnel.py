@@ -43,10 +43,7 @@ from tests.support.task_types import marks
 pytestmark = marks
 
 SIZES = ["2L-8d", "2L-32d", "4L-16d", "4L-32d"]
-PAIRS = {
-    *(("2L-8d", "2L-32d"), ("2L-8d", "4L-16d"), ("2L-8d", "4L-32d")),
-    *(("2L-32d", "4L-32d"), ("4L-16d", "4L-32d")),
-}
+PAIRS = {*(("2L-8d", "2L-32d"), ("2L-8d", "4L-16d"), ("2L-8d", "4L-32d")), *(("2L-32d", "4L-32d"), ("4L-16d", "4L-32d"))}
 MEASURES = ["recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone"]
 Ranking = dict[str, dict[str, float]]
 
@@ -154,8 +151,9 @@ def test_funnel_matches_two_cut_models(tiny: SentenceTransformer, make_task: Any
         assert row["ndcg"] == pytest.approx(means[row["first"], row["second"], row["k1"]])
 
 
-@pytest.mark.parametrize("documents", ["4L-32d", Size(3, 32)])
-@pytest.mark.parametrize("precision", quick(["float32", "int8"], "int8"))
+@pytest.mark.parametrize(
+    ("documents", "precision"), quick(product(["4L-32d", Size(3, 32)], ["float32", "int8"]), (Size(3, 32), "int8"))
+)
 def test_documents_of_one_size_in_both_stages(tiny: SentenceTransformer, documents: Size | str, precision: str) -> None:
     texts = [" ".join(pair) for pair in product(families.WORDS[:12], families.WORDS[:12])]
     model = align(tiny, texts, steps=2)
@@ -245,7 +243,7 @@ def test_second_stage_does_not_break_ties_of_the_first() -> None:
     assert alone == {"recall_at_k1": 1.0, "ndcg": 1.0, "recall": 1.0}
 
 
-@pytest.mark.parametrize("k", [1, 4, 10])
+@pytest.mark.parametrize("k", [1, 10])
 def test_ties_in_the_second_stage_are_broken_as_trec_eval_breaks_them(k: int) -> None:
     rng = np.random.default_rng(0)
     queries, documents, k1 = 40, 30, 12
@@ -301,11 +299,7 @@ def test_chunks_give_same_result(tiny: SentenceTransformer) -> None:
 @pytest.mark.filterwarnings("ignore:NFCorpus has a corpus of 90 documents")
 def test_by_default_all_layers_and_every_power_of_two(tiny: SentenceTransformer) -> None:
     result = funnel(tiny, LocalRetrieval())
-    assert (result.firsts, result.seconds, result.shortlists) == (
-        ["4L-8d", "4L-16d"],
-        ["4L-16d", "4L-32d"],
-        [20, 50, 100],
-    )
+    assert (result.firsts, result.seconds, result.shortlists) == (["4L-8d", "4L-16d"], ["4L-16d", "4L-32d"], [20, 50, 100])
 
 
 def test_aggregate_tasks_and_benchmarks(tiny: SentenceTransformer) -> None:
@@ -388,24 +382,19 @@ class NotLoaded(LocalRetrieval):
     ("wanted", "error", "message"),
     [
         ({"tasks": [NotLoaded(), LocalSTS()]}, ValueError, "STS13 is a task of type STS; a funnel needs one that searches"),
-        ({"tasks": LocalSTS(), "sizes": ["4L-32d"], "k": 200}, ValueError, "STS13 is a task of type STS; a funnel needs"),
         ({"tasks": [NotLoaded(), LocalReranking()]}, ValueError, "type Reranking; a funnel needs one that searches"),
         ({"tasks": [NotLoaded(), aggregate()]}, ValueError, "STS13 is a task of type STS"),
         ({"tasks": SkipFirst()}, ValueError, "ArguAna drops the first result"),
         ({"sizes": ["4L-32d"]}, ValueError, "No size is cheaper than another among 4L-32d"),
-        ({"sizes": ["2L-32d", "4L-8d"]}, ValueError, "No size is cheaper"),
         ({"sizes": ["4L-8d", "4L-33d"]}, ValueError, "4L-33d has 33 dimensions"),
         ({"sizes": ["4L-8d"], "precisions": ["int8", "uint8"]}, ValueError, "4L-8d int8, 4L-8d uint8"),
         ({"documents": "4L-16d", "sizes": SIZES}, ValueError, "2L-32d is wider than the documents, 4L-16d. Choose narrower"),
         ({"documents": "4L-32d", "sizes": ["2L-32d", "4L-8d"]}, ValueError, "among 4L-8d, 2L-32d: the first"),
         ({"documents": "5L-32d"}, ValueError, "documents: 5L-32d has 5 layers, but the model has 4"),
-        ({"documents": "4L"}, ValueError, "A size must look like"),
         ({"documents": ["4L-32d", "2L-32d"]}, TypeError, r"documents must be a Size such as"),
         ({"precisions": "int3"}, ValueError, "precision must be one of"),
-        ({"precisions": []}, ValueError, "at least one"),
         ({"precisions": ["int8", "int8"]}, ValueError, "at least one, each given once"),
         ({"shortlists": []}, ValueError, "at least one"),
-        ({"shortlists": [20, 20]}, ValueError, "each length once"),
         ({"shortlists": [20, 5]}, ValueError, "shortlists has 5, which is below k=10"),
         ({"shortlists": 0}, ValueError, "shortlists must be 1 or more"),
         ({"k": 0}, ValueError, "k must be 1 or more"),

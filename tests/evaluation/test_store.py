@@ -131,14 +131,14 @@ def test_checkpoints_with_same_name_have_separate_scores(tiny: SentenceTransform
 
 def test_cached_cells_are_not_computed(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tasks = [LocalSTS(), FewResults(), BinaryClassification()]
-    first = quiet(tiny, [*tasks, aggregate()], sizes=SIZES, cache=str(tmp_path))
+    first = quiet(tiny, [*tasks, aggregate()], sizes=SIZES[:1], cache=str(tmp_path))
     assert not any(task.data_loaded for task in tasks)
     written = cells(tmp_path)
-    for cache in (tmp_path, ResultCache(tmp_path), str(tmp_path)):
+    for cache in (tmp_path, ResultCache(tmp_path)):
         again, mean, seen = [LocalSTS(), FewResults(), BinaryClassification()], aggregate(), read_along(tiny)
         for task in [*again, *cast("Any", mean).tasks]:
             task.load_data = None
-        assert_identical(first, quiet(tiny, [*again, mean], sizes=SIZES, cache=cache))
+        assert_identical(first, quiet(tiny, [*again, mean], sizes=SIZES[:1], cache=cache))
         assert len(seen) in (0, 2), "none but the two rows of tokens that prove, once a process, that the model can be cut"
         after = cells(tmp_path)
         assert {path for path in after if after[path] != written[path]} <= set(tmp_path.rglob("MeanOfThree-*/cells/*"))
@@ -147,11 +147,11 @@ def test_cached_cells_are_not_computed(tiny: SentenceTransformer, tmp_path: Path
 def test_more_sizes_and_precisions_only_add(tiny: SentenceTransformer, tmp_path: Path) -> None:
     quiet(tiny, FewResults(), sizes=SIZES[:1], cache=tmp_path)
     before = cells(tmp_path)
-    wanted: dict[str, Any] = {"sizes": [Size(4, 32), *SIZES], "precisions": ["binary", "float32", "int8"]}
+    wanted: dict[str, Any] = {"sizes": [Size(4, 32), SIZES[0]], "precisions": ["binary", "float32", "int8"]}
     more = quiet(tiny, FewResults(), cache=tmp_path, **wanted)
     assert_identical(more, quiet(tiny, FewResults(), **wanted))
     after = cells(tmp_path)
-    assert len(after) == 9
+    assert len(after) == 6
     assert {name: after[name] for name in before} == before
     assert len({more.at(precision=precision).score("4L-32d") for precision in more.precisions}) == 3
 
@@ -163,8 +163,6 @@ def test_other_data_other_splits_other_subsets_and_other_seeds_are_scored_anew(
         Parts,
         Revised,
         lambda: parts(["test"]),
-        lambda: parts(["validation"]),
-        lambda: parts(["test", "validation"], ["two"]),
         lambda: parts(["test"], ["one"]),
         BinaryClassification,
         lambda: BinaryClassification(seed=1),

@@ -135,47 +135,31 @@ class LevelsMissing(labels.LocalClustering):
         return [{**row, "labels": row["labels"][: 1 if i % 3 == 0 else 2]} for i, row in enumerate(rows)]
 
 
-ODD = [
-    OldForm,
-    Gaps,
-    CandidatesWithGaps,
-    BeforeAndAfter,
-    BitextInDictionaries,
-    OldSummaries,
-    NearestNeighbour,
-    LevelsMissing,
+WHOLE = {"corpus_chunk_size": 4096}
+ODD: list[tuple[MakeTask, dict[str, int]]] = [
+    *((kind, WHOLE) for kind in (OldForm, Gaps, LevelsMissing, CandidatesWithGaps, BeforeAndAfter)),
+    *((kind, WHOLE) for kind in (BitextInDictionaries, OldSummaries, NearestNeighbour)),
+    *((kind, {"corpus_chunk_size": 9}) for kind in (OldForm, Gaps)),
+    (search.FewResults, {"corpus_chunk_size": 1}),
 ]
 
 
-@pytest.mark.parametrize("make_task", quick(ODD, OldForm, Gaps, LevelsMissing))
-def test_unusual_data(tiny: SentenceTransformer, make_task: MakeTask) -> None:
+@pytest.mark.parametrize(("make_task", "wanted"), quick(ODD, *ODD[:3]))
+def test_unusual_data(tiny: SentenceTransformer, make_task: MakeTask, wanted: dict[str, int]) -> None:
     sizes = random_sizes(tiny)
-    assert_grid_is_mteb(quiet(tiny, make_task(), sizes=sizes), tiny, make_task, sizes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [OldForm, Gaps])
-def test_unusual_data_in_many_chunks(tiny: SentenceTransformer, kind: MakeTask) -> None:
-    sizes = random_sizes(tiny)
-    assert_grid_is_mteb(quiet(tiny, kind(), sizes=sizes, corpus_chunk_size=9), tiny, kind, sizes)
+    assert_grid_is_mteb(quiet(tiny, make_task(), sizes=sizes, **wanted), tiny, make_task, sizes)
 
 
 def parts_of(kind: MakeTask) -> Any:
     return kind().filter_languages(["fra"]).filter_eval_splits(["test"])
 
 
-@pytest.mark.parametrize(
-    "kind", [labels.LocalClassification, labels.LocalClustering, labels.LocalBitext, search.ManySubsets]
-)
+PARTED = [labels.LocalClassification, search.ManySubsets, labels.LocalClustering, labels.LocalBitext]
+
+
+@pytest.mark.parametrize("kind", quick(PARTED, *PARTED[:2]))
 def test_some_languages_and_splits_of_a_task(tiny: SentenceTransformer, kind: MakeTask) -> None:
     size = Size(3, 12)
     grid = quiet(tiny, parts_of(kind), sizes=[size])
     assert_grid_is_mteb(grid, tiny, lambda: parts_of(kind), [size])
     assert len({(split, subset) for _, split, subset, _ in found(grid, size)}) == 1
-
-
-@pytest.mark.slow
-def test_chunks_as_large_as_the_corpus_nearly_so_and_of_one_document(tiny: SentenceTransformer) -> None:
-    for chunk in (search.DOCUMENTS - 1, search.DOCUMENTS, search.DOCUMENTS + 1, 1):
-        grid = quiet(tiny, search.FewResults(), sizes=[Size(2, 9)], corpus_chunk_size=chunk)
-        assert_grid_is_mteb(grid, tiny, search.FewResults, [Size(2, 9)])

@@ -1,4 +1,4 @@
-"""Similarity functions, prompts, modules after the pooling, and embeddings stored in fewer bits, for tasks of many types."""
+"""Similarity functions, prompts, precisions, chunks and batches: cells are mteb's, for tasks of many types."""
 
 from __future__ import annotations
 
@@ -10,20 +10,67 @@ import torch
 from mteb.models import CompressionWrapper
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import GridResult, Size
+from st_matryoshka2d import Size
 from tests.support import families, labels, search
 from tests.support.quick import quick
 from tests.support.sts import AsymmetricSTS, LocalSTS, quiet
-from tests.support.task_types import MakeTask, assert_cell_is_mteb, assert_grid_is_mteb, found, marks, random_sizes
+from tests.support.task_types import MakeTask, assert_cell_is_mteb, found, marks
 
 pytestmark = marks
 
 SIMILARITIES = ["cosine", "dot", "euclidean", "manhattan"]
+PRECISIONS = ["float32", "int8", "binary"]
+PROMPTS: list[dict[str, str]] = [
+    {"query": "the old red ", "document": "a river "},
+    {"query": "", "document": "a blue house "},
+    {"Retrieval": "new ", "Classification": "slowly ", "Clustering": "the dog ", "query": "the old ", "document": "a "},
+    {"Reranking-query": "bird ", "Retrieval-document": "under ", "PairClassification": "over ", "query": ""},
+    {"STS": "a slowly ", "query": "the old ", "document": ""},
+    {
+        **{"SciFact-query": "new cat ", "SciFact": "tree ", "query": "the ", "document": "on "},
+        **{"ImdbClassification": "red ", "STS13": "the red ", "STS15-query": "the blue ", "STS15-document": "a new "},
+    },
+]
 RANKING = [search.FewResults, search.LocalReranking, labels.LocalBitext, labels.LocalSummaries]
-# mteb supports no other pairwise similarity
-PAIRWISE = [LocalSTS, labels.LocalPairs]
-BY_SIMILARITY = [(kind, similarity) for kind in RANKING for similarity in SIMILARITIES]
-BY_SIMILARITY += [(kind, similarity) for kind in PAIRWISE for similarity in ("cosine", "dot")]
+PAIRWISE = [LocalSTS, labels.LocalPairs]  # mteb supports no other pairwise similarity than these two
+PROMPTED = [search.FewResults, search.LocalReranking, search.LocalInstructions, labels.BinaryClassification, AsymmetricSTS]
+PROMPTED += [labels.LocalClustering, labels.LocalPairs, LocalSTS]
+PRECISE = [LocalSTS, search.LocalRetrieval, search.LocalReranking, labels.BinaryClassification, labels.LocalClustering]
+PRECISE += [labels.LocalPairs, labels.LocalBitext]
+CHUNKED = [search.FewResults, search.SkipFirst, search.LocalRetrieval, search.ManySubsets]
+
+# The model, the task, what is set on the model, and the arguments of `evaluate`.
+Case = tuple[str, MakeTask, dict[str, Any], dict[str, Any]]
+BY_SIMILARITY: list[Case] = [
+    *(("skewed", kind, {"similarity_fn_name": name}, {}) for kind in RANKING for name in SIMILARITIES),
+    *(("skewed", kind, {"similarity_fn_name": name}, {}) for kind in PAIRWISE for name in ("cosine", "dot")),
+]
+IN_CHUNKS: list[Case] = [
+    *(("skewed", CHUNKED[0], {"similarity_fn_name": name}, {"corpus_chunk_size": 11}) for name in SIMILARITIES),
+    *(("tiny", kind, {}, {"corpus_chunk_size": 7}) for kind in CHUNKED),
+    *(("tiny", CHUNKED[0], {}, {"corpus_chunk_size": search.DOCUMENTS + more}) for more in (-1, 0, 1)),
+    ("tiny", search.LocalRetrieval, {}, {"corpus_chunk_size": 13, "precisions": ["float32", "binary"]}),
+]
+BY_BATCH: list[Case] = [
+    ("tiny", kind, {}, {"batch_size": size})
+    for size in (5, 1, 1000)
+    for kind in (search.FewResults, labels.BinaryClassification)
+]
+NORMALIZED: list[Case] = [
+    ("normalized", search.LocalRetrieval, {"similarity_fn_name": "dot"}, {}),
+    ("normalized", labels.BinaryClassification, {}, {}),
+    ("normalized", search.LocalRetrieval, {}, {}),
+    ("normalized", labels.LocalClustering, {}, {}),
+]
+BY_PROMPT: list[Case] = [("tiny", kind, {"prompts": prompts}, {}) for prompts in PROMPTS[::-1] for kind in PROMPTED]
+BY_PRECISION: list[Case] = [
+    ("skewed", search.LocalRetrieval, {"similarity_fn_name": "manhattan"}, {"precisions": PRECISIONS}),
+    ("tiny", LocalSTS, {}, {"precisions": ["int8"]}),
+    *(("tiny", kind, {}, {"precisions": PRECISIONS}) for kind in PRECISE),
+]
+CASES = [*BY_SIMILARITY, *IN_CHUNKS, *BY_BATCH, *NORMALIZED, *BY_PROMPT, *BY_PRECISION]
+QUICK = [*BY_SIMILARITY[1::5], IN_CHUNKS[3], IN_CHUNKS[5], IN_CHUNKS[-1], BY_BATCH[0], NORMALIZED[0]]
+QUICK += [*BY_PROMPT[: len(PROMPTED)], *BY_PRECISION[:3], BY_PRECISION[5]]
 
 
 @pytest.fixture
@@ -34,116 +81,53 @@ def skewed(tmp_path: Path) -> SentenceTransformer:
 
 @pytest.fixture
 def normalized(tmp_path: Path) -> SentenceTransformer:
+    """A model whose head normalizes: a prefix of a normalized embedding is not normalized again."""
     return families.pipeline(families.CONFIGS["modernbert"](), tmp_path, pooling=("cls", "mean"), dense=24, normalize=True)
 
 
-@pytest.mark.parametrize(("make_task", "similarity"), quick(BY_SIMILARITY, *BY_SIMILARITY[::4]))
-def test_similarity_is_the_models_own(skewed: SentenceTransformer, make_task: MakeTask, similarity: str) -> None:
-    skewed.similarity_fn_name = similarity  # type: ignore[assignment]
-    sizes = [Size(2, 7), Size(4, 24)]
-    assert_grid_is_mteb(quiet(skewed, make_task(), sizes=sizes), skewed, make_task, sizes)
+def words(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    return " ".join(f"prompts{PROMPTS.index(one)}" if isinstance(one, dict) else str(one) for one in value.values())
 
 
-def test_similarities_rank_differently(skewed: SentenceTransformer) -> None:
+@pytest.mark.parametrize(("name", "make_task", "settings", "wanted"), quick(CASES, *QUICK), ids=words)
+def test_cells_are_those_of_mteb_with_any_setting(
+    name: str, make_task: MakeTask, settings: dict[str, Any], wanted: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    model: SentenceTransformer = request.getfixturevalue(name)
+    for what, value in settings.items():
+        setattr(model, what, value)
+    sizes, precisions = [Size(2, 7), Size(4, model.get_embedding_dimension() or 0)], wanted.get("precisions", ["float32"])
+    grid = quiet(model, make_task(), sizes=sizes, **wanted)
+    assert grid.precisions == precisions
+    for size in sizes:
+        for precision in precisions:
+            assert_cell_is_mteb(grid, model, make_task, size, precision)
+    assert len(grid.to_frame()) == sum(len(found(grid, size, one)) for size in sizes for one in precisions)
+
+
+def test_settings_change_scores(skewed: SentenceTransformer) -> None:
     """Or the test above could not fail."""
+
+    def score() -> float:
+        return quiet(skewed, search.FewResults(), sizes=[Size(4, 24)]).score("4L-24d")
+
     scores = set()
     for similarity in SIMILARITIES:
         skewed.similarity_fn_name = similarity  # type: ignore[assignment]
-        scores.add(quiet(skewed, search.FewResults(), sizes=[Size(4, 24)]).score("4L-24d"))
-    assert len(scores) == len(SIMILARITIES)
-
-
-@pytest.mark.parametrize("similarity", quick(SIMILARITIES, "cosine", "manhattan"))
-def test_a_corpus_in_many_chunks(skewed: SentenceTransformer, similarity: str) -> None:
-    skewed.similarity_fn_name = similarity  # type: ignore[assignment]
-    sizes = [Size(1, 5), Size(4, 24)]
-    grid = quiet(skewed, search.FewResults(), sizes=sizes, corpus_chunk_size=11)
-    assert_grid_is_mteb(grid, skewed, search.FewResults, sizes)
-
-
-@pytest.mark.parametrize(
-    ("make_task", "similarity"),
-    quick(
-        [
-            (search.LocalRetrieval, "cosine"),
-            (search.LocalRetrieval, "dot"),
-            (labels.BinaryClassification, "cosine"),
-            (labels.LocalClustering, "cosine"),
-        ],
-        (search.LocalRetrieval, "dot"),
-        (labels.BinaryClassification, "cosine"),
-    ),
-)
-def test_a_head_that_normalizes(normalized: SentenceTransformer, make_task: MakeTask, similarity: str) -> None:
-    """A prefix of a normalized embedding is not normalized again."""
-    normalized.similarity_fn_name = similarity  # type: ignore[assignment]
-    sizes = [Size(2, 9), Size(4, 24)]
-    assert_grid_is_mteb(quiet(normalized, make_task(), sizes=sizes), normalized, make_task, sizes)
-
-
-PROMPTS = [
-    {"query": "the old red ", "document": "a river "},
-    {"query": "", "document": "a blue house "},
-    {"Retrieval": "new ", "Classification": "slowly ", "Clustering": "the dog ", "query": "the old ", "document": "a "},
-    {
-        "Reranking-query": "bird ",
-        "Retrieval-document": "under ",
-        "PairClassification": "over ",
-        "query": "",
-        "document": "a ",
-    },
-    {"SciFact-query": "new cat ", "ImdbClassification": "red ", "SciFact": "tree ", "query": "the ", "document": "on "},
-]
-PROMPTED = [search.FewResults, search.LocalReranking, search.LocalInstructions, labels.BinaryClassification, AsymmetricSTS]
-PROMPTED += [labels.LocalClustering, labels.LocalPairs]
-
-
-@pytest.mark.parametrize("prompts", quick(PROMPTS, PROMPTS[0], PROMPTS[-1]))
-def test_prompts_are_those_that_mteb_would_use(tiny: SentenceTransformer, prompts: dict[str, str]) -> None:
-    tiny.prompts = dict(prompts)
-    grid = quiet(tiny, [make_task() for make_task in PROMPTED], sizes=[Size(3, 18)])
-    for make_task in PROMPTED:
-        assert_grid_is_mteb(grid.at(tasks=make_task.metadata.name), tiny, make_task, [Size(3, 18)])
-
-
-@pytest.mark.parametrize("prompts", quick(PROMPTS, PROMPTS[0], PROMPTS[-1]))
-def test_prompts_change_scores(tiny: SentenceTransformer, prompts: dict[str, str]) -> None:
-    """Or the test above could not fail."""
-    plain = quiet(tiny, search.FewResults(), sizes=[Size(3, 18)])
-    tiny.prompts = dict(prompts)
-    assert found(quiet(tiny, search.FewResults(), sizes=[Size(3, 18)]), Size(3, 18)) != found(plain, Size(3, 18))
-
-
-def test_pooling_that_leaves_the_prompt_out(tiny: SentenceTransformer) -> None:
-    tiny.prompts = {"query": "the old red ", "document": "a river "}
-    tiny.set_pooling_include_prompt(False)
-    grid = quiet(tiny, search.FewResults(), sizes=[Size(2, 20)])
-    assert_grid_is_mteb(grid, tiny, search.FewResults, [Size(2, 20)])
-
-
-PRECISIONS = ["float32", "int8", "binary"]
-PRECISE = [LocalSTS, search.LocalRetrieval, search.LocalReranking, labels.BinaryClassification, labels.LocalClustering]
-PRECISE += [labels.LocalPairs, labels.LocalBitext]
-
-
-def assert_every_precision_is_mtebs(grid: GridResult, model: SentenceTransformer, make_task: MakeTask, size: Size) -> None:
-    assert grid.precisions == PRECISIONS
-    assert len(grid.to_frame()) == sum(len(found(grid, size, precision)) for precision in PRECISIONS)
-    for precision in PRECISIONS:
-        assert_cell_is_mteb(grid, model, make_task, size, precision)
-
-
-@pytest.mark.parametrize("make_task", quick(PRECISE, LocalSTS, search.LocalRetrieval, labels.BinaryClassification))
-def test_embeddings_in_fewer_bits(tiny: SentenceTransformer, make_task: MakeTask) -> None:
-    size = random_sizes(tiny)[0]
-    grid = quiet(tiny, make_task(), sizes=[size], precisions=PRECISIONS)
-    assert_every_precision_is_mtebs(grid, tiny, make_task, size)
-    assert len({tuple(found(grid, size, precision).values()) for precision in PRECISIONS}) == len(PRECISIONS)
+        scores.add(score())
+    for prompts in (PROMPTS[0], PROMPTS[-1]):
+        skewed.prompts = dict(prompts)
+        scores.add(score())
+    assert len(scores) == len(SIMILARITIES) + 2
+    grid = quiet(skewed, search.FewResults(), sizes=[Size(4, 24)], precisions=PRECISIONS)
+    assert len({tuple(found(grid, Size(4, 24), precision).values()) for precision in PRECISIONS}) == len(PRECISIONS)
 
 
 def test_integer_embeddings_have_exact_ties(skewed: SentenceTransformer) -> None:
     """Products of integers are exact and no document is excluded, so no score depends on rounding errors."""
-    skewed.similarity_fn_name = "dot"  # type: ignore[assignment]
+    skewed.similarity_fn_name = "dot"
     sizes = [Size(1, 9), Size(4, 24)]
     grid = quiet(skewed, search.LocalRetrieval(), sizes=sizes, precisions=PRECISIONS)
     for size in sizes:
@@ -151,23 +135,9 @@ def test_integer_embeddings_have_exact_ties(skewed: SentenceTransformer) -> None
             assert_cell_is_mteb(grid, skewed, search.LocalRetrieval, size, precision, ties=False)
 
 
-def test_other_similarities_of_embeddings_in_fewer_bits(skewed: SentenceTransformer) -> None:
-    skewed.similarity_fn_name = "manhattan"  # type: ignore[assignment]
-    grid = quiet(skewed, search.LocalRetrieval(), sizes=[Size(3, 15)], precisions=PRECISIONS)
-    assert_every_precision_is_mtebs(grid, skewed, search.LocalRetrieval, Size(3, 15))
-
-
-def test_a_corpus_in_many_chunks_in_fewer_bits(tiny: SentenceTransformer) -> None:
-    sizes = [Size(2, 12), Size(4, 32)]
-    grid = quiet(tiny, search.LocalRetrieval(), sizes=sizes, precisions=["float32", "binary"], corpus_chunk_size=13)
-    for size in sizes:
-        for precision in ("float32", "binary"):
-            assert_cell_is_mteb(grid, tiny, search.LocalRetrieval, size, precision)
-
-
 def test_which_of_equal_documents_are_kept_does_not_depend_on_chunks(skewed: SentenceTransformer) -> None:
     """With one bit many documents tie, and only some are kept; which ones mteb keeps depends on its sort."""
-    skewed.similarity_fn_name = "dot"  # type: ignore[assignment]
+    skewed.similarity_fn_name = "dot"
     wanted: dict[str, Any] = {"sizes": [Size(2, 12), Size(4, 24)], "precisions": ["binary"]}
     grids = [quiet(skewed, search.FewResults(), corpus_chunk_size=chunk, **wanted) for chunk in (1000, 13)]
     assert grids[0].to_frame().equals(grids[1].to_frame())
@@ -185,8 +155,3 @@ def test_int8_ranges_are_those_of_the_first_chunk(tiny: SentenceTransformer, mon
     grid = quiet(tiny, search.LocalRetrieval(), sizes=[size], precisions="int8", corpus_chunk_size=chunk)
     monkeypatch.setattr(CompressionWrapper, "_quantize_embeddings", within_the_first)
     assert_cell_is_mteb(grid, tiny, search.LocalRetrieval, size, "int8")
-
-
-def test_one_precision_alone(tiny: SentenceTransformer) -> None:
-    grid = quiet(tiny, LocalSTS(), sizes=[Size(3, 9)], precisions="int8")
-    assert_cell_is_mteb(grid, tiny, LocalSTS, Size(3, 9), "int8")

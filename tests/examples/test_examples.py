@@ -196,11 +196,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_no_network")
-@pytest.mark.parametrize(
-    ("command", "check", "expected"),
-    RUNS,
-    ids=[command for command, *_ in RUNS],
-)
+@pytest.mark.parametrize(("command", "check", "expected"), RUNS, ids=[command for command, *_ in RUNS])
 def test_example(
     command: str,
     check: Callable[[str, str, SentenceTransformer], None],

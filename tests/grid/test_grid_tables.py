@@ -19,11 +19,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from st_matryoshka2d import GridResult, TruncationResult
+from st_matryoshka2d import CoordinateSpread, FunnelResult, GridResult, TruncationResult
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.grid.grid_tables import AXES, ITEM_COLUMNS
+from tests.support.grids import random_result
 from tests.support.quick import quick
 from tests.support.results import assert_identical
+from tests.support.truncations import SCORES, made_of
 
 ENDINGS = ["parquet", "json"]
 ODD = [float("nan"), float("inf"), -0.0, 1 / 3, 5e-324, 1.0, 0.1 + 0.2]
@@ -159,20 +161,44 @@ def test_refuses_files_without_grid(tmp_path: Path, make: Callable[[Path], Path]
         GridResult.load(make(tmp_path))
 
 
+RESULTS: list[Any] = [
+    grid(),
+    FunnelResult(random_result().frame, "some model", "6L-384d"),
+    CoordinateSpread(np.array([0.1 + 0.2, 1 / 3, 0.0]), num_layers=3, num_texts=50),
+    made_of(SCORES),
+]
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_missing_file_is_file_not_found(tmp_path: Path, ending: str) -> None:
-    for load in (GridResult.load, TruncationResult.load):
-        with pytest.raises(FileNotFoundError, match=rf"There is no file '.*nowhere\.{ending}'"):
-            load(tmp_path / f"nowhere.{ending}")
-    grid().save(tmp_path / f"grid.{ending}")
-    with pytest.raises(ValueError, match=rf"grid\.{ending} holds no TruncationResult that this version can read: "):
-        TruncationResult.load(tmp_path / f"grid.{ending}")
-
-
-def test_another_ending_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"saved as .parquet or .json, got '.*grid.pkl'"):
-        grid().save(tmp_path / "deeper" / "grid.pkl")
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
+def test_every_kind_of_result_goes_to_a_file_and_back(result: Any, ending: str, tmp_path: Path) -> None:
+    kind, path = type(result), tmp_path / "new" / f"result.{ending}"
+    with pytest.raises(ValueError, match=r"saved as \.parquet or \.json, got '.*result\.pkl'"):
+        result.save(path.with_suffix(".pkl"))
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError, match=rf"There is no file '.*result\.{ending}'"):
+        kind.load(path)
+    result.save(path)
+    again = kind.load(path)
+    pd.testing.assert_frame_equal(again.to_frame(), result.to_frame(), check_exact=True)
+    assert str(again) == str(result)
+    for name in ("model", "document_size", "num_layers", "num_texts"):
+        assert getattr(again, name, None) == getattr(result, name, None)
+    assert list(path.parent.iterdir()) == [path]
+    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match=r"not one that \w+\.save wrote"):
+        kind.load(tmp_path / "other.parquet")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_grid_without_random_subsets_is_no_truncation(ending: str, tmp_path: Path) -> None:
+    for saved, message in (
+        (grid(), rf"grid\.{ending} holds no TruncationResult that this version can read: "),
+        (made_of(SCORES).grid.at(truncation="first"), "at least two random subsets, got first"),
+    ):
+        saved.save(tmp_path / f"grid.{ending}")
+        with pytest.raises(ValueError, match=message):
+            TruncationResult.load(tmp_path / f"grid.{ending}")
 
 
 def test_failed_write_keeps_old_file(tmp_path: Path) -> None:

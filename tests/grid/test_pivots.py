@@ -134,11 +134,7 @@ def test_grid_accepts_benchmark_latency(tiny: Any) -> None:
     [
         (lambda times: 3.0, TypeError, "got float"),
         (lambda times: times.drop(columns="milliseconds_per_text"), ValueError, "milliseconds_per_text is missing"),
-        (
-            lambda times: times[times["num_layers"] != 2],
-            ValueError,
-            "no row for num_layers 2, which .*, only for 1, 4",
-        ),
+        (lambda times: times[times["num_layers"] != 2], ValueError, "no row for num_layers 2, which .*, only for 1, 4"),
         (lambda times: pd.concat([times, times.head(1)]), ValueError, "more than once"),
         (lambda times: times.assign(milliseconds_per_text=0.0), ValueError, "must be above 0"),
         (lambda times: times.assign(milliseconds_per_text=float("nan")), ValueError, "must be above 0"),

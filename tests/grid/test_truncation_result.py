@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,17 +80,6 @@ def test_result_as_text(result: TruncationResult) -> None:
         "(windows 75.0 %, PCA 99.4 %).",
         "2 of 8 dims (75 % removed): prefix keeps 69.4 %, random 64.4 % +- 6.6: no difference seen (windows 31.2 %).",
     ]
-
-
-@pytest.mark.parametrize("ending", ["parquet", "json"])
-def test_a_result_is_kept_in_a_file(result: TruncationResult, tmp_path: Path, ending: str) -> None:
-    result.save(tmp_path / f"result.{ending}")
-    again = TruncationResult.load(tmp_path / f"result.{ending}")
-    pd.testing.assert_frame_equal(again.to_frame(), result.to_frame())
-    assert (str(again), again.grid.model) == (str(result), "a/model")
-    result.grid.at(truncation="first").save(tmp_path / f"grid.{ending}")
-    with pytest.raises(ValueError, match="at least two random subsets, got first"):
-        TruncationResult.load(tmp_path / f"grid.{ending}")
 
 
 def test_refuses_incomparable_results(result: TruncationResult) -> None:

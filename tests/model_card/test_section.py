@@ -50,8 +50,10 @@ def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceT
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
 
 
-@pytest.mark.parametrize("base", [None, "org/base"])
-@pytest.mark.parametrize("derive", [lambda tiny: align(tiny, TEXTS, steps=1), lambda tiny: truncate(tiny, 2, 8)])
+@pytest.mark.parametrize(
+    ("derive", "base"),
+    [(lambda tiny: align(tiny, TEXTS, steps=1), None), (lambda tiny: truncate(tiny, 2, 8), "org/base")],
+)
 def test_card_of_untrained_model_has_its_name_and_does_not_say_trained(
     derive: Callable[[SentenceTransformer], SentenceTransformer], base: str | None, tiny: SentenceTransformer, tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,10 @@ def labels_of(figure: Figure) -> dict[str, Any]:
     return {text.get_text(): text.get_window_extent(renderer) for text in axes.texts if text.get_text()}
 
 
-@pytest.mark.parametrize("cost", quick(["milliseconds_per_text", "num_layers", "bytes", "dim"], "milliseconds_per_text"))
-@pytest.mark.parametrize("precisions", [("float32",), ("float32", "int8", "binary")])
+NAMED = list(product(["milliseconds_per_text", "num_layers", "bytes", "dim"], [("float32",), ("float32", "int8", "binary")]))
+
+
+@pytest.mark.parametrize(("cost", "precisions"), quick(NAMED, NAMED[1]))
 def test_a_figure_names_each_size_of_its_line_and_no_name_lies_over_another(cost: str, precisions: tuple[str, ...]) -> None:
     grid = large_grid(precisions)
     figure = grid.plot_pareto(cost=cost)
@@ -85,7 +87,9 @@ def test_every_scored_size_is_a_point(tmp_path: Path) -> None:
 
 def test_one_size_can_be_drawn() -> None:
     alone = random_grid(0, layers=(4,), dims=(64,))
-    assert list(labels_of(alone.plot_pareto(title="mine"))) == ["4L-64d"]
+    figure = alone.named("org/model").plot_pareto(title="mine")
+    assert list(labels_of(figure)) == ["4L-64d"]
+    assert figure.get_supxlabel() == "org/model"
 
 
 def assert_within_the_figure(figure: Figure) -> None:
@@ -97,8 +101,9 @@ def assert_within_the_figure(figure: Figure) -> None:
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
-@pytest.mark.parametrize("precisions", [("float32",), ("float32", "int8")])
-@pytest.mark.parametrize(("dims", "told"), [((64,), []), ((20, 64), ["dominated"])])
+@pytest.mark.parametrize(
+    ("precisions", "dims", "told"), [(("float32",), (64,), []), (("float32", "int8"), (20, 64), ["dominated"])]
+)
 def test_legends_lie_beside_the_axes(precisions: tuple[str, ...], dims: tuple[int, ...], told: list[str]) -> None:
     grid = with_scores(
         random_grid(0, dims=dims, precisions=precisions, tasks=("A",)),
@@ -111,8 +116,10 @@ def test_legends_lie_beside_the_axes(precisions: tuple[str, ...], dims: tuple[in
     assert texts == [*map(str, dims[::-1]), *(precisions if len(precisions) > 1 else ()), *told]
 
 
-@pytest.mark.parametrize("cost", quick(["bytes", "dim", "num_layers"], "bytes"))
-@pytest.mark.parametrize("dims", [(8, 16, 384), (8, 16, 32, 64, 128, 256, 512, 768), (64,)])
+TICKED = list(product(["bytes", "dim", "num_layers"], [(8, 16, 384), (8, 16, 32, 64, 128, 256, 512, 768), (64,)]))
+
+
+@pytest.mark.parametrize(("cost", "dims"), quick(TICKED, *TICKED[1:3]))
 def test_each_cost_that_there_is_has_a_tick(cost: str, dims: tuple[int, ...]) -> None:
     grid = random_grid(0, layers=range(1, 17), dims=dims, precisions=("float32", "int8", "binary"), tasks=("A",))
     figure = grid.plot_pareto(cost=cost)
@@ -130,7 +137,3 @@ def test_overlapping_sizes_share_label() -> None:
     same = random_grid(0, dims=(16, 64), precisions=("float32", "int8"))
     figure = with_scores(same, lambda frame: 0.2 * frame["num_layers"]).plot_pareto()
     assert set(labels_of(figure)) == {f"{depth}L-16d int8 and 3 more" for depth in (1, 2, 4)}
-
-
-def test_the_model_is_named() -> None:
-    assert random_grid(0).named("org/model").plot_pareto().get_supxlabel() == "org/model"

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from st_matryoshka2d import TruncationResult
 from st_matryoshka2d.grid.truncation_result import truncation_dims
+from tests.support.quick import quick
 from tests.support.truncations import SCORES, made_of
 
 
@@ -52,7 +53,7 @@ def test_the_figure_has_a_line_for_each_method_and_a_band_for_each_spread(result
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("full_dim", [384, 768, 1024])
+@pytest.mark.parametrize("full_dim", quick([384, 768, 1024], 1024))
 def test_the_dims_above_the_figure_do_not_overlap(full_dim: int) -> None:
     dims = truncation_dims(full_dim)
     scores = {(name, dim): (0.5,) for name in ("first", "random-0", "random-1") for dim in dims}

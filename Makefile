@@ -9,7 +9,7 @@ READY := .venv/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-backends docs lint clean
+.PHONY: help demo test coverage test-all test-backends docs lint clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*##/  make \1\t/'
@@ -19,6 +19,9 @@ demo: $(READY)  ## Align and train a small model for all sizes, score it before 
 
 test: $(READY)  ## Run the quick tests and the examples in the docstrings, in about five minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+coverage: $(READY)  ## Run the quick tests and list the lines that none of them reaches; half as long again
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow" --cov=st_matryoshka2d --cov-report=term-missing:skip-covered
 
 test-all: $(READY) .venv/.engines  ## Run all tests: also processes, kills, the code of the documentation, examples, benchmarks, more cases
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal

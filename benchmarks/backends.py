@@ -97,7 +97,7 @@ def measure(cut: Path, pairs: pd.DataFrame, calibration: Path, options: argparse
             milliseconds = 1000 * times[name].median() / len(texts)
             score, size = spearman(models[name], pairs), (folder / file).stat().st_size / 2**20
             rows.append([cut.name, name, milliseconds, speed.median(), low, high, score, size])
-    return pd.DataFrame(rows, columns=["cut", "backend", "ms a text", "speed-up", "low", "high", "STS-B", "MB"])
+    return pd.DataFrame(rows, columns=["cut", "backend", "ms per text", "speed-up", "low", "high", "STS-B", "MB"])
 
 
 def main() -> None:
@@ -116,7 +116,7 @@ def main() -> None:
         others[["sentence1"]].rename(columns={"sentence1": "text"}).to_parquet(Path(calibration) / "train.parquet")
         table = pd.concat([measure(cut, pairs, Path(calibration), options) for cut in options.cuts])
     packages = ["torch", "onnxruntime", "openvino", "sentence-transformers", "transformers", "optimum-onnx", "optimum-intel"]
-    rounded = table.round({"ms a text": 2, "speed-up": 2, "low": 2, "high": 2, "STS-B": 2, "MB": 1}).astype(str)
+    rounded = table.round({"ms per text": 2, "speed-up": 2, "low": 2, "high": 2, "STS-B": 2, "MB": 1}).astype(str)
     lines = [
         "# Cuts in other backends",
         "",

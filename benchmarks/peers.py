@@ -39,9 +39,9 @@ COLUMNS = {
     "way": "{}",
     "STS": "{:.1f}",
     "search": "{:.1f}",
-    "bytes a vector": "{:,}",
+    "bytes per vector": "{:,}",
     "MB": "{:.0f}",
-    "ms a query": "{:.2f}",
+    "ms per query": "{:.2f}",
 }
 
 

@@ -51,7 +51,7 @@ corpus.select("id", "text", Embed()(corpus["text"])).write_parquet(str(OUT))
 
 written = daft.read_parquet(str(OUT)).to_arrow()
 model, sample = SentenceTransformer(FOLDER), written.slice(0, 200)
-print("\n| size | texts | bytes a text | largest difference from `encode` of the cut |\n| --- | ---: | ---: | ---: |")
+print("\n| size | texts | bytes per text | largest difference from `encode` of the cut |\n| --- | ---: | ---: | ---: |")
 for size in SIZES:
     found = np.stack(sample[size].to_pylist())
     wanted = truncate(model, size).encode(sample["text"].to_pylist())

@@ -74,4 +74,4 @@ for size in SIZES:
         times.append((time.perf_counter() - between, between - begun))
     torch_ms, onnx_ms = 1000 * np.median(times[1:], axis=0)
     rows.append([size, f"{file.stat().st_size / 1e6:.0f}", f"{torch_ms:.1f}", f"{onnx_ms:.1f}", f"{max(gaps):.0e}"])
-demo_serving.table(["size", "MB", "ms a text, torch", "ms a text, ONNX", "largest difference"], rows)
+demo_serving.table(["size", "MB", "ms per text, torch", "ms per text, ONNX", "largest difference"], rows)

@@ -68,7 +68,7 @@ counts = table["node"].to_pandas().value_counts()
 print("\n| node | texts |\n| --- | ---: |", *(f"| {place} | {count} |" for place, count in enumerate(counts, 1)), sep="\n")
 model = SentenceTransformer(FOLDER)
 sample = table.slice(0, 200)
-print("\n| size | texts | bytes a text | largest difference from `encode` of the cut |\n| --- | ---: | ---: | ---: |")
+print("\n| size | texts | bytes per text | largest difference from `encode` of the cut |\n| --- | ---: | ---: | ---: |")
 for size in SIZES:
     small = truncate(model, size)
     found, wanted = np.stack(sample[size].to_pylist()), small.encode(sample["text"].to_pylist())

@@ -86,7 +86,7 @@ def report(engine: str, search: Search, ways: dict[str, tuple[Find, int]]) -> No
         ways: Name -> function from a query embedding to ten ids, best first, and the bytes of its index.
     """
     many = " / ".join(map(str, LAYERS))
-    head = ["search", "bytes", "ms a query", f"recall@10, {many} layers", f"nDCG@10, {many} layers"]
+    head = ["search", "bytes", "ms per query", f"recall@10, {many} layers", f"nDCG@10, {many} layers"]
     embedded = " / ".join(f"{search.milliseconds[layers]:.1f}" for layers in LAYERS)
     print(f"\n{engine}: {len(search.documents):,} documents, {len(search.relevant):,} queries.")
     print(f"Embedding a query takes {embedded} ms with {many} layers.\n")

@@ -22,7 +22,7 @@ _OUT = options.file_option("--out", "Write the times, for recommend", (".csv", "
 
 _SHOWN = {
     "layers": "{num_layers}",
-    "ms a text": "{milliseconds_per_text:.2f}",
+    "ms per text": "{milliseconds_per_text:.2f}",
     "ms in all": "{milliseconds:.1f}",
     "quartiles": "{low:.1f} to {high:.1f}",
     "speed-up": "{speedup:.2f}x",

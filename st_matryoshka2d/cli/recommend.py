@@ -77,7 +77,7 @@ def _table(sizes: pd.DataFrame, largest: str) -> Table:
         "score": "{score:.2f}",
         f"of {largest}": "{relative:.1f} %",
         **({"at least": "{relative_low:.1f} %"} if sizes["relative_low"].notna().any() else {}),
-        **({"ms a text": "{milliseconds_per_text:.2f}"} if timed else {}),
+        **({"ms per text": "{milliseconds_per_text:.2f}"} if timed else {}),
         "bytes": "{bytes}",
         "refused": "{refused}",
     }

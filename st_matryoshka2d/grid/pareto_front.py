@@ -27,7 +27,7 @@ class _Front(pd.DataFrame):
         forms: dict[str, tuple[str, Callable[[Any], str]]] = {
             "score": ("score", lambda score: f"{score * 100:.2f}"),
             "relative": (f"of {self.attrs.get('largest', 'largest')}", lambda share: f"{share * 100:.1f} %"),
-            "milliseconds_per_text": ("ms a text", "{:.3g}".format),
+            "milliseconds_per_text": ("ms per text", "{:.3g}".format),
             "parameters": ("parameters", "{:,d}".format),
             "bytes": ("bytes", "{:d}".format),
         }

@@ -36,7 +36,7 @@ class Recommendation:
         >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
         >>> best = GridResult(pd.DataFrame(rows)).recommend(0.9, max_bytes=1000)
         >>> print(best)
-        6L-128d: 94.0 % of the score of 6L-384d (the largest of the grid), 6 layers, 512 bytes a vector instead of 1536
+        6L-128d: 94.0 % of the score of 6L-384d (the largest of the grid), 6 layers, 512 bytes per vector instead of 1536
         >>> best.to_frame()["refused"].tolist()
         ['', 'score 71.43 %, at least 90 % wanted', 'vector 1536 bytes, at most 1000 bytes wanted']
     """
@@ -73,10 +73,10 @@ class Recommendation:
     def __str__(self) -> str:
         chosen = self.frame.iloc[0]
         timed = math.isfinite(chosen["milliseconds_per_text"])
-        time = ("milliseconds_per_text", ".3g", "ms a text") if timed else ("num_layers", "d", "layers")
+        time = ("milliseconds_per_text", ".3g", "ms per text") if timed else ("num_layers", "d", "layers")
         if "milliseconds_in_all" in self.frame:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
-        cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes a vector')}"
+        cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
         share = _interval(chosen, self.examples)
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", self.doubt]))
 

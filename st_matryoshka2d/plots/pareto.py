@@ -19,10 +19,10 @@ from st_matryoshka2d.plots.saving import save_figure
 from st_matryoshka2d.plots.style import add_note, apart, new_figure, plain, shades
 
 _AXES = {
-    "milliseconds_per_text": "milliseconds a text",
+    "milliseconds_per_text": "milliseconds per text",
     "num_layers": "layers",
     "parameters": "parameters (millions)",
-    "bytes": "bytes a vector",
+    "bytes": "bytes per vector",
     "dim": "dimensions",
 }
 _MARKERS = "osD^vPX*"

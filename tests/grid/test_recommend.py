@@ -63,15 +63,15 @@ def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
 
 def test_recommendation_as_text() -> None:
     assert str(curve().recommend(0.8)) == (
-        "2L-64d int8: 82.5 % of the score of 4L-64d (the largest of the grid), 0.9 ms a text instead of 1.75, "
-        "64 bytes a vector instead of 256"
+        "2L-64d int8: 82.5 % of the score of 4L-64d (the largest of the grid), 0.9 ms per text instead of 1.75, "
+        "64 bytes per vector instead of 256"
     )
     assert repr(curve().recommend(1.0)) == (
-        "4L-64d: 100.0 % of the score of 4L-64d (the largest of the grid), 1.75 ms a text, 256 bytes a vector"
+        "4L-64d: 100.0 % of the score of 4L-64d (the largest of the grid), 1.75 ms per text, 256 bytes per vector"
     )
     untimed = GridResult(curve().to_frame())
     assert str(untimed.recommend(0.85)) == (
-        "2L-64d: 87.5 % of the score of 4L-64d (the largest of the grid), 2 layers instead of 4, 256 bytes a vector"
+        "2L-64d: 87.5 % of the score of 4L-64d (the largest of the grid), 2 layers instead of 4, 256 bytes per vector"
     )
     assert str(untimed.at(precision="int8").recommend(1)).startswith("4L-64d int8: 100.0 %")
 
@@ -92,8 +92,8 @@ def test_share_of_another_models_full_size() -> None:
     before = with_scores(after, lambda frame: 0.9 * frame["score"]).named("as it was")
     assert str(after.recommend(0.97).size) == "4L-64d"
     assert str(after.recommend(0.97, reference=before)) == (
-        "2L-64d: 97.2 % of the reference's score at 4L-64d (the largest of the grid), 0.9 ms a text instead of 1.75, "
-        "256 bytes a vector"
+        "2L-64d: 97.2 % of the reference's score at 4L-64d (the largest of the grid), 0.9 ms per text instead of 1.75, "
+        "256 bytes per vector"
     )
     shares = after.recommend(0.97, reference=before).to_frame().set_index(["num_layers", "dim", "precision"])["relative"]
     assert shares[4, 64, "float32"] == pytest.approx(1 / 0.9)

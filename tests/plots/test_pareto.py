@@ -79,7 +79,7 @@ def test_every_scored_size_is_a_point(tmp_path: Path) -> None:
     every = {tuple(place) for place in table[["milliseconds_per_text", "score"]].mul([1, 100]).round(6).to_numpy()}
     assert drawn[True] == front
     assert drawn[True] | drawn[False] == every
-    assert axes.get_xlabel() == "milliseconds a text"
+    assert axes.get_xlabel() == "milliseconds per text"
     assert axes.get_ylabel() == "spearman (%)"
     assert axes.get_title() == "A"
     assert "<svg" in (tmp_path / "front.svg").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import sys
@@ -29,7 +30,7 @@ WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 @pytest.fixture(scope="module")
 def pristine(_tiny_bert: SentenceTransformer, tmp_path_factory: pytest.TempPathFactory) -> tuple[SentenceTransformer, Path]:
-    return saved_with_adapter(_tiny_bert, tmp_path_factory.mktemp("saved"))
+    return saved_with_adapter(copy.deepcopy(_tiny_bert), tmp_path_factory.mktemp("saved"))
 
 
 @pytest.fixture

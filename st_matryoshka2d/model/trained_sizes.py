@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.model.declared_agreement import agreement_within, declare_agreement
 from st_matryoshka2d.model.kept_layers import declare_layers, kept_layers, skips_layers
 from st_matryoshka2d.sizes import Size, sizes_product
 
@@ -26,6 +27,7 @@ def declare_training(config: Any, sizes: Iterable[Size], loss: str) -> None:
     """Add sizes to the trained ones in a model's config, and set the loss that trained last."""
     config.matryoshka_sizes = _written({*trained_sizes(config), *sizes})
     config.matryoshka_loss = loss
+    declare_agreement(config, {})  # it was measured with other weights
 
 
 def trained_sizes(config: Any) -> list[Size]:
@@ -52,8 +54,9 @@ def declared_dims(config: Any) -> list[int]:
 
 
 def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | None) -> None:
-    """Write into a cut's config what it was cut from, and its dims, trained sizes and readouts."""
+    """Write into a cut's config what it was cut from, and its dims, trained sizes, readouts and agreement."""
     declare_dims(config, [*(dim for dim in declared_dims(original) if dim < size.dim), size.dim])
+    declare_agreement(config, agreement_within(original, size, full))
     if size.num_layers < full.num_layers and hasattr(config, "matryoshka_readouts"):
         if size.num_layers in (getattr(original, "matryoshka_readouts", None) or []):
             config.matryoshka_readouts = []  # only that of its own depth, in its `Dense`

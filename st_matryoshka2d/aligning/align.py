@@ -8,13 +8,16 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.agreement import too_few
 from st_matryoshka2d.aligning.fit import fitted
 from st_matryoshka2d.aligning.gather import gather
+from st_matryoshka2d.aligning.kept import kept_agreement
 from st_matryoshka2d.aligning.place import check_modules, placed
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.model.cut import with_modules, without_adapters
+from st_matryoshka2d.model.declared_agreement import agreement_text, declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth, chosen_layers, declare_layers
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -63,12 +66,13 @@ def align(
             the layers of some depths, `{2: [1, 6]}`. None: as the model has it, at first `"first"`.
         steps: Refinement steps for each depth; 0 for no refinement.
         batch_size: Texts per forward pass.
-        show_progress_bar: Show progress bars for the texts and for the refinement.
+        show_progress_bar: Show progress bars for the texts and for the refinement, and then a table of what sizes keep.
 
     Returns:
         A `SentenceTransformer` with one more module, in front of the final `Normalize`. Saved, it also loads with plain
         sentence-transformers, as a `Dense` at the full size; `load` restores the readouts. To compare vectors from before
-        the alignment with new ones, rotate them: `vectors @ aligned[-2].linear.weight.T`.
+        the alignment with new ones, rotate them: `vectors @ aligned[-2].linear.weight.T`. Its config has the agreement of
+        each size with the full size, measured on texts left out of the fit: `GridResult.from_agreement(aligned)`.
 
     Raises:
         TypeError: `texts` has other values than strings, or the model is not a `SentenceTransformer`.
@@ -111,7 +115,10 @@ def align(
         keep = any(isinstance(module, Readout) for module in model.modules())
         device = model.device if model.device.type == "cuda" else torch.device("cpu")
         readouts = fitted(gathered, small, steps, device, unit=unit, keep=keep, show_progress_bar=show_progress_bar)
-        return _declared(placed(model, readouts), model, dims)
+        aligned = _declared(placed(model, readouts), model, dims, kept_agreement(gathered, readouts))
+        if show_progress_bar and (kept := declared_agreement(aligned.config)):
+            tqdm.write(agreement_text(kept))
+        return aligned
 
 
 def _keeping(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:
@@ -141,9 +148,9 @@ def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | Non
 
 
 def _declared(
-    aligned: SentenceTransformer, model: SentenceTransformer, dims: Mapping[int, list[int]]
+    aligned: SentenceTransformer, model: SentenceTransformer, dims: Mapping[int, list[int]], kept: Mapping[Size, float]
 ) -> SentenceTransformer:
-    """Write readouts, sizes and a new name into the config and card of the aligned model."""
+    """Write readouts, sizes, their agreement and a new name into the config and card of the aligned model."""
     inherit_card(aligned, model)
     aligned.model_card_data.add_tags("aligned")
     full = full_size(model)
@@ -159,5 +166,6 @@ def _declared(
         if before == ALIGN:
             config.matryoshka_sizes = []  # the sizes of an earlier alignment no longer apply
         declare_training(config, [*fine, *narrow, full], f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
+        declare_agreement(config, kept)
     name_apart(aligned, model, "aligned")
     return aligned

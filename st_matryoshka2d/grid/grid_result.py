@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
 from st_matryoshka2d.files.atomic import replace_file
-from st_matryoshka2d.grid import pareto_front, pivots, recommend, text_tables
+from st_matryoshka2d.grid import agreement, pareto_front, pivots, recommend, text_tables
 from st_matryoshka2d.grid.grid_data import Scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from sentence_transformers import SentenceTransformer
 
     from st_matryoshka2d.grid.compare import GridComparison
 
@@ -50,6 +51,34 @@ class GridResult(Scores):
         |            3 | 71.00 |
         |            6 | 78.50 |
     """
+
+    @classmethod
+    def from_agreement(cls, model: SentenceTransformer) -> Self:
+        """Return what `align` measured without labels, as a grid: how well each size agrees with the full size.
+
+        The agreement of a size is the correlation of a text's similarities to other texts by this size with those by the
+        full size, as the mean over texts that were left out of the fit. It is 1 for the full size. The grid works like one
+        of scores, also in `recommend`, `pareto` and `plot`. In a cut, 1 is the full size of the model that it was cut from.
+
+        Args:
+            model: A model that was aligned, or a cut of one.
+
+        Raises:
+            TypeError: The model is not a `SentenceTransformer`.
+            ValueError: It was not aligned, or a loss of this package has trained it since.
+
+        Example:
+            >>> from st_matryoshka2d import align
+            >>> things = ["a cat", "my car", "rain", "the piano", "soup", "a tall tree"]
+            >>> ends = ["at home", "in town", "today", "again", "is good"]
+            >>> aligned = align(model, [f"{thing} {end}" for thing in things for end in ends], steps=0)
+            >>> grid = GridResult.from_agreement(aligned)
+            >>> grid.score("6L-384d")
+            1.0
+            >>> print(grid.recommend(0.5).share_of)
+            the agreement of 6L-384d (the full size)
+        """
+        return cls(**agreement.agreement_of(model))
 
     def compare(
         self, other: GridResult, *, test: str = "auto", alpha: float = 0.05, correction: str | None = "holm"
@@ -132,6 +161,8 @@ class GridResult(Scores):
         A size keeps enough of the score if the lower end of its share's interval reaches `min_score`. Intervals come from
         resampling the examples of the grid. Their lower ends hold for all sizes at once, with 95 % confidence. If a cheaper
         size may keep enough too, the answer names it.
+
+        In a grid `from_agreement`, shares are of the agreement, which has no intervals; the answer says that it is no score.
 
         With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`: `size` for queries and
         `documents` for documents. The time of a pair is that of one document and of its queries.

@@ -47,14 +47,16 @@ class Limit:
         return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
 
 
-def limits_of(grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None) -> list[Limit]:
-    """Check the limits that a user gave."""
+def limits_of(
+    grid: Scores, min_score: float | None, max_ms: float | None, max_bytes: float | None, measure: str
+) -> list[Limit]:
+    """Check the limits that a user gave; `measure` names what the grid has of each size."""
     limits = []
     if min_score is not None:
         share = positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
         if share >= 1.5:  # a cut may be a little better than the full size
             raise ValueError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
-        limits.append(Limit("score", "relative", share))
+        limits.append(Limit(measure, "relative", share))
     if max_ms is not None:
         require_times(grid, "max_ms")
         limits.append(Limit("time", "milliseconds_per_text", positive(max_ms, "max_ms", "2.5, milliseconds for a text")))

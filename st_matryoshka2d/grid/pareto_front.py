@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.grid import pivots
+from st_matryoshka2d.grid.agreement import SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, full_row, name_of
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.text_tables import aligned
@@ -25,7 +26,7 @@ class _Front(pd.DataFrame):
 
     def __repr__(self) -> str:
         forms: dict[str, tuple[str, Callable[[Any], str]]] = {
-            "score": ("score", lambda score: f"{score * 100:.2f}"),
+            "score": (self.attrs.get("measure", SCORE), lambda score: f"{score * 100:.2f}"),
             "relative": (f"of {self.attrs.get('largest', 'largest')}", lambda share: f"{share * 100:.1f} %"),
             "milliseconds_per_text": ("ms per text", "{:.3g}".format),
             "parameters": ("parameters", "{:,d}".format),
@@ -42,6 +43,7 @@ def pareto(grid: Scores, cost: str | Sequence[str] | None = None, task: str | No
     chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
     table = costs(grid.frame, grid.latency, task)
     front = _Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
+    front.attrs["measure"] = measure_of(grid.frame, task)
     if (largest := full_row(table)) is not None:
         front.attrs["largest"] = name_of(largest)
     return front

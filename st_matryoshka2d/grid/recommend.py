@@ -11,11 +11,17 @@ from typing import Any
 import pandas as pd
 
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.grid.agreement import AGREEMENT, SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.limits import Limit, limits_of, positive, refused, require_times, what_there_is
 from st_matryoshka2d.grid.pareto_front import time_column
 from st_matryoshka2d.sizes import Size
+
+_NO_SCORE = (
+    "This is agreement with the whole model, on texts without labels that were left out of the fit. It is not a score: with "
+    "labelled data, score the size with `evaluate`."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,6 +34,7 @@ class Recommendation:
         share_of: The score that `relative` refers to, in words.
         examples: The queries or pairs behind the intervals; 0 if no interval is known.
         doubt: A cheaper size that may meet the limits too, in words; empty if there is none.
+        measure: What the shares are of: `"score"`, or `"agreement"` with the whole model, as `align` measured it.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -46,6 +53,7 @@ class Recommendation:
     share_of: str
     examples: int = 0
     doubt: str = ""
+    measure: str = SCORE
 
     @property
     def size(self) -> Size:
@@ -78,7 +86,8 @@ class Recommendation:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
         share = _interval(chosen, self.examples)
-        return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", self.doubt]))
+        notes = [self.doubt, _NO_SCORE if self.measure == AGREEMENT else ""]
+        return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
     __repr__ = __str__
 
@@ -98,7 +107,8 @@ def recommend(
     queries_per_document: float | None,
 ) -> Recommendation:
     """Implement `GridResult.recommend`."""
-    limits = limits_of(grid, min_score, max_ms, max_bytes)
+    measure = measure_of(grid.frame, task)
+    limits = limits_of(grid, min_score, max_ms, max_bytes, measure)
     if queries_per_document is not None:
         positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
         require_times(grid, "queries_per_document")
@@ -108,12 +118,12 @@ def recommend(
         raise ValueError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
     full = compared = _required_full(table)
     whole = grid
-    share_of = f"the score of {reference_name(full, grid.full_size)}"
+    share_of = f"the {measure} of {reference_name(full, grid.full_size)}"
     if reference is not None:
-        whole, compared, share_of = _reference(reference, grid, task)
+        whole, compared, share_of = _reference(reference, grid, task, measure)
         table["relative"] = table["score"] / compared["score"]
     cells = ["num_layers", "dim", "precision", *(["documents"] if queries_per_document is not None else [])]
-    examples = _add_intervals(table, grid, cells, task, (whole, compared))
+    examples = _add_intervals(table, grid, cells, task, (whole, compared), measure)
     table["refused"] = refused(table, limits).where(table["score"].notna(), "no score")
     met_by_score = (refused(table.assign(relative_low=math.nan), limits) == "") & table["score"].notna()
     unsure = table[met_by_score & (table["refused"] != "")]
@@ -127,13 +137,18 @@ def recommend(
         there_is = what_there_is(table.dropna(subset="score"), limits)
         raise ValueError(f"No size of {len(table)} meets every limit: {there_is}{doubt and f' {doubt}'}")
     fits_first = ranked.sort_values("refused", key=lambda refused: refused != "", kind="stable", ignore_index=True)
-    return Recommendation(fits_first, full, share_of, examples, doubt)
+    return Recommendation(fits_first, full, share_of, examples, doubt, measure)
 
 
 def _add_intervals(
-    table: pd.DataFrame, grid: Scores, cells: Sequence[str], task: str | None, whole: tuple[Scores, pd.Series[Any]]
+    table: pd.DataFrame,
+    grid: Scores,
+    cells: Sequence[str],
+    task: str | None,
+    whole: tuple[Scores, pd.Series[Any]],
+    measure: str,
 ) -> int:
-    """Add the interval of each share, and return the number of examples; warn if the grid does not know it."""
+    """Add the interval of each share, and return the number of examples; warn if a grid of scores does not know it."""
     from st_matryoshka2d.grid import shares
 
     try:
@@ -144,7 +159,8 @@ def _add_intervals(
             f"No interval is known for the shares of the score: {where} has no scores of single examples of {missing}. "
             "The choice is by the scores alone, which chance may have made."
         )
-        warnings.warn(message, DataWarning, stacklevel=4)
+        if measure == SCORE:
+            warnings.warn(message, DataWarning, stacklevel=4)
         table[["relative_low", "relative_high"]] = math.nan
         return 0
     if found.fewest < shares.FEWEST:
@@ -185,7 +201,7 @@ def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
     return full
 
 
-def _reference(reference: object, grid: Scores, task: str | None) -> tuple[Scores, pd.Series[Any], str]:
+def _reference(reference: object, grid: Scores, task: str | None, measure: str) -> tuple[Scores, pd.Series[Any], str]:
     """Return the reference, the row of its largest size, and its name."""
     if not isinstance(reference, Scores):
         raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
@@ -195,4 +211,4 @@ def _reference(reference: object, grid: Scores, task: str | None) -> tuple[Score
             "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
         )
     full = _required_full(costs(reference.frame, reference.latency, task))
-    return reference, full, f"the reference's score at {reference_name(full, reference.full_size)}"
+    return reference, full, f"the reference's {measure} at {reference_name(full, reference.full_size)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +13,7 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Places, Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.shape import largest_size
-from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_sizes, texts_option
+from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_agreement, table_of_sizes, texts_option
 from st_matryoshka2d.sizes import Size, validate_sizes
 
 _LAYERS = "Layers that each depth keeps; `ends` score better, and take longer to train and to score."
@@ -39,13 +41,17 @@ def align(
         validate_sizes(sizes, limit)
 
     import st_matryoshka2d
+    from st_matryoshka2d.model.declared_agreement import declared_agreement
     from st_matryoshka2d.model.trained_sizes import trained_sizes
 
-    aligned = st_matryoshka2d.align(
-        source.open(), sample, sizes or None, layers=layers, batch_size=batch_size, show_progress_bar=True
-    )
-    declared = trained_sizes(aligned.config)
+    model = source.open()
+    with redirect_stdout(io.StringIO()):  # the agreement as text, which is shown as a table below
+        aligned = st_matryoshka2d.align(
+            model, sample, sizes or None, layers=layers, batch_size=batch_size, show_progress_bar=True
+        )
+    declared, agreement = trained_sizes(aligned.config), declared_agreement(aligned.config)
     saved, lines = places.save(aligned, source.token)
     title = f"Aligned with {len(sample):,} texts for these sizes:"
-    data = {"texts": len(sample), "sizes": list(map(str, declared)), **saved}
-    return Answer([title, "", table_of_sizes(declared), "", *lines], data)
+    about = {"texts": len(sample), "sizes": list(map(str, declared))}
+    data = {**about, "agreement": {str(size): value for size, value in agreement.items()}, **saved}
+    return Answer([title, "", table_of_sizes(declared), "", *table_of_agreement(agreement), "", *lines], data)

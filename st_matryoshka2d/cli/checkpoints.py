@@ -18,6 +18,8 @@ from st_matryoshka2d.files.atomic import check_writable_folder, share_weights
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from st_matryoshka2d.grid.grid_result import GridResult
+
 _LOG_IN = "log in with `hf auth login`, or give --token"
 _NOTHING = "Nothing was uploaded"
 
@@ -28,6 +30,14 @@ def _known_place(name: str) -> str:
     if (name.startswith((".", "~")) or path.is_absolute()) and not path.is_dir():
         raise typer.BadParameter(f"There is no folder {name}.")
     return name
+
+
+def _grid_or_model(name: str) -> str:
+    """Refuse a grid that does not exist instead of looking for a model of that name."""
+    path = Path(name)
+    if not path.is_file() and path.suffix.lower() in (".parquet", ".json"):
+        raise typer.BadParameter(f"The file {name} does not exist.")
+    return name if path.is_file() else _known_place(name)
 
 
 def _empty_or_new(folder: Path | None) -> Path | None:
@@ -48,6 +58,8 @@ def _name_of_repository(name: str | None) -> str | None:
 
 
 _MODEL = typer.Argument(help="Hub id or folder of a sentence-transformers model.", show_default=False, callback=_known_place)
+_CHOICE = "A grid that was saved as .parquet or .json; or, without labels, the Hub id or folder of an aligned model."
+_GRID_OR_MODEL = typer.Argument(help=_CHOICE, show_default=False, callback=_grid_or_model, metavar="GRID_OR_MODEL")
 _DEVICE = typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest available")
 _TRUST = typer.Option("--trust-remote-code", help="Run code that comes with the model.")
 # An empty text, which scripts pass if a variable is not set, is None.
@@ -125,6 +137,22 @@ class Source:
         }
         with _explained(reasons, f"{name} is neither a folder nor in the cache, and"):
             yield name, keywords
+
+
+@dataclass(frozen=True)
+class GridOrModel(Source):
+    """A grid, or a model whose config has the agreement of its sizes."""
+
+    model: Annotated[str, _GRID_OR_MODEL]
+
+    def grid(self) -> GridResult:
+        """Read the grid, or make one of the agreement."""
+        from st_matryoshka2d.grid.grid_result import GridResult
+
+        if Path(self.model).is_file():
+            return GridResult.load(self.model)
+        self.require()
+        return GridResult.from_agreement(self.open())
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.tables import table_of, table_of_sizes
+from st_matryoshka2d.cli.tables import table_of, table_of_agreement, table_of_sizes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,11 +19,13 @@ def info(source: Source) -> Answer:
     """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes."""
     source.require()
 
+    from st_matryoshka2d.model.declared_agreement import declared_agreement
     from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
     from st_matryoshka2d.sizes import full_size
 
     model = source.open()
     size, sizes, dims = full_size(model), trained_sizes(model.config), declared_dims(model.config)
+    agreement = declared_agreement(model.config)
     ladder, refusal = _ladder(model)
     data = {
         "model": source.model,
@@ -31,6 +33,7 @@ def info(source: Source) -> Answer:
         **_costs(size, model),
         "trained_dims": dims,
         "trained_sizes": list(map(str, sizes)),
+        "agreement": {str(each): value for each, value in agreement.items()},
         "similarity": str(model.similarity_fn_name),
         "max_seq_length": model.max_seq_length,
         "can_be_cut": refusal is None,
@@ -48,6 +51,8 @@ def info(source: Source) -> Answer:
         shown += ["", table_of(ladder, {"ladder": "{size}", "parameters": "{parameters:,}"})]
     if sizes:
         shown += ["", "Trained sizes (matryoshka_sizes)", "", table_of_sizes(sizes)]
+    if agreement:
+        shown += ["", *table_of_agreement(agreement)]
     return Answer(shown, data)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from st_matryoshka2d.cli import options
+from st_matryoshka2d.cli.checkpoints import GridOrModel
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.tables import read_table, records, table_of
 
@@ -25,7 +26,7 @@ _TIMES = options.file_option("--latency", "Times written by the command latency"
 
 
 def recommend(
-    grid: options.Grid,
+    *,
     min_score: Annotated[
         float | None, typer.Option(help="Share of the largest size's score to keep.", show_default=str(_MIN_SCORE))
     ] = None,
@@ -38,8 +39,9 @@ def recommend(
     reference: Annotated[Path | None, typer.Option(help=_REFERENCE, exists=True, dir_okay=False)] = None,
     queries_per_document: Annotated[float | None, typer.Option(help=_QUERIES)] = None,
     latency: Annotated[Path | None, _TIMES] = None,
+    source: GridOrModel,
 ) -> Answer:
-    """Choose the cheapest size of a grid that is good enough and within the budget."""
+    """Choose the cheapest size of a grid, or of an aligned model, that is good enough and within the budget."""
     if best and min_score is not None:
         raise typer.BadParameter("Give --best or --min-score, not both.")
     if best and max_ms is None and max_bytes is None:
@@ -48,7 +50,7 @@ def recommend(
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.grid.costs import name_of
 
-    scores = GridResult.load(grid)
+    scores = source.grid()
     if latency is not None:
         scores = scores.with_latency(_times(latency, {size.num_layers for size in scores.sizes}))
     if max_ms is not None and scores.latency is None:
@@ -64,17 +66,18 @@ def recommend(
     sizes = choice.to_frame()
     more = [f"{len(sizes) - _SHOWN} more sizes; --json has all."] if len(sizes) > _SHOWN else []
     largest = "reference" if reference else name_of(choice.full)
-    data = {"size": str(choice.size), "precision": choice.precision, "summary": str(choice), "sizes": records(sizes)}
-    return Answer([str(choice), _table(sizes.head(_SHOWN), largest), *more], data)
+    about = {"size": str(choice.size), "precision": choice.precision, "measure": choice.measure, "summary": str(choice)}
+    shown = _table(sizes.head(_SHOWN), choice.measure, largest)
+    return Answer([str(choice), shown, *more], {**about, "sizes": records(sizes)})
 
 
-def _table(sizes: pd.DataFrame, largest: str) -> Table:
+def _table(sizes: pd.DataFrame, measure: str, largest: str) -> Table:
     timed = sizes["milliseconds_per_text"].notna().any()
     columns = {
         "layers": "{num_layers}",
         "dim": "{dim}",
         "precision": "{precision}",
-        "score": "{score:.2f}",
+        measure: "{score:.2f}",
         f"of {largest}": "{relative:.1f} %",
         **({"at least": "{relative_low:.1f} %"} if sizes["relative_low"].notna().any() else {}),
         **({"ms per text": "{milliseconds_per_text:.2f}"} if timed else {}),

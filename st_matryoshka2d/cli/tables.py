@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 
 from st_matryoshka2d.cli import options
+from st_matryoshka2d.model.declared_agreement import agreement_table
 from st_matryoshka2d.model.trained_sizes import layers_by_dims
 from st_matryoshka2d.sizes import Size
 
@@ -43,6 +45,14 @@ def table_of_sizes(sizes: Iterable[Size]) -> Table:
     """Build a table of sizes, by layers."""
     rows = [[", ".join(map(str, numbers)) for numbers in row] for row in layers_by_dims(sizes)]
     return table(["layers", "dims"], rows, texts=["layers", "dims"])
+
+
+def table_of_agreement(measured: Mapping[Size, float]) -> list[RenderableType]:
+    """Build a table of what `align` measured, by layers and dims, below its title; nothing if it was not measured."""
+    if not measured:
+        return []
+    title = "Agreement with the whole model, on texts left out of the fit (matryoshka_agreement)"
+    return [title, "", table(*agreement_table(measured))]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, align, load, truncate
-from tests.support import families
+from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
+from st_matryoshka2d.model.declared_agreement import agreement_table, declared_agreement
+from tests.support import families, pipelines
 from tests.support.command_line import PAIRS, answer, run
 from tests.support.pipelines import equal
 
@@ -37,8 +38,22 @@ def test_align_matches_library(texts: list[str], tiny_folder: Path, files: Path)
     before = model.encode(families.TEXTS)
     np.testing.assert_allclose(plain @ plain.T, before @ before.T, rtol=1e-5)
     sizes = ["1L-32d", "2L-8d", "2L-32d", "3L-16d", "3L-32d", "4L-8d", "4L-16d", "4L-32d"]
-    assert found == {"texts": len(TEXTS), "sizes": sizes, "saved": str(out)}
+    agreement = {str(size): value for size, value in declared_agreement(expected.config).items()}
+    assert found == {"texts": len(TEXTS), "sizes": sizes, "agreement": agreement, "saved": str(out)}
     assert "It was aligned for these sizes, without training:" in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_shows_what_sizes_keep_once(tiny_folder: Path, files: Path) -> None:
+    """The table of the command stands for the text that the library prints."""
+    (files / "many.txt").write_text("\n".join(pipelines.TEXTS), encoding="utf-8")
+    out = files / "aligned"
+    result = run("align", tiny_folder, "--texts", files / "many.txt", "--out", out, "--device", "cpu")
+    measured = declared_agreement(SentenceTransformer(str(out), device="cpu").config)
+    assert set(sizes_ladder(load(out, device="cpu"))) <= set(measured)
+    head, rows = agreement_table(measured)
+    shown = [line.split() for line in result.output.splitlines()]
+    assert [shown.count(" ".join(row).split()) for row in (head, *rows)] == [1] * (1 + len(rows))
+    assert "Agreement with the whole model, on texts left out of the fit (matryoshka_agreement)" in result.stdout
 
 
 def test_layers_option(tiny_folder: Path, files: Path) -> None:

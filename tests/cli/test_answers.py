@@ -12,7 +12,8 @@ import pytest
 import transformers
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import GridResult, evaluate, sizes_ladder, sts_task, truncate
+from st_matryoshka2d import GridResult, Size, evaluate, sizes_ladder, sts_task, truncate
+from st_matryoshka2d.model.declared_agreement import declare_agreement
 from tests.support import families
 from tests.support.command_line import PAIRS, answer, run
 from tests.support.grids import random_grid, random_times, with_scores
@@ -193,6 +194,21 @@ def test_recommend_matches_grid(files: Path) -> None:
     assert len([line for line in shown if " float32 " in line]) == len(choice.to_frame())
 
 
+def test_recommend_chooses_for_an_aligned_model_as_for_a_grid(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    declare_agreement(tiny.config, {Size(1, 8): 0.7, Size(2, 8): 0.95, Size(2, 16): 0.96, Size(4, 32): 1.0})
+    tiny.save_pretrained(str(tmp_path / "aligned"))
+    grid = GridResult.from_agreement(tiny)
+    grid.save(tmp_path / "grid.json")
+    limits = ["--min-score", 0.95, "--max-bytes", 100]
+    found = answer("recommend", tmp_path / "aligned", *limits, "--device", "cpu")
+    assert found == answer("recommend", tmp_path / "grid.json", *limits)
+    assert (found["size"], found["measure"]) == ("2L-8d", "agreement")
+    lines = run("recommend", tmp_path / "aligned", *limits).stdout.splitlines()
+    assert lines[:2] == str(grid.recommend(0.95, max_bytes=100)).splitlines()
+    assert lines[2].split()[:4] == ["layers", "dim", "precision", "agreement"]
+    assert lines[4].split()[:4] == ["2", "8", "float32", "95.00"]
+
+
 def test_recommend_takes_reference_model(tmp_path: Path) -> None:
     """Training raised the full size by half, so sizes may meet the limit only relative to the earlier model."""
     before = random_grid(0)
@@ -239,13 +255,16 @@ def test_info_shows_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) ->
     assert found["trained_sizes"] == []
     cut = tmp_path / "[red] :cat:"  # must not be parsed as markup
     full.config.matryoshka_sizes = ["1L-8d", "2L-8d", "4L-32d"]
+    full.config.matryoshka_agreement = {"2L-4d": 0.8, "2L-8d": 0.8767, "4L-32d": 1.0}
     truncate(full, 2, 8).save_pretrained(str(cut))
     told = answer("info", cut)
     assert (told["trained_dims"], told["trained_sizes"]) == ([8], ["1L-8d", "2L-8d"])
+    assert (told["agreement"], found["agreement"]) == ({"2L-4d": 0.8, "2L-8d": 0.8767}, {})
     lines = run("info", cut).stdout.splitlines()
     assert lines[0] == f"{cut}: bert, 2 layers x 8 dimensions"
     assert "Trained sizes (matryoshka_sizes)" in lines
-    assert lines[-1].split() == ["1,", "2", "8"]
+    assert ["1,", "2", "8"] in [line.split() for line in lines]
+    assert lines[-1].split() == ["2", "0.800", "0.877"]
 
 
 def test_info_explains_why_model_cannot_be_cut(tmp_path: Path) -> None:

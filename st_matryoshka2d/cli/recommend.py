@@ -20,6 +20,7 @@ _MIN_SCORE = 0.97
 _SHOWN = 10
 _HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."
 
+_SHARE = "Share of the largest size's score, or of its agreement, to keep."
 _REFERENCE = "Grid of the model before training; --min-score is then a share of its largest size's score."
 _QUERIES = "Queries per document in an index's life; chooses separate sizes for queries and documents."
 _TIMES = options.file_option("--latency", "Times written by the command latency", (".csv", ".json"), exists=True)
@@ -28,7 +29,8 @@ _TIMES = options.file_option("--latency", "Times written by the command latency"
 def recommend(
     *,
     min_score: Annotated[
-        float | None, typer.Option(help="Share of the largest size's score to keep.", show_default=str(_MIN_SCORE))
+        float | None,
+        typer.Option(help="Share of the largest size's score or agreement to keep.", show_default=str(_MIN_SCORE)),
     ] = None,
     best: Annotated[
         bool, typer.Option("--best", help="Choose the best score within the other limits, instead of the cheapest size.")

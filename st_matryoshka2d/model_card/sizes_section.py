@@ -1,4 +1,4 @@
-"""The section on layers and dimensions: the trained sizes, how to load them, and what the model was cut from."""
+"""The section on layers and dimensions: the sizes, what they keep, how to load them, and what the model was cut from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from st_matryoshka2d.grid.text_tables import aligned
 from st_matryoshka2d.hub.checkpoint import Checkpoint
+from st_matryoshka2d.model.declared_agreement import agreement_table, declared_agreement
 from st_matryoshka2d.model.trained_sizes import ALIGN, layers_by_dims, trained_sizes
 from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
 from st_matryoshka2d.sizes import Size
@@ -31,10 +33,14 @@ _WITH_THE_WHOLE = (
     "Its embeddings can be compared with those of the whole model and its other sizes, up to the dimensions of the narrower "
     "one."
 )
+_AGREEMENT = (
+    "How well each size agrees with the whole model, on texts without labels that were left out of the alignment: the mean "
+    "correlation of a text's similarities to the other texts, by the size and by the whole model."
+)
 
 
 def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
-    """Add a section to the card of a saved model: its trained sizes, how to load them, and what it was cut from.
+    """Add a section to the card of a saved model: its trained sizes, what they keep, and what it was cut from.
 
     The section "Layers and dimensions" goes into `README.md`; a second call replaces it. Saving a newly trained or cut model
     writes a new card, so call this after saving; a model that is loaded from the folder keeps the card. To show the model's
@@ -82,6 +88,8 @@ def _section(config: dict[str, Any], name: str) -> str:
     if sizes:
         rows = [f"| {', '.join(map(str, row[0]))} | {', '.join(map(str, row[1]))} |" for row in layers_by_dims(sizes)]
         parts.append("\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows]))
+    if agreement := declared_agreement(config):
+        parts += [_AGREEMENT, aligned(*agreement_table(agreement))]
     if loss and loss.endswith(ALIGN) and "matryoshka_readouts" in config:
         parts.append(_WITH_THE_WHOLE if cut else _ONE_SPACE)
     if len(sizes) > 1:

@@ -12,6 +12,7 @@ from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 
 from st_matryoshka2d import Size, add_sizes_to_model_card, truncate
 from st_matryoshka2d.losses import TwoDMSELoss
+from st_matryoshka2d.model.declared_agreement import declare_agreement
 from st_matryoshka2d.model.trained_sizes import declare_training
 from tests.support import families
 from tests.support.training import train
@@ -82,6 +83,26 @@ def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer,
     assert "cut from a larger model: the first of 4 layers and the first 4 of 32 dimensions." in card
     assert "trained with `MultiSizeLoss(CoSENTLoss)`, at no size within this cut." in card
     assert "load(" not in card
+
+
+def test_the_cards_of_an_aligned_model_and_its_cut_have_what_sizes_keep(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    measured = {Size(2, 8): 0.7, Size(2, 16): 0.8125, Size(4, 8): 0.9, Size(4, 32): 1.0}
+    declare_training(tiny.config, measured, "align")
+    declare_agreement(tiny.config, measured)
+    tables = {
+        "whole": "| layers / dim |     8 |    16 |    32 |\n| -----------: | ----: | ----: | ----: |\n"
+        "|            2 | 0.700 | 0.812 |       |\n|            4 | 0.900 |       | 1.000 |",
+        "cut": "| layers / dim |     8 |    16 |\n| -----------: | ----: | ----: |\n|            2 | 0.700 | 0.812 |",
+    }
+    for (name, shown), model in zip(tables.items(), (tiny, truncate(tiny, 2, 16)), strict=True):
+        model.save_pretrained(str(tmp_path / name))
+        add_sizes_to_model_card(tmp_path / name)
+        card = (tmp_path / name / "README.md").read_text(encoding="utf-8")
+        assert f"by the size and by the whole model.\n\n{shown}\n\n" in card
+    tiny.config.matryoshka_agreement = "much"
+    tiny.save_pretrained(str(tmp_path / "foreign"))
+    add_sizes_to_model_card(tmp_path / "foreign")
+    assert "How well each size agrees" not in (tmp_path / "foreign" / "README.md").read_text(encoding="utf-8")
 
 
 def test_refuses_folders_without_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:

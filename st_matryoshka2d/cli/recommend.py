@@ -28,10 +28,7 @@ _TIMES = options.file_option("--latency", "Times written by the command latency"
 
 def recommend(
     *,
-    min_score: Annotated[
-        float | None,
-        typer.Option(help="Share of the largest size's score or agreement to keep.", show_default=str(_MIN_SCORE)),
-    ] = None,
+    min_score: Annotated[float | None, typer.Option(help=_SHARE, show_default=str(_MIN_SCORE))] = None,
     best: Annotated[
         bool, typer.Option("--best", help="Choose the best score within the other limits, instead of the cheapest size.")
     ] = False,

@@ -35,7 +35,7 @@ def align(
     layers: str | LayersByDepth | None = None,
     steps: int = 300,
     batch_size: int = 32,
-    show_progress_bar: bool = False,
+    show_progress_bar: bool | None = None,
 ) -> SentenceTransformer:
     r"""Give every depth of a model a readout: an affine map into the space of the whole model. No labels, no training.
 
@@ -70,7 +70,7 @@ def align(
             the layers of some depths, `{2: [1, 6]}`. None: as the model has it, at first `"first"`.
         steps: Refinement steps for each depth; 0 for no refinement.
         batch_size: Texts per forward pass.
-        show_progress_bar: Show progress bars for the texts and for the refinement.
+        show_progress_bar: Show progress bars for the texts and for the refinement. None: on a terminal or in a notebook.
 
     Returns:
         A `SentenceTransformer` with one more module, in front of the final `Normalize`. Saved, it also loads with plain
@@ -111,7 +111,8 @@ def align(
         if steps != 0:
             steps = positive_int(steps, "steps")
         check_modules(model)
-        gathered = gather(model, parts, batch_size, show_progress_bar)
+        hidden = None if show_progress_bar is None else not show_progress_bar  # None has tqdm look for a terminal
+        gathered = gather(model, parts, batch_size, hidden)
         unit = bool(Pipeline.of(model).trailing_normalize())
         if told := too_few(gathered, unit):
             warnings.warn(told, DataWarning, stacklevel=2)
@@ -120,7 +121,7 @@ def align(
         # An aligned model keeps its coordinates: training relied on them, and an index may contain them.
         keep = any(isinstance(module, Readout) for module in model.modules())
         device = model.device if model.device.type == "cuda" else torch.device("cpu")
-        readouts = fitted(gathered, small, steps, device, unit=unit, keep=keep, show_progress_bar=show_progress_bar)
+        readouts = fitted(gathered, small, steps, device, unit=unit, keep=keep, hide_progress_bar=hidden)
         return _declared(placed(model, readouts), model, dims)
 
 

@@ -57,7 +57,7 @@ class Gathered:
 
 
 def gather(
-    model: SentenceTransformer, parts: Sequence[Part], batch_size: int, show_progress_bar: bool
+    model: SentenceTransformer, parts: Sequence[Part], batch_size: int, hide_progress_bar: bool | None
 ) -> dict[str, Gathered]:
     """Embed every text once by each route of the model, with the prompt of its part."""
     pipeline = Pipeline.of(model)
@@ -66,19 +66,26 @@ def gather(
     gathered = {name: Gathered(full.num_layers, full.dim) for name in pipeline.routes}
     draws = {name: torch.Generator().manual_seed(0) for name in gathered}
     seen: set[int] = set()  # a text with another prompt is another text
-    with tqdm(desc="Texts", unit=" texts", disable=not show_progress_bar) as bar:
+    lengths = [part.length for part in parts]
+    total = None if None in lengths else sum(filter(None, lengths))
+    with tqdm(total=total, desc="Embedding texts", unit=" texts", disable=hide_progress_bar) as bar:
         for part in parts:
             for number, chunk in enumerate(part.chunks(_CHUNK, seen)):
                 if number == 0 and part.prompt is None and (told := without_prompts(model, chunk)):
                     warnings.warn(told, DataWarning, stacklevel=3)
                 for name, route in gathered.items():
                     route.add(_embedded(every, chunk, part.prompt, name, batch_size), unit, draws[name])
-                bar.update(len(chunk))
+                bar.update(_rows_read(parts) - bar.n)
+            bar.update(_rows_read(parts) - bar.n)  # the last rows may be empty, or seen before
     for part in parts:
         part.left_out.tell(stacklevel=3)
     if len(seen) < 3:
         raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {len(seen)}.")
     return gathered
+
+
+def _rows_read(parts: Sequence[Part]) -> int:
+    return sum(part.left_out.total for part in parts)
 
 
 def _embedded(

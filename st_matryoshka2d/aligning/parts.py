@@ -18,6 +18,7 @@ class Part:
 
     def __init__(self, texts: Any, prompt: str | None, name: str = "texts") -> None:
         self.prompt, self.name = prompt, name
+        self.length = len(texts) if hasattr(texts, "__len__") else None  # a generator has none
         self.left_out = LeftOut(name)
         self._rows = rows_of(texts, name)
 

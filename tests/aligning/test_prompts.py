@@ -81,7 +81,7 @@ def test_the_same_text_with_the_same_prompt_is_one(prompted: SentenceTransformer
 def test_a_prompt_may_be_left_out_of_pooling(given: dict[str, str], prompted: SentenceTransformer) -> None:
     prompted.set_pooling_include_prompt(False)
     prompted.default_prompt_name = "document"
-    [route] = gather(prompted, parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"])), 32, False).values()
+    [route] = gather(prompted, parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"])), 32, True).values()
     for depth in (1, 2, 3, 4):
         expected = truncate(prompted, depth).encode(TEXTS, **given)
         np.testing.assert_allclose(route.sample[:, depth - 1].numpy(), expected, atol=1e-6)
@@ -93,7 +93,7 @@ def test_a_prompt_may_be_left_out_of_pooling(given: dict[str, str], prompted: Se
 def test_each_route_gets_the_prompts(prompted: SentenceTransformer) -> None:
     model = routed(prompted, shared=False)
     model.prompts = dict(PROMPTS)
-    for task, route in gather(model, parts_of(model, {"document": TEXTS}, None, None), 32, False).items():
+    for task, route in gather(model, parts_of(model, {"document": TEXTS}, None, None), 32, True).items():
         expected = truncate(model, 2).encode(TEXTS, task=task, prompt_name="document", normalize_embeddings=True)
         unit = torch.nn.functional.normalize(route.sample[:, 1], dim=1)
         np.testing.assert_allclose(unit.numpy(), expected, atol=1e-6)

@@ -82,24 +82,31 @@ def test_a_loaded_cut_equals_one_of_the_whole_model(sharded: bool, folder: Path)
         assert card.base_model == expected.model_card_data.base_model
 
 
-def test_bytes_of_other_layers_are_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the file with all layers, only the header and the tensors of the cut are read."""
-    read: list[int] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that are read of the files with all layers."""
+    counts: list[int] = []
     parts = LocalFile.parts
 
     def counted(file: LocalFile, start: int, stop: int) -> Iterator[bytes]:
         for part in parts(file, start, stop):
-            read.append(len(part))
+            counts.append(len(part))
             yield part
 
     monkeypatch.setattr(LocalFile, "parts", counted)
-    weights = saved / "model.safetensors"
+    return counts
+
+
+def needed(weights: Path, kept: list[int]) -> int:
     header = 8 + int.from_bytes(weights.read_bytes()[:8], "little")
+    return header + sum(tensor.nbytes for name, tensor in load_file(weights).items() if layer_of(name) in (None, *kept))
+
+
+def test_bytes_of_other_layers_are_not_read(saved: Path, read: list[int]) -> None:
     for depth, kept in depths(saved).items():
         read.clear()
         load(saved, depth, device="cpu")
-        wanted = [tensor for name, tensor in load_file(weights).items() if layer_of(name) in (None, *kept)]
-        assert sum(read) == header + sum(tensor.nbytes for tensor in wanted)
+        assert sum(read) == needed(saved / "model.safetensors", kept)
 
 
 def test_shards_with_other_layers_alone_are_not_opened(folder: Path) -> None:
@@ -108,8 +115,8 @@ def test_shards_with_other_layers_alone_are_not_opened(folder: Path) -> None:
     whole = load(folder, device="cpu")
     for depth, kept in depths(folder).items():
         expected = truncate(whole, depth).encode(TEXTS)
-        needed = {shard for name, shard in index.items() if layer_of(name) in (None, *kept)}
-        others = {shard: (folder / shard).read_bytes() for shard in set(index.values()) - needed}
+        opened = {shard for name, shard in index.items() if layer_of(name) in (None, *kept)}
+        others = {shard: (folder / shard).read_bytes() for shard in set(index.values()) - opened}
         assert others
         for shard in others:
             (folder / shard).write_bytes(b"nothing that can be read")
@@ -191,7 +198,9 @@ def test_nothing_is_left_behind(saved: Path, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("saved", ["ends"], indirect=True)
-def test_of_a_whole_model_in_the_cache_only_the_cut_is_read(saved: Path, hub: Hub, loader: Loader, offline: Loader) -> None:
+def test_of_a_whole_model_in_the_cache_only_the_cut_is_read(
+    saved: Path, read: list[int], hub: Hub, loader: Loader, offline: Loader
+) -> None:
     name = f"org/{saved.name.replace(' ', '-')}"
     shutil.copytree(saved, hub.root / name)
     hub.reset()
@@ -199,9 +208,11 @@ def test_of_a_whole_model_in_the_cache_only_the_cut_is_read(saved: Path, hub: Hu
     hub.reset()
     expected = truncate(load(saved, device="cpu"), 2).encode(TEXTS[:2])
     for process in (loader, offline):
+        read.clear()
         found = process.load(name, num_layers=2)
         assert "error" not in found, found
         assert np.array_equal(np.asarray(found["embedding"], dtype=np.float32), expected)
         assert found["called"] == [name] * 2
         assert found["warnings"] == []
+        assert sum(read) == needed(saved / "model.safetensors", [0, 3])
     assert not [path for path, _ in hub.asked if path.endswith("model.safetensors")]

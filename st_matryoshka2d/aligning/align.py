@@ -14,6 +14,7 @@ from st_matryoshka2d.aligning.agreement import too_few
 from st_matryoshka2d.aligning.fit import fitted
 from st_matryoshka2d.aligning.gather import gather
 from st_matryoshka2d.aligning.kept import kept_agreement
+from st_matryoshka2d.aligning.parts import parts_of
 from st_matryoshka2d.aligning.place import check_modules, placed
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.model.cut import with_modules, without_adapters
@@ -29,13 +30,15 @@ from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes
 
 def align(
     model: SentenceTransformer,
-    texts: Iterable[str],
+    texts: Iterable[str] | Mapping[str, Iterable[str]],
     sizes: Sequence[Size | str] | None = None,
     *,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
     layers: str | LayersByDepth | None = None,
     steps: int = 300,
     batch_size: int = 32,
-    show_progress_bar: bool = False,
+    show_progress_bar: bool | None = None,
 ) -> SentenceTransformer:
     r"""Give every depth of a model a readout: an affine map into the space of the whole model. No labels, no training.
 
@@ -57,16 +60,21 @@ def align(
             full size by up to 0.01: use float32.
         texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator,
             read in chunks. Each goes through the model once; the refinement uses a random sample of at most 20,000. Empty
-            ones (None, NaN or blank) are left out.
+            ones (None, NaN or blank) are left out. A dict has the texts of several prompts by their names, such as
+            `{"query": queries, "document": documents}`.
         sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on their own, and worse at
             searching an index of another size. Every depth gets a readout in any case.
+        prompt: Put in front of each text, as by `SentenceTransformer.encode`.
+        prompt_name: Name of the model's prompt to put in front of each text, unless `prompt` is given. With neither, it is
+            the model's default prompt, if it has one.
         layers: Which layers each depth keeps. `"first"`: the first ones, so that one forward pass serves all depths.
             `"ends"`: three fifths from the start and two from the end, such as layers 1, 2 and 6 of six. They score better,
             as the last layers still write the embedding, but take up to twice as long to train and to score. A dict names
             the layers of some depths, `{2: [1, 6]}`. None: as the model has it, at first `"first"`.
         steps: Refinement steps for each depth; 0 for no refinement.
         batch_size: Texts per forward pass.
-        show_progress_bar: Show progress bars for the texts and for the refinement, and then a table of what sizes keep.
+        show_progress_bar: Show progress bars, and then a table of what sizes keep. None: bars alone, on a terminal or in a
+            notebook.
 
     Returns:
         A `SentenceTransformer` with one more module, in front of the final `Normalize`. Saved, it also loads with plain
@@ -76,13 +84,15 @@ def align(
 
     Raises:
         TypeError: `texts` has other values than strings, or the model is not a `SentenceTransformer`.
-        ValueError: There are fewer than three different texts, the model has a `truncate_dim`, its embeddings are not
-            finite, or a `Router` is followed by other modules than a `Normalize`.
+        ValueError: There are fewer than three different texts, the model has no prompt of that name, both a dict and a
+            prompt are given, the model has a `truncate_dim`, its embeddings are not finite, or a `Router` is followed by
+            other modules than a `Normalize`.
 
     Warns:
         DataWarning: Texts are empty; the message counts them and names the first few. The model declares prompts, and the
-            texts have none. There are too few texts, not counting near copies: below 100, or so few that a depth agrees
-            less with the whole model than before. The message tells what was measured, on texts left out of the fit.
+            texts get none and have none. There are too few texts, not counting near copies: below 100, or so few that a
+            depth agrees less with the whole model than before. The message tells what was measured, on texts left out of
+            the fit.
 
     References:
         - Affine maps from a layer to the last, in language models: Tuned Lens, https://arxiv.org/abs/2303.08112, and Jump to
@@ -101,11 +111,13 @@ def align(
     # The refinement needs gradients even if the caller is in no_grad or inference_mode.
     with torch.inference_mode(False), torch.enable_grad():
         dims = _dims_by_depth(model, sizes)
+        parts = parts_of(model, texts, prompt, prompt_name)
         model = _keeping(without_adapters(model), layers)
         if steps != 0:
             steps = positive_int(steps, "steps")
         check_modules(model)
-        gathered = gather(model, texts, batch_size, show_progress_bar)
+        hidden = None if show_progress_bar is None else not show_progress_bar  # None has tqdm look for a terminal
+        gathered = gather(model, parts, batch_size, hidden)
         unit = bool(Pipeline.of(model).trailing_normalize())
         if told := too_few(gathered, unit):
             warnings.warn(told, DataWarning, stacklevel=2)
@@ -114,7 +126,7 @@ def align(
         # An aligned model keeps its coordinates: training relied on them, and an index may contain them.
         keep = any(isinstance(module, Readout) for module in model.modules())
         device = model.device if model.device.type == "cuda" else torch.device("cpu")
-        readouts = fitted(gathered, small, steps, device, unit=unit, keep=keep, show_progress_bar=show_progress_bar)
+        readouts = fitted(gathered, small, steps, device, unit=unit, keep=keep, hide_progress_bar=hidden)
         aligned = _declared(placed(model, readouts), model, dims, kept_agreement(gathered, readouts))
         if show_progress_bar and (kept := declared_agreement(aligned.config)):
             tqdm.write(agreement_text(kept))

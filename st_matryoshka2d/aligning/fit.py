@@ -22,7 +22,7 @@ def fitted(
     *,
     unit: bool,
     keep: bool,
-    show_progress_bar: bool,
+    hide_progress_bar: bool | None,
 ) -> dict[str, dict[int, Affine]]:
     """Fit the maps of all depths, by route; the full depth gets the rotation, or stays as it is if `keep`."""
     regressed = {name: _regressed(route) for name, route in gathered.items()}
@@ -35,7 +35,7 @@ def fitted(
         length, variances = whole.norm(dim=1).mean(), (normalize(whole) if unit else whole).var(0)
         states = {depth: route.sample[:, depth - 1] for depth in range(1, route.num_layers)}
         start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
-        better = refined(start, states, whole, small, steps, device, show_progress_bar) if steps else start
+        better = refined(start, states, whole, small, steps, device, hide_progress_bar) if steps else start
         made[name] = {route.num_layers: Affine(turn, turn.new_zeros(route.dim))}
         for depth, readout in better.items():
             readout = damped(readout, route.sums(depth).covariance, variances)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,11 +13,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
+from st_matryoshka2d.aligning.parts import Part
 from st_matryoshka2d.aligning.ridge import Sums
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.encoding.prompts import without_prompts
 from st_matryoshka2d.model.pipeline import Pipeline
 
@@ -58,44 +56,45 @@ class Gathered:
         self.sample, self._keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
 
 
-def _different(texts: Iterable[str], left_out: LeftOut) -> Iterator[str]:
-    """Yield each text once, without empty ones; refuse anything else that is not a string."""
-    seen: set[int] = set()
-    for place, row in enumerate(rows_of(texts)):
-        if left_out.lacks(row):
-            continue
-        text = checked_text(row, f"texts[{place}]")
-        if (mark := hash(text)) not in seen:
-            seen.add(mark)
-            yield text
-
-
 def gather(
-    model: SentenceTransformer, texts: Iterable[str], batch_size: int, show_progress_bar: bool
+    model: SentenceTransformer, parts: Sequence[Part], batch_size: int, hide_progress_bar: bool | None
 ) -> dict[str, Gathered]:
-    """Embed every text once by each route of the model."""
-    left_out = LeftOut("texts")
-    different = _different(texts, left_out)
+    """Embed every text once by each route of the model, with the prompt of its part."""
     pipeline = Pipeline.of(model)
     full, unit = pipeline.full, bool(pipeline.trailing_normalize())
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
     gathered = {name: Gathered(full.num_layers, full.dim) for name in pipeline.routes}
     draws = {name: torch.Generator().manual_seed(0) for name in gathered}
-    count = 0
-    with tqdm(desc="Texts", unit=" texts", disable=not show_progress_bar) as bar:
-        while chunk := list(islice(different, _CHUNK)):
-            if count == 0 and (told := without_prompts(model, chunk)):
-                warnings.warn(told, DataWarning, stacklevel=3)
-            for name, route in gathered.items():
-                task: dict[str, Any] = {"task": name} if name else {}
-                embeddings = every.encode(
-                    chunk, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **task
-                )
-                # Tensors from inference mode cannot be used in autograd, so copy them.
-                route.add(embeddings.float().cpu().clone().unflatten(1, (full.num_layers, full.dim)), unit, draws[name])
-            count += len(chunk)
-            bar.update(len(chunk))
-    left_out.tell(stacklevel=3)
-    if count < 3:
-        raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {count}.")
+    seen: set[int] = set()  # a text with another prompt is another text
+    lengths = [part.length for part in parts]
+    total = None if None in lengths else sum(filter(None, lengths))
+    with tqdm(total=total, desc="Embedding texts", unit=" texts", disable=hide_progress_bar) as bar:
+        for part in parts:
+            for number, chunk in enumerate(part.chunks(_CHUNK, seen)):
+                if number == 0 and part.prompt is None and (told := without_prompts(model, chunk)):
+                    warnings.warn(told, DataWarning, stacklevel=3)
+                for name, route in gathered.items():
+                    route.add(_embedded(every, chunk, part.prompt, name, batch_size), unit, draws[name])
+                bar.update(_rows_read(parts) - bar.n)
+            bar.update(_rows_read(parts) - bar.n)  # the last rows may be empty, or seen before
+    for part in parts:
+        part.left_out.tell(stacklevel=3)
+    if len(seen) < 3:
+        raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {len(seen)}.")
     return gathered
+
+
+def _rows_read(parts: Sequence[Part]) -> int:
+    return sum(part.left_out.total for part in parts)
+
+
+def _embedded(
+    every: EveryLayer, texts: list[str], prompt: str | None, route: str, batch_size: int
+) -> Float[Tensor, "texts layers dim"]:
+    """Embed texts by one route of the model; its name is empty if there is only one."""
+    kwargs: dict[str, Any] = {"task": route} if route else {}
+    found: Tensor = every.encode(
+        texts, prompt=prompt, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **kwargs
+    )
+    # Tensors from inference mode cannot be used in autograd, so copy them.
+    return found.float().cpu().clone().view(len(texts), len(every.depths), -1)

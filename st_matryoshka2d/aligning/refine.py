@@ -30,11 +30,11 @@ def refined(
     small: Mapping[int, Sequence[int]],
     steps: int,
     device: torch.device | str,
-    show_progress_bar: bool,
+    hide_progress_bar: bool | None,
 ) -> dict[int, Affine]:
     """Refine each readout by gradient descent, also for the given small dims."""
     made = {}
-    with tqdm(total=steps * len(readouts), desc="Readouts", disable=not show_progress_bar) as bar:
+    with tqdm(total=steps * len(readouts), desc="Refining readouts", disable=hide_progress_bar) as bar:
         for depth, start in readouts.items():
             weight, bias = (nn.Parameter(values.to(device, copy=True)) for values in (start.weight, start.bias))
             optimizer = torch.optim.Adam([weight, bias], lr=_LEARNING_RATE)

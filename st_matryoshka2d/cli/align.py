@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +14,8 @@ from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_agreement, table_of_sizes, texts_option
 from st_matryoshka2d.sizes import Size, validate_sizes
 
+_PROMPT_NAME = "Name of the model's prompt to put in front of each text, unless --prompt is given."
+_DEFAULT = "the model's default, if any"
 _LAYERS = "Layers that each depth keeps; `ends` score better, and take longer to train and to score."
 
 
@@ -24,6 +24,8 @@ def align(
     texts: Annotated[Path, texts_option("About ten thousand texts like those that will be embedded")],
     columns: Columns = None,
     max_texts: Annotated[int, typer.Option(help="Texts to use; drawn at random if there are more.", min=3)] = 20_000,
+    prompt_name: Annotated[str | None, typer.Option(help=_PROMPT_NAME, show_default=_DEFAULT)] = None,
+    prompt: Annotated[str | None, typer.Option(help="Prompt to put in front of each text.", show_default=False)] = None,
     sizes: Annotated[
         list[Size] | None,
         options.size_option("Small size to also refine for, such as 2L-32d; may be repeated.", show_default="none"),
@@ -44,11 +46,15 @@ def align(
     from st_matryoshka2d.model.declared_agreement import declared_agreement
     from st_matryoshka2d.model.trained_sizes import trained_sizes
 
-    model = source.open()
-    with redirect_stdout(io.StringIO()):  # the agreement as text, which is shown as a table below
-        aligned = st_matryoshka2d.align(
-            model, sample, sizes or None, layers=layers, batch_size=batch_size, show_progress_bar=True
-        )
+    aligned = st_matryoshka2d.align(
+        source.open(),
+        sample,
+        sizes or None,
+        prompt=prompt,
+        prompt_name=prompt_name,
+        layers=layers,
+        batch_size=batch_size,
+    )
     declared, agreement = trained_sizes(aligned.config), declared_agreement(aligned.config)
     saved, lines = places.save(aligned, source.token)
     title = f"Aligned with {len(sample):,} texts for these sizes:"

@@ -6,6 +6,7 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -13,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
+from st_matryoshka2d.hub.partial_copy import copy_piece
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.reach import opened, within_reach
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
@@ -49,8 +51,8 @@ def load(
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
-            `TruncatedTransformer`, or a folder of a model that was aligned with `layers="ends"`, is read whole and then
-            cut.
+            `TruncatedTransformer` is read whole and then cut. Layers that move up, of a folder that was aligned with
+            `layers="ends"`, are copied to a temporary folder meanwhile.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `load(folder, 3, 64)`. None loads the whole
             model, an aligned one with the readouts of all its depths.
         dim: Dimensions to keep, 1..D; None for all.
@@ -79,27 +81,29 @@ def load(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
-    plan = _planned(*opened(name_or_path, kwargs), layers, allow_bin)
-    model, config, full = _cut_whole(plan, layers, dim) if plan.config is None else _some_layers(plan, dim)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:  # Windows deletes no file that is in use
+        plan = _planned(*opened(name_or_path, kwargs), layers, allow_bin, Path(spare))
+        model, config, full = _cut_whole(plan, layers, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(config, full_size(model), full)
     return model
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is read: some layers of a checkpoint, or of its piece in the Hub's cache; without a config, all weights."""
+    """What is read: some layers of a checkpoint, or a piece of it with these; without a config, all weights."""
 
     checkpoint: Checkpoint
     kwargs: dict[str, Any]
     config: Any = None  # of the whole model
     num_layers: int = 0
     piece: Path | None = None
+    is_copy: bool = False  # the piece is a copy, so errors name the checkpoint
 
 
-def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None, allow_bin: bool) -> _Plan:
-    """Check the files, download a piece if that is enough, and choose what is read."""
-    is_divisible = checkpoint.commit and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
-    piece = checkpoint.piece_folder(num_layers) if num_layers and is_divisible and checkpoint.is_plain else None
+def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None, allow_bin: bool, spare: Path) -> _Plan:
+    """Check the files, download or copy a piece if that is enough, and choose what is read."""
+    is_divisible = checkpoint.is_plain and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
+    piece = checkpoint.piece_folder(num_layers) if num_layers and is_divisible and checkpoint.commit else None
     if piece and piece.is_dir():
         kwargs = without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
     elif not brings_other_weights(kwargs):
@@ -116,6 +120,8 @@ def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | N
     if piece and not piece.is_dir():
         piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
     if piece is None and keep < depth and skips_layers(config):
+        if is_divisible and _copied(checkpoint, config, keep, allow_bin, spare):
+            return _Plan(checkpoint, kwargs, config, keep, spare, is_copy=True)
         return _Plan(checkpoint, kwargs)
     return _Plan(checkpoint, kwargs, config, keep, piece)
 
@@ -125,7 +131,7 @@ def _cut_whole(plan: _Plan, num_layers: int | None, dim: int | None) -> tuple[Se
     checkpoint, kwargs = plan.checkpoint, plan.kwargs
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
     check_weights(checkpoint, configs, None, kwargs)
-    whole = _assembled(checkpoint, kwargs)
+    whole = _assembled(checkpoint, kwargs, checkpoint)
     full = full_size(whole)
     if checkpoint.adapter_folders:
         require_declared(checkpoint, whole.config)
@@ -143,14 +149,16 @@ def _some_layers(plan: _Plan, dim: int | None) -> tuple[SentenceTransformer, Any
     overrides = {name: value for name, value in vars(cut).items() if vars(whole).get(name) != value}
     kwargs = {**plan.kwargs, "config_kwargs": {**(plan.kwargs.get("config_kwargs") or {}), **overrides}}
     source, config = (Checkpoint(str(piece)), cut) if piece else (checkpoint, whole)
+    named = checkpoint if plan.is_copy else source
     check_weights(source, dict.fromkeys(source.transformer_folders, config), plan.num_layers, kwargs)
     revision = kwargs.pop("revision", None) if piece else None
     # The report would list every layer that is left out. Weights that the embeddings need are checked without it.
     with quiet_loading():
-        model = _assembled(source, kwargs)
+        model = _assembled(source, kwargs, named)
     network = Pipeline.of(model).transformer.model
     if piece:
-        model.model_card_data.set_base_model(checkpoint.name, revision=revision)
+        if checkpoint.commit:
+            model.model_card_data.set_base_model(checkpoint.name, revision=revision)
         network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
     check_loaded(network, whole)
     if hasattr(whole, "matryoshka_readouts"):
@@ -174,9 +182,7 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
 
 def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
     """Download a piece; None if whole files are needed or cached, or if offline."""
-    weights = checkpoint.weights_in(checkpoint.transformer)
-    is_divisible = weights and not is_pickle(weights) and checkpoint.transformer_folders  # no adapter
-    if checkpoint.is_cached or checkpoint.is_offline or not is_divisible:
+    if checkpoint.is_cached or checkpoint.is_offline or not _has_parts(checkpoint):
         return None
     try:
         return fetch_piece(checkpoint, num_layers, allow_bin)
@@ -185,18 +191,33 @@ def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path |
         return None
 
 
-def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> SentenceTransformer:
-    """Build the pipeline, and refuse one that lacks weights."""
+def _copied(checkpoint: Checkpoint, config: Any, num_layers: int, allow_bin: bool, folder: Path) -> bool:
+    """Copy a piece of local files to a folder; False if whole files are needed."""
+    is_here = checkpoint.commit is None or checkpoint.is_cached
+    try:
+        return is_here and _has_parts(checkpoint) and copy_piece(checkpoint, config, num_layers, allow_bin, folder)
+    except WholeFileNeededError:
+        return False
+
+
+def _has_parts(checkpoint: Checkpoint) -> bool:
+    """Whether some tensors of the Transformer can be read without the others; not those of a pickle or an adapter."""
+    weights = checkpoint.weights_in(checkpoint.transformer)
+    return bool(weights and not is_pickle(weights) and checkpoint.transformer_folders)
+
+
+def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> SentenceTransformer:
+    """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
     try:
         with one_load_at_a_time():
             model = load_with_classes(checkpoint.name, _OURS, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
-            raise ValueError(f"The weights of {checkpoint.name} do not fit its modules. {error}") from error
+            raise ValueError(f"The weights of {named.name} do not fit its modules. {error}") from error
         raise
     except Exception:
-        checkpoint.check_files()  # names the broken file, which a library's error seldom does
+        named.check_files()  # names the broken file, which a library's error seldom does
         raise
-    files = [path for folder in checkpoint.transformer_folders if (path := checkpoint.weights_in(folder))]
-    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {checkpoint.name}")
+    files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
+    check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
     return model

@@ -181,7 +181,7 @@ def test_refinement_objective_matches_equation(dims: list[int]) -> None:
 
 def test_refinement_reduces_loss_at_given_dims(x: Tensor, z: Tensor) -> None:
     start = {1: Affine(torch.eye(DIM), torch.zeros(DIM)), 2: Affine(torch.eye(DIM), torch.ones(DIM))}
-    told = {"states": {1: x, 2: x}, "whole": z, "small": {1: [2, 4]}, "device": "cpu", "show_progress_bar": False}
+    told = {"states": {1: x, 2: x}, "whole": z, "small": {1: [2, 4]}, "device": "cpu", "hide_progress_bar": True}
     made, again = (refined(start, steps=30, **told) for _ in range(2))  # type: ignore[arg-type]
     for depth, small in ((1, [2, 4]), (2, [])):
         before, after = (float(slow_distance(readout[depth](x)[:20], z[:20], small)) for readout in (start, made))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -72,10 +74,38 @@ def test_the_batch_size_changes_nothing(tiny: SentenceTransformer) -> None:
         assert torch.allclose(made[name] @ made[name].T, other[name] @ other[name].T, atol=1e-3), name
 
 
-def test_shows_progress_on_request(tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]) -> None:
-    align(tiny, TEXTS, steps=2)
-    assert capfd.readouterr().err == ""
-    align(tiny, TEXTS, steps=2, show_progress_bar=True)
-    told = capfd.readouterr().err
-    assert "Texts: 40 texts" in told
-    assert "Readouts: 100%" in told
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("show", [None, True, False])
+def test_shows_progress_on_a_terminal_or_on_request(
+    show: bool | None, terminal: bool, tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Terminal() if terminal else StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    align(tiny, TEXTS, steps=2, show_progress_bar=show)
+    told = screen.getvalue()
+    is_shown = show or (show is None and terminal)
+    assert bool(told) == is_shown
+    assert ("Embedding texts: 100%" in told, "Refining readouts: 100%" in told) == (is_shown, is_shown)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([*TEXTS, TEXTS[0], TEXTS[0]], "42/42"),  # rows that are left out are done too
+        ({"query": TEXTS[:20], "document": np.array(TEXTS)}, "60/60"),
+        (iter(TEXTS), "40 texts"),
+        ({"query": TEXTS[:20], "document": iter(TEXTS)}, "60 texts"),
+    ],
+    ids=str,
+)
+def test_progress_has_a_total_if_it_is_known(
+    texts: Any, expected: str, tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    align(tiny, texts, steps=0, show_progress_bar=True)
+    last = capfd.readouterr().err.strip().rpartition("\r")[2]
+    assert f" {expected} [" in last

@@ -11,8 +11,9 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
 from st_matryoshka2d.model.declared_agreement import agreement_table, declared_agreement
 from tests.support import families, pipelines
-from tests.support.command_line import PAIRS, answer, run
+from tests.support.command_line import PAIRS, answer, run, told
 from tests.support.pipelines import equal
+from tests.support.quick import quick
 
 TEXTS = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
 SIZES = ["--sizes", "2L-8d", "--sizes", "3L-16d"]
@@ -66,6 +67,22 @@ def test_layers_option(tiny_folder: Path, files: Path) -> None:
     assert "layers 1, 2, 4 of 4 and the first 16 of 32 dimensions" in (cut / "README.md").read_text(encoding="utf-8")
     plain = SentenceTransformer(str(cut), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(plain, truncate(load(out, device="cpu"), 3, 16).encode(TEXTS), atol=1e-6)
+
+
+PROMPTED = [("--prompt-name", "query", "the old "), ("--prompt", "a new ", "a new ")]
+
+
+@pytest.mark.parametrize(("option", "value", "prompt"), quick(PROMPTED, PROMPTED[0]))
+def test_prompt_options(option: str, value: str, prompt: str, tiny_folder: Path, files: Path) -> None:
+    model = SentenceTransformer(str(tiny_folder), device="cpu", prompts={"query": "the old ", "document": ""})
+    model.save_pretrained(str(files / "prompted"))
+    given = ["align", files / "prompted", "--texts", files / "pairs.csv", "--columns", "sentence1", "--device", "cpu"]
+    answer(*given, option, value, "--out", files / "aligned")
+    assert equal(load(files / "aligned", device="cpu"), align(model, PAIRS["sentence1"], prompt=prompt))
+    refused = run(*given, "--prompt-name", "passage", "--out", files / "no")
+    assert refused.exit_code == 1
+    assert "no prompt 'passage', only ['query', 'document']" in told(refused)
+    assert not (files / "no").exists()
 
 
 def test_samples_texts_reproducibly(tiny_folder: Path, files: Path) -> None:

@@ -75,7 +75,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_every_verb_refuses_tables_and_rows_without_text(what: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     given, told = REFUSED[what]
-    for verb in VERBS.values():
+    for name, verb in VERBS.items():
+        if name == "align" and isinstance(given, dict):
+            continue  # it takes a dict from prompts to texts
         with pytest.raises(TypeError, match=told):
             verb(tiny, given, tmp_path)
 

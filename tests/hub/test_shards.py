@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError, deserialize
 
-from st_matryoshka2d.hub.partial_download import Plan, names_kept, plan_of
+from st_matryoshka2d.hub.piece import Plan, names_kept, plan_of
 from st_matryoshka2d.hub.safetensors_header import RemoteFile, WholeFileNeededError, parse_index, read_header
 from tests.support.broken_shards import DEPTH, INDEX, KEPT, Files, broken_checkpoints, sound, with_index
 

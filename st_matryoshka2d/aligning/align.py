@@ -10,22 +10,24 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.aligning.agreement import too_few
 from st_matryoshka2d.aligning.fit import fitted
 from st_matryoshka2d.aligning.gather import gather
-from st_matryoshka2d.aligning.kept import kept_agreement
 from st_matryoshka2d.aligning.parts import parts_of
 from st_matryoshka2d.aligning.place import check_modules, placed
+from st_matryoshka2d.aligning.refine import Refinement
+from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
+from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.model.cut import with_modules, without_adapters
+from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declared_agreement import agreement_text, declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import inherit_card, name_apart
-from st_matryoshka2d.model.kept_layers import LayersByDepth, chosen_layers, declare_layers
+from st_matryoshka2d.model.kept_layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
-from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
+
+_STEPS = 300  # of refinement, if sizes are named
 
 
 def align(
@@ -36,17 +38,19 @@ def align(
     prompt: str | None = None,
     prompt_name: str | None = None,
     layers: str | LayersByDepth | None = None,
-    steps: int = 300,
+    rotation: Rotation | None = None,
+    steps: int | None = None,
     batch_size: int = 32,
     show_progress_bar: bool | None = None,
 ) -> SentenceTransformer:
     r"""Give every depth of a model a readout: an affine map into the space of the whole model. No labels, no training.
 
-    .. math:: z^n = M_n h^n + b_n, \quad M_n = R A_n, \quad M_N = R
+    .. math:: z^n = R (A_n h^n + b_n), \quad z^N = R h^N
 
     with h^n the embedding of a text after n of N layers, before a final `Normalize`; A_n and b_n the ridge regression from
-    h^n to h^N, of unit length if the model normalizes; and R one rotation for all depths. Then each M_n is refined to
-    relate texts as the whole model does, and coordinates that its depth predicts badly are scaled down.
+    h^n to h^N, of unit length if the model normalizes, towards the plain cut; and R one rotation for all depths, or none.
+    All of it is computed in closed form, from embeddings of the texts. Its strengths are chosen on texts left out of the
+    fit, so few texts change little, and do no harm.
 
     Afterwards any two sizes share one space, up to the narrower one's dims: queries embedded by 3 layers can search an index
     of the whole model. Sizes with few layers or few dims score far better than before; all similarities at the full size
@@ -56,25 +60,28 @@ def align(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
-            It does not change; the result shares its weights. Half precision rounds the rotation, and changes cosines at the
+            It does not change; the result shares its weights. Half precision rounds a rotation, and changes cosines at the
             full size by up to 0.01: use float32.
-        texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator,
-            read in chunks. Each goes through the model once; the refinement uses a random sample of at most 20,000. Empty
-            ones (None, NaN or blank) are left out. A dict has the texts of several prompts by their names, such as
-            `{"query": queries, "document": documents}`.
-        sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on their own, and worse at
-            searching an index of another size. Every depth gets a readout in any case.
+        texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator.
+            Of many texts, a random sample is embedded, of at most 20,000. Empty ones (None, NaN or blank) are left out. A
+            dict has the texts of several prompts by their names, such as `{"query": queries, "document": documents}`.
+        sizes: Small sizes to also refine for by gradient descent, such as `["1L-16d", "2L-32d"]`. They become better on
+            their own, and worse at searching an index of another size. Every depth gets a readout in any case.
         prompt: Put in front of each text, as by `SentenceTransformer.encode`.
         prompt_name: Name of the model's prompt to put in front of each text, unless `prompt` is given. With neither, it is
             the model's default prompt, if it has one.
-        layers: Which layers each depth keeps. `"first"`: the first ones, so that one forward pass serves all depths.
-            `"ends"`: three fifths from the start and two from the end, such as layers 1, 2 and 6 of six. They score better,
-            as the last layers still write the embedding, but take up to twice as long to train and to score. A dict names
-            the layers of some depths, `{2: [1, 6]}`. None: as the model has it, at first `"first"`.
-        steps: Refinement steps for each depth; 0 for no refinement.
+        layers: Which layers each depth keeps. `"ends"`: three fifths from the start and two from the end, such as layers 1,
+            2 and 6 of six, because the last layers write the embedding. `"first"`: the first ones, so that one forward pass
+            serves all depths; they score worse. A dict names the layers of some depths, `{2: [1, 6]}`. None: as the model
+            has it, at first `"ends"`.
+        rotation: What the first coordinates are chosen for. None: they stay as they are, unless a rotation is clearly better
+            for texts that are close in meaning. Of a model that was trained for several dims they always stay. `"keep"`:
+            they stay, so that the full size is the model as it was, bit for bit, and so is an index. `"similarity"` and
+            `"search"`: a rotation if it is clearly better for close texts, or for the nearest texts of the corpus.
+        steps: Steps of gradient descent that refine each depth. None: 300 if `sizes` are given, otherwise 0.
         batch_size: Texts per forward pass.
-        show_progress_bar: Show progress bars, and then a table of what sizes keep. None: bars alone, on a terminal or in a
-            notebook.
+        show_progress_bar: Show progress bars, and then a table of what each size keeps. None: bars alone, on a terminal or
+            in a notebook.
 
     Returns:
         A `SentenceTransformer` with one more module, in front of the final `Normalize`. Saved, it also loads with plain
@@ -111,38 +118,31 @@ def align(
     # The refinement needs gradients even if the caller is in no_grad or inference_mode.
     with torch.inference_mode(False), torch.enable_grad():
         dims = _dims_by_depth(model, sizes)
-        parts = parts_of(model, texts, prompt, prompt_name)
-        model = _keeping(without_adapters(model), layers)
-        if steps != 0:
+        if rotation is not None and rotation not in ROTATIONS:
+            raise ValueError(f"rotation must be {', '.join(map(repr, ROTATIONS))} or None, got {rotation!r}.")
+        if steps is None:
+            steps = 0 if sizes is None else _STEPS
+        elif steps != 0:
             steps = positive_int(steps, "steps")
+        parts = parts_of(model, texts, prompt, prompt_name)
+        model = starting_point(without_adapters(model), layers)
         check_modules(model)
         hidden = None if show_progress_bar is None else not show_progress_bar  # None has tqdm look for a terminal
         gathered = gather(model, parts, batch_size, hidden)
-        unit = bool(Pipeline.of(model).trailing_normalize())
-        if told := too_few(gathered, unit):
-            warnings.warn(told, DataWarning, stacklevel=2)
-        # Refining for small dims improves these sizes alone, but all dims get worse across depths.
-        small = dims if sizes is not None else {}
-        # An aligned model keeps its coordinates: training relied on them, and an index may contain them.
-        keep = any(isinstance(module, Readout) for module in model.modules())
+        # Training relied on the coordinates of an aligned model, and an index may contain them.
+        if any(isinstance(module, Readout) for module in model.modules()) or (rotation is None and trained_narrow(model)):
+            rotation = "keep"
         device = model.device if model.device.type == "cuda" else torch.device("cpu")
-        readouts = fitted(gathered, small, steps, device, unit=unit, keep=keep, hide_progress_bar=hidden)
-        aligned = _declared(placed(model, readouts), model, dims, kept_agreement(gathered, readouts))
-        if show_progress_bar and (kept := declared_agreement(aligned.config)):
-            tqdm.write(agreement_text(kept))
+        # Refining for small dims improves these sizes alone, but all dims get worse across depths.
+        refinement = Refinement({} if sizes is None else dims, steps, device, hidden)
+        unit = bool(Pipeline.of(model).trailing_normalize())
+        readouts, kept, told = fitted(gathered, rotation, refinement, unit=unit)
+        if told:
+            warnings.warn(told, DataWarning, stacklevel=2)
+        aligned = _declared(placed(model, readouts), model, dims, kept)
+        if show_progress_bar:
+            tqdm.write(agreement_text(declared_agreement(aligned.config)))
         return aligned
-
-
-def _keeping(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:
-    """Return the model with other layers declared for its depths; weights are shared."""
-    if layers is None:
-        return model
-    chosen = chosen_layers(layers, full_size(model).num_layers)
-    made = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
-    inherit_card(made, model)
-    for network in Pipeline.of(made).networks:
-        declare_layers(network.config, chosen)
-    return made
 
 
 def _dims_by_depth(model: SentenceTransformer, sizes: Sequence[Size | str] | None) -> dict[int, list[int]]:

@@ -1,52 +1,47 @@
-"""Fit the maps of all depths of a model."""
+"""Fit the maps of all depths of a model, and measure what they keep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from st_matryoshka2d.aligning.agreement import kept_agreement, too_few
+from st_matryoshka2d.aligning.close_pairs import neighbours
 from st_matryoshka2d.aligning.gather import Gathered
-from st_matryoshka2d.aligning.refine import refined
-from st_matryoshka2d.aligning.ridge import Affine, fit_readout
-from st_matryoshka2d.aligning.rotation import damped, shared_rotation
+from st_matryoshka2d.aligning.refine import Refinement, refined
+from st_matryoshka2d.aligning.ridge import Affine, Fitted, fit_readout
+from st_matryoshka2d.aligning.rotation import Rotation, chosen_rotation
+from st_matryoshka2d.sizes import Size
 
 
 def fitted(
-    gathered: Mapping[str, Gathered],
-    small: Mapping[int, list[int]],
-    steps: int,
-    device: torch.device,
-    *,
-    unit: bool,
-    keep: bool,
-    hide_progress_bar: bool | None,
-) -> dict[str, dict[int, Affine]]:
-    """Fit the maps of all depths, by route; the full depth gets the rotation, or stays as it is if `keep`."""
-    regressed = {name: _regressed(route) for name, route in gathered.items()}
-    turn = shared_rotation(torch.stack([spread for _, spread in regressed.values()]).sum(0)).float()
-    if keep:
-        turn = torch.eye(len(turn)).to(turn)
+    gathered: Mapping[str, Gathered], rotation: Rotation | None, refinement: Refinement, *, unit: bool
+) -> tuple[dict[str, dict[int, Affine]], dict[Size, float], str | None]:
+    """Return the maps of all depths by route, what each size keeps, and a warning if the texts are too few."""
+    whole = {name: normalize(route.whole) if unit else route.whole for name, route in gathered.items()}
+    regressed = {name: _regressed(route, whole[name]) for name, route in gathered.items()}
+    predicted = [each.predicted for by_depth in regressed.values() for each in by_depth.values()] or [*whole.values()]
+    spread = torch.stack([torch.cov(rows.T.double(), correction=0) for rows in predicted]).sum(0)
+    first = next(iter(gathered.values()))
+    pairs = {"similarity": first.close, "search": neighbours(first.whole)}
+    turn = chosen_rotation(spread, pairs, rotation)
     made: dict[str, dict[int, Affine]] = {}
     for name, route in gathered.items():
-        whole = route.sample[:, -1] @ turn.T
-        length, variances = whole.norm(dim=1).mean(), (normalize(whole) if unit else whole).var(0)
-        states = {depth: route.sample[:, depth - 1] for depth in range(1, route.num_layers)}
-        start = {depth: readout.then(turn) for depth, readout in regressed[name][0].items()}
-        better = refined(start, states, whole, small, steps, device, hide_progress_bar) if steps else start
+        states = {depth: route.at(depth) for depth in regressed[name]}
+        readouts = {depth: each.readout.then(turn) for depth, each in regressed[name].items()}
+        readouts = refined(readouts, states, whole[name] @ turn.T, refinement) if refinement.steps else readouts
+        length = route.whole.norm(dim=1).mean()  # as the whole model has it before a final Normalize
         made[name] = {route.num_layers: Affine(turn, turn.new_zeros(route.dim))}
-        for depth, readout in better.items():
-            readout = damped(readout, route.sums(depth).covariance, variances)
-            shrunk = readout(states[depth]).norm(dim=1).mean()  # by the regression
-            made[name][depth] = readout.times(float(length / shrunk))
-    return made
+        for depth, readout in readouts.items():
+            made[name][depth] = readout.times(float(length / readout(states[depth]).norm(dim=1).mean().clamp(min=1e-12)))
+    by_route = [kept_agreement(regressed[name], whole[name], turn) for name in gathered]
+    kept = {size: sum(measured[size] for measured in by_route) / len(by_route) for size in by_route[0]}
+    return made, kept, too_few(next(iter(regressed.values())), first.states, first.total)
 
 
-def _regressed(route: Gathered) -> tuple[dict[int, Affine], Tensor]:
-    """Return the readouts by regression, and the summed covariance of their outputs; for one layer, of the model's."""
-    readouts = {n: fit_readout(route.fitted[n - 1], route.held_out[n - 1]) for n in range(1, route.num_layers)}
-    slopes = {n: readout.weight.double() for n, readout in readouts.items()}
-    slopes = slopes or {1: torch.eye(route.dim, dtype=torch.float64, device="cpu")}
-    return readouts, torch.stack([slope @ route.sums(n).covariance @ slope.T for n, slope in slopes.items()]).sum(0)
+def _regressed(route: Gathered, whole: Float[Tensor, "texts dim"]) -> dict[int, Fitted]:
+    return {depth: fit_readout(route.at(depth), whole) for depth in range(1, route.num_layers)}

@@ -1,100 +1,153 @@
-"""Embed texts and collect what readouts are fitted on: sums over all texts, and embeddings of a sample."""
+"""Draw a sample of the texts and embed it at every depth: what readouts are fitted on."""
 
 from __future__ import annotations
 
+import random
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
+from st_matryoshka2d.aligning.agreement import different
+from st_matryoshka2d.aligning.close_pairs import Pairs, with_words_left_out
 from st_matryoshka2d.aligning.parts import Part
-from st_matryoshka2d.aligning.ridge import Sums
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.encoding.prompts import without_prompts
+from st_matryoshka2d.model.kept_layers import passes
 from st_matryoshka2d.model.pipeline import Pipeline
 
-_CHUNK = 1024  # texts embedded between updates of the sums
-_HELD_OUT = 0.1  # share of the texts for choosing the strength of the regression
-_SAMPLE = 20_000  # texts whose embeddings are kept for the refinement, limited by the next line
+_CHUNK = 4096  # texts embedded between updates of the progress bar
+_SAMPLE = 20_000  # texts whose embeddings are kept, limited by the next line; more hardly improve the fit
 _SAMPLE_BYTES = 2**30
-# The user may have set other defaults for new tensors; embeddings are collected as these.
-_KIND: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+_FEW, _PASSES = 2000, 1.4  # of more texts, so many are embedded that it takes as long as this many passes of all
+_COPIES = 500  # texts that are embedded again with words left out
+_COMPARED = 4000  # texts among which near copies are looked for
+_KIND: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the user's defaults
+
+Text: TypeAlias = tuple[str | None, str]  # its prompt, and itself
 
 
+@dataclass
 class Gathered:
-    """Statistics of the embeddings of one route by depth, and a random sample of them at all depths."""
+    """Embeddings of texts by one route: before a final `Normalize`, in float32 on the CPU.
 
-    def __init__(self, num_layers: int, dim: int) -> None:
-        self.num_layers, self.dim = num_layers, dim
-        self.fitted, self.held_out = ([Sums(dim) for _ in range(num_layers)] for _ in range(2))
-        self.sample: Float[Tensor, "texts layers dim"] = torch.empty(0, num_layers, dim, **_KIND)
-        self._keys = torch.empty(0, **_KIND)  # a random number for each sampled text; the sample has the smallest
+    Attributes:
+        states: Embeddings at every depth.
+        close: Some of the texts, and copies of them that lack some words, at the full depth.
+        total: Different texts, of which `states` may be a sample.
+    """
 
-    def sums(self, num_layers: int) -> Sums:
-        """Return the sums over all texts at a depth."""
-        return self.fitted[num_layers - 1] + self.held_out[num_layers - 1]
+    states: Float[Tensor, "texts layers dim"]
+    close: Pairs
+    total: int
 
-    def add(self, embeddings: Float[Tensor, "texts layers dim"], unit: bool, draw: torch.Generator) -> None:
-        """Add a chunk of texts to the sums and to the sample."""
-        if not embeddings.isfinite().all():
-            raise ValueError("The model's embeddings of the texts are not all finite.")
-        whole = normalize(embeddings[:, -1]) if unit else embeddings[:, -1]
-        held_out = torch.rand(len(embeddings), generator=draw, **_KIND) < _HELD_OUT
-        for layer in range(self.num_layers):
-            self.held_out[layer].add(embeddings[held_out, layer], whole[held_out])
-            self.fitted[layer].add(embeddings[~held_out, layer], whole[~held_out])
-        keys = torch.cat([self._keys, torch.rand(len(embeddings), generator=draw, **_KIND)])
-        room = max(1000, min(_SAMPLE, _SAMPLE_BYTES // (4 * self.num_layers * self.dim)))
-        kept = keys.argsort()[:room].sort().values
-        self.sample, self._keys = torch.cat([self.sample, embeddings])[kept], keys[kept]
+    @property
+    def num_layers(self) -> int:
+        """Depth of the whole model."""
+        return self.states.shape[1]
+
+    @property
+    def dim(self) -> int:
+        """Dims of the whole model."""
+        return self.states.shape[2]
+
+    @property
+    def whole(self) -> Float[Tensor, "texts dim"]:
+        """Embeddings by the whole model."""
+        return self.at(self.num_layers)
+
+    def at(self, num_layers: int) -> Float[Tensor, "texts dim"]:
+        """Embeddings at a depth."""
+        return self.states[:, num_layers - 1]
 
 
 def gather(
     model: SentenceTransformer, parts: Sequence[Part], batch_size: int, hide_progress_bar: bool | None
 ) -> dict[str, Gathered]:
-    """Embed every text once by each route of the model, with the prompt of its part."""
+    """Embed a sample of the texts by each route of the model, with the prompts of their parts."""
     pipeline = Pipeline.of(model)
-    full, unit = pipeline.full, bool(pipeline.trailing_normalize())
+    full = pipeline.full
+    texts, total = _drawn(model, parts, passes(model.config, full.num_layers), 4 * full.num_layers * full.dim)
+    if not any(prompt for prompt, _ in texts) and (told := without_prompts(model, [text for _, text in texts])):
+        warnings.warn(told, DataWarning, stacklevel=3)
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
-    gathered = {name: Gathered(full.num_layers, full.dim) for name in pipeline.routes}
-    draws = {name: torch.Generator().manual_seed(0) for name in gathered}
-    seen: set[int] = set()  # a text with another prompt is another text
-    lengths = [part.length for part in parts]
-    total = None if None in lengths else sum(filter(None, lengths))
-    with tqdm(total=total, desc="Embedding texts", unit=" texts", disable=hide_progress_bar) as bar:
-        for part in parts:
-            for number, chunk in enumerate(part.chunks(_CHUNK, seen)):
-                if number == 0 and part.prompt is None and (told := without_prompts(model, chunk)):
-                    warnings.warn(told, DataWarning, stacklevel=3)
-                for name, route in gathered.items():
-                    route.add(_embedded(every, chunk, part.prompt, name, batch_size), unit, draws[name])
-                bar.update(_rows_read(parts) - bar.n)
-            bar.update(_rows_read(parts) - bar.n)  # the last rows may be empty, or seen before
+    whole = EveryLayer.of(model, [full.num_layers], normalize=False)
+    places, copies = with_words_left_out([text for _, text in texts], _COPIES)
+    lacking = [(texts[place][0], copy) for place, copy in zip(places, copies, strict=True)]
+    gathered = {}
+    steps = (len(texts) + len(lacking)) * len(pipeline.routes)
+    with tqdm(total=steps, desc="Embedding texts", unit=" texts", disable=hide_progress_bar) as bar:
+        for name in pipeline.routes:
+            states = _embedded(every, texts, name, batch_size, bar)
+            if not states.isfinite().all():
+                raise ValueError("The model's embeddings of the texts are not all finite.")
+            close = states[places, -1], _embedded(whole, lacking, name, batch_size, bar)[:, 0]
+            gathered[name] = Gathered(states, close, total)
+    return _without_copies(gathered)
+
+
+def _drawn(model: SentenceTransformer, parts: Sequence[Part], cost: float, size: int) -> tuple[list[Text], int]:
+    """Draw texts at random, each once, and count all; `cost` in passes through the model, `size` in bytes of a text."""
+    room, draw = max(1000, min(_SAMPLE, _SAMPLE_BYTES // size)), random.Random(0)
+    drawn: list[Text] = []
+    total = 0
+    for total, text in enumerate(_different(parts), start=1):
+        if total <= room:
+            drawn.append(text)
+        elif (place := draw.randrange(total)) < room:
+            drawn[place] = text
     for part in parts:
-        part.left_out.tell(stacklevel=3)
-    if len(seen) < 3:
-        raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {len(seen)}.")
-    return gathered
+        part.left_out.tell(stacklevel=4)
+    if total < 3:
+        raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {total}.")
+    draw.shuffle(drawn)
+    return drawn[: max(_FEW, int(total * _PASSES / cost))], total
 
 
-def _rows_read(parts: Sequence[Part]) -> int:
-    return sum(part.left_out.total for part in parts)
+def _different(parts: Sequence[Part]) -> Iterator[Text]:
+    """Yield each text once; with another prompt, it is another text."""
+    seen: set[int] = set()
+    for part in parts:
+        yield from ((part.prompt, text) for text in part.different(seen))
 
 
 def _embedded(
-    every: EveryLayer, texts: list[str], prompt: str | None, route: str, batch_size: int
+    every: EveryLayer, texts: Sequence[Text], route: str, batch_size: int, bar: Any
 ) -> Float[Tensor, "texts layers dim"]:
     """Embed texts by one route of the model; its name is empty if there is only one."""
     kwargs: dict[str, Any] = {"task": route} if route else {}
-    found: Tensor = every.encode(
-        texts, prompt=prompt, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **kwargs
-    )
-    # Tensors from inference mode cannot be used in autograd, so copy them.
-    return found.float().cpu().clone().view(len(texts), len(every.depths), -1)
+    embeddings = torch.empty(len(texts), len(every.depths), Pipeline.of(every).full.dim, **_KIND)
+    by_prompt = sorted(range(len(texts)), key=lambda place: texts[place][0] or "")
+    for prompt, group in groupby(by_prompt, key=lambda place: texts[place][0]):
+        places = list(group)
+        for start in range(0, len(places), _CHUNK):
+            chunk = places[start : start + _CHUNK]
+            found: Tensor = every.encode(
+                [texts[place][1] for place in chunk],
+                prompt=prompt,
+                batch_size=batch_size,
+                convert_to_tensor=True,
+                show_progress_bar=False,
+                **kwargs,
+            )
+            embeddings[chunk] = found.float().cpu().view(len(chunk), *embeddings.shape[1:])
+            bar.update(len(chunk))
+    return embeddings
+
+
+def _without_copies(gathered: dict[str, Gathered]) -> dict[str, Gathered]:
+    """Drop near copies if few texts are different, because a copy tells nothing about the fit on its original."""
+    first = next(iter(gathered.values()))
+    apart = different(first.whole[:_COMPARED])
+    if int(apart.sum()) < _FEW:
+        for route in gathered.values():
+            route.states = route.states[:_COMPARED][apart]
+    return gathered

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -18,17 +17,11 @@ class Part:
 
     def __init__(self, texts: Any, prompt: str | None, name: str = "texts") -> None:
         self.prompt, self.name = prompt, name
-        self.length = len(texts) if hasattr(texts, "__len__") else None  # a generator has none
         self.left_out = LeftOut(name)
         self._rows = rows_of(texts, name)
 
-    def chunks(self, size: int, seen: set[int]) -> Iterator[list[str]]:
+    def different(self, seen: set[int]) -> Iterator[str]:
         """Yield the texts that were not seen with this prompt, without empty ones; refuse what is not a string."""
-        different = self._different(seen)
-        while chunk := list(islice(different, size)):
-            yield chunk
-
-    def _different(self, seen: set[int]) -> Iterator[str]:
         for place, row in enumerate(self._rows):
             if self.left_out.lacks(row):
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -18,35 +19,44 @@ from st_matryoshka2d.similarity import kl_divergence
 _BATCH = 512  # texts per step of the refinement
 _DIMS_PER_STEP = 2  # small dims drawn for a step
 _LEARNING_RATE = 1e-3
-_TEMPERATURE = 0.05
+_TEMPERATURE = 0.55  # of the distances, in standard deviations of the whole model's cosines
+_COMPARED = 1000  # texts whose cosines are measured
 _SMALL_ANCHOR = 0.4  # at the drawn dims: weight of the distance to the text's own full embedding
 _ACROSS, _ANCHOR = 6.0, 8.0  # at all dims: weights of the divergence across depths, and of that distance
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What gradient descent adds to the closed form: for which small dims, in how many steps for each depth, and where."""
+
+    small: Mapping[int, Sequence[int]]
+    steps: int
+    device: torch.device
+    hide_progress_bar: bool | None
 
 
 def refined(
     readouts: Mapping[int, Affine],
     states: Mapping[int, Float[Tensor, "texts dim"]],
     whole: Float[Tensor, "texts dim"],
-    small: Mapping[int, Sequence[int]],
-    steps: int,
-    device: torch.device | str,
-    hide_progress_bar: bool | None,
+    how: Refinement,
 ) -> dict[int, Affine]:
     """Refine each readout by gradient descent, also for the given small dims."""
     made = {}
-    with tqdm(total=steps * len(readouts), desc="Refining readouts", disable=hide_progress_bar) as bar:
+    temperature = _TEMPERATURE * _spread_of_cosines(whole)
+    with tqdm(total=how.steps * len(readouts), desc="Refining readouts", disable=how.hide_progress_bar) as bar:
         for depth, start in readouts.items():
-            weight, bias = (nn.Parameter(values.to(device, copy=True)) for values in (start.weight, start.bias))
+            weight, bias = (nn.Parameter(values.to(how.device, copy=True)) for values in (start.weight, start.bias))
             optimizer = torch.optim.Adam([weight, bias], lr=_LEARNING_RATE)
-            schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, steps)
+            schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, how.steps)
             draw = torch.Generator().manual_seed(0)
             shuffled = partial(torch.randperm, generator=draw, device=draw.device)
-            dims = small.get(depth, [])
-            for _ in range(steps):
+            dims = how.small.get(depth, [])
+            for _ in range(how.steps):
                 batch = shuffled(len(whole))[:_BATCH]
                 drawn = [dims[place] for place in shuffled(len(dims))[:_DIMS_PER_STEP]]
-                embedded = F.linear(states[depth][batch].to(device), weight, bias)
-                loss = _distance(embedded, whole[batch].to(device), drawn)
+                embedded = F.linear(states[depth][batch].to(how.device), weight, bias)
+                loss = _distance(embedded, whole[batch].to(how.device), drawn, temperature)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -56,20 +66,28 @@ def refined(
     return made
 
 
-def _distance(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], small: Sequence[int]) -> Tensor:
+def _spread_of_cosines(whole: Float[Tensor, "texts dim"]) -> float:
+    """Return the standard deviation of the cosines of different texts: some models keep all of them in a narrow range."""
+    unit = F.normalize(whole[:_COMPARED], dim=1)
+    return float((unit @ unit.T)[torch.ones(len(unit), len(unit), dtype=torch.bool).triu(1)].std().clamp(min=1e-6))
+
+
+def _distance(
+    embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], small: Sequence[int], temperature: float
+) -> Tensor:
     # KL(s; t) + 6 KL(c; t) + 8 (1 - cos(a, z)): a is the embedding by the readout, z by the whole model; s, t and c are the
     # similarities of different texts by a, by z, and between a and z. With small dims, add the mean over the drawn d of
     # KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 - cos(a^d, z^d)), with rho the correlation.
     full, large = F.normalize(whole, dim=1), F.normalize(embedded, dim=1)
     target = _to_others(full, full)
-    within, across = (kl_divergence(_to_others(large, other), target, _TEMPERATURE) for other in (large, full))
+    within, across = (kl_divergence(_to_others(large, other), target, temperature) for other in (large, full))
     distance = within + _ACROSS * across + _ANCHOR * (1 - (large * full).sum(1).mean())
     parts = []
     for dim in small:
         short = F.normalize(prefix(embedded, dim), dim=1)
         scores = _to_others(short, short)
         to_own = 1 - (short * F.normalize(prefix(whole, dim), dim=1)).sum(1).mean()
-        parts.append(kl_divergence(scores, target, _TEMPERATURE) + _uncorrelated(scores, target) + _SMALL_ANCHOR * to_own)
+        parts.append(kl_divergence(scores, target, temperature) + _uncorrelated(scores, target) + _SMALL_ANCHOR * to_own)
     return distance + torch.stack(parts).mean() if parts else distance
 
 

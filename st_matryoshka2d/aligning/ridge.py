@@ -1,17 +1,20 @@
-"""Affine maps from one depth to the whole model: ridge regression in closed form, from running sums."""
+"""Affine maps from one depth to the whole model: ridge regression in closed form, towards the plain cut."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_STRENGTHS = [10.0**exponent for exponent in range(-5, 1)]  # ridge strengths to try, in units of the mean variance
-_KIND: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}  # of sums, whatever the user's defaults
+_STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(-10, 9)]  # to try, in units of the mean variance
+_FOLDS = 4  # parts of few texts that are left out in turn
+_MANY = 2000  # of more texts, one part of a tenth is enough
+_KIND: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}  # whatever the user's defaults
 
 
 @dataclass(frozen=True)
@@ -39,73 +42,97 @@ class Affine:
         return Affine(factor * self.weight, factor * self.bias)
 
 
-class Sums:
-    """Running sums of pairs of vectors, x of a depth and z of the whole model, from which a regression is computed."""
+@dataclass(frozen=True)
+class Fitted:
+    """The map of a depth, and what it does to texts that were left out of a fit.
 
-    def __init__(self, dim: int) -> None:
-        self.count = 0
-        self.x, self.z = (torch.zeros(dim, **_KIND) for _ in range(2))
-        self.xx, self.xz = (torch.zeros(dim, dim, **_KIND) for _ in range(2))
+    Attributes:
+        readout: The map, fitted on all texts.
+        held: Places of the texts that were left out in turn.
+        predicted: These texts, each mapped by a readout that was fitted on others.
+    """
 
-    def add(self, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> None:
-        """Add pairs."""
-        # Float32 is precise enough for the products of a chunk, and twice as fast as float64.
-        self.count += len(x)
-        self.x += x.sum(0, dtype=torch.float64)
-        self.z += z.sum(0, dtype=torch.float64)
-        self.xx += (x.T @ x).double()
-        self.xz += (x.T @ z).double()
-
-    def __add__(self, other: Sums) -> Sums:
-        both = Sums(len(self.x))
-        for name in vars(both):
-            setattr(both, name, getattr(self, name) + getattr(other, name))
-        return both
-
-    @property
-    def means(self) -> tuple[Tensor, Tensor]:
-        """Means of x and of z."""
-        return self.x / self.count, self.z / self.count
-
-    @property
-    def covariance(self) -> Tensor:
-        """Covariance of x."""
-        return self.about(self.means)[0]
-
-    def about(self, centre: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Mean products x x^T and x z^T of the deviations from a centre."""
-        (x, z), (mean_x, mean_z) = centre, self.means
-        xx = self.xx / self.count - torch.outer(x, mean_x) - torch.outer(mean_x - x, x)
-        xz = self.xz / self.count - torch.outer(x, mean_z) - torch.outer(mean_x - x, z)
-        return xx, xz
+    readout: Affine
+    held: Int[Tensor, " held"]
+    predicted: Float[Tensor, "held dim"]
 
 
-def fit_readout(fitted: Sums, held_out: Sums) -> Affine:
-    """Ridge regression in closed form; choose the strength on held-out texts, then fit on all texts."""
-    both = fitted + held_out
-    strength = _best_strength(fitted, held_out) if held_out.count and fitted.count > 1 else _STRENGTHS[-2]
-    covariance, with_z = both.about(both.means)
-    values, basis = torch.linalg.eigh(covariance)
-    slope = basis @ ((basis.T @ with_z) * _factors(values, strength).unsqueeze(1))
-    x, z = both.means
-    return Affine(slope.T.float().contiguous(), (z - x @ slope).float())
+def left_out(count: int) -> list[Int[Tensor, " part"]]:
+    """Return the parts of the texts that are left out in turn: of many texts a tenth, of few each quarter."""
+    shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    if count > _MANY:
+        return [shuffled[: count // 10].sort().values]
+    return [part.sort().values for part in shuffled.tensor_split(_FOLDS) if len(part)]
 
 
-def _best_strength(fitted: Sums, held_out: Sums) -> float:
-    """Return the strength with the least error on held-out texts, from one decomposition for all strengths."""
-    covariance, with_z = fitted.about(fitted.means)
-    values, basis = torch.linalg.eigh(covariance)
-    turned = basis.T @ with_z
-    unseen, unseen_with_z = held_out.about(fitted.means)
-    # With slopes basis @ diag(f) @ turned, the error is a constant + f Q f - 2 q f.
-    square = (basis.T @ unseen @ basis) * (turned @ turned.T)
-    line = (turned * (basis.T @ unseen_with_z)).sum(1)
-    factors = {strength: _factors(values, strength) for strength in _STRENGTHS}
-    errors = {strength: float(f @ square @ f - 2 * line @ f) for strength, f in factors.items()}
-    return min(errors, key=errors.__getitem__)
+def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> Fitted:
+    r"""Predict z from x, towards the plain cut, with the strength that is best on texts left out.
+
+    .. math:: A, b = \arg\min \sum_i |z_i - A x_i - b|^2 + \lambda |A - c I|^2, \quad c^2 = |z - \bar z|^2 / |x - \bar x|^2
+
+    With few texts, lambda is large and A near the plain cut, which only gets the mean and the spread of z. Then the
+    deviations from the mean are scaled to their spread in z: a regression shrinks what it cannot predict, and where all
+    embeddings share a large mean, that mean would then rank texts by itself.
+    """
+    parts = left_out(len(x))
+    paths = [_Path(*_without(x, z, part)) for part in parts]
+    errors = torch.stack([path.errors(x[part], z[part]) for path, part in zip(paths, parts, strict=True)])
+    strength = _STRENGTHS[int(errors.sum(0).argmin())]
+    held = torch.cat(parts)
+    by_part = [path.deviations(x[part], strength) for path, part in zip(paths, parts, strict=True)]
+    means = torch.cat([path.z.expand(len(part), -1) for path, part in zip(paths, parts, strict=True)])
+    true = (z[held] - means).norm()
+    spread = float(true / torch.cat(by_part).norm().clamp(min=1e-12)) if true > 0 else 1.0
+    every = _Path(x, z)
+    slope = spread * every.slope(strength)
+    predicted = means + spread * torch.cat(by_part)
+    return Fitted(Affine(slope.T.contiguous(), every.z - every.x @ slope), held, predicted)
 
 
-def _factors(variances: Tensor, strength: float) -> Tensor:
-    """Return the factors of a ridge regression along each direction."""
-    variances = variances.clamp(min=0)  # rounding may make a variance of 0 negative
-    return 1 / (variances + strength * (float(variances.mean()) or 1.0))
+def _without(
+    x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"], part: Int[Tensor, " part"]
+) -> Iterator[Float[Tensor, "rest dim"]]:
+    seen = torch.ones(len(x), dtype=torch.bool)
+    seen[part] = False
+    return (rows[seen] for rows in (x, z))
+
+
+class _Path:
+    """Regressions of all strengths, from one decomposition."""
+
+    def __init__(self, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> None:
+        self.x, mean = x.mean(0), z.mean(0)
+        # Float32 is precise enough for the products, and twice as fast as float64.
+        x, z = x - self.x, z - mean
+        self.scale = float(z.norm() / x.norm().clamp(min=1e-12))
+        # The mean of few texts is mostly chance, so it only moves the plain cut as far as it is not (James and Stein).
+        moved = mean - self.scale * self.x
+        chance = (z - self.scale * x).square().sum() / (max(1, len(x) - 1) * len(x))
+        self.z = self.scale * self.x + moved * float((1 - chance / moved.square().sum().clamp(min=1e-12)).clamp(min=0))
+        covariance, with_z = (x.T @ x).double() / len(x), (x.T @ z).double() / len(x)
+        variances, self.basis = torch.linalg.eigh(covariance)
+        self.variances = variances.clamp(min=0)  # rounding may make a variance of 0 negative
+        self.turned = self.basis.T @ (with_z - self.scale * covariance)
+
+    def slope(self, strength: float) -> Float[Tensor, "dim dim"]:
+        """The transposed matrix of a strength."""
+        plain = self.scale * torch.eye(len(self.x), **_KIND)
+        slope: Tensor = (self.basis * self._factors(strength)) @ self.turned + plain
+        return slope.float()
+
+    def deviations(self, x: Float[Tensor, "texts dim"], strength: float) -> Float[Tensor, "texts dim"]:
+        """Predict the deviations of z from its mean."""
+        return (x - self.x) @ self.slope(strength)
+
+    def errors(self, x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> Float[Tensor, " strengths"]:
+        """The squared error of each strength on other texts, up to a constant."""
+        # With slopes basis @ diag(f) @ turned + scale * I, the error is a constant + f Q f - 2 q f.
+        along, missing = (x - self.x) @ self.basis.float(), (z - self.z) - self.scale * (x - self.x)
+        square = (along.T @ along).double() * (self.turned @ self.turned.T)
+        line = (self.turned * (along.T @ missing).double()).sum(1)
+        factors = [self._factors(strength) for strength in _STRENGTHS]
+        return torch.stack([f @ square @ f - 2 * line @ f for f in factors])
+
+    def _factors(self, strength: float) -> Tensor:
+        shifted: Tensor = self.variances + strength * (float(self.variances.mean()) or 1.0)
+        return shifted.reciprocal()

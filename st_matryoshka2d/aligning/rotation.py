@@ -1,33 +1,75 @@
-"""One rotation for all depths, and the damping of coordinates that a depth predicts badly."""
+"""The coordinates of all sizes: those of the model, or a rotation of them whose first coordinates carry more."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
-from st_matryoshka2d.aligning.ridge import Affine
+from st_matryoshka2d.aligning.close_pairs import Pairs
+from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.sizes import mrl_dims
 
-_MIXED = 5  # the first D / 5 directions are mixed at random
-_DAMPING = 0.3  # exponent by which badly predicted coordinates are scaled down
+Rotation: TypeAlias = Literal["keep", "similarity", "search"]
+ROTATIONS: tuple[Rotation, ...] = ("keep", "similarity", "search")
+
+_MIXED = (0.2, 0.4, 0.6, 1.0)  # shares of the directions that are mixed at random, to try
+_GROUPS = 10  # of pairs; how much these differ tells what is chance
+_FEWEST = 10  # pairs in a group
+_SURE = 2.0  # standard errors by which a rotation must be better than the coordinates as they are
 
 
-def shared_rotation(spread: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:
-    """Return the rotation for all depths, after which the first coordinates carry most."""
-    # Directions are sorted by how much of them shallow layers predict. The first fifth is then mixed at random, because in
-    # sorted order the first few coordinates encode the topics of the fitted texts, and are poor for other texts.
+def chosen_rotation(
+    spread: Float[Tensor, "dim dim"], pairs: Mapping[str, Pairs], rotation: Rotation | None
+) -> Float[Tensor, "dim dim"]:
+    """Return the rotation under which narrow sizes agree best with the full one, if it is clearly better than none.
+
+    Args:
+        spread: Covariance of what the depths predict of the whole model's embeddings.
+        pairs: Pairs of texts at the full size, by what they are for: similarity and search.
+        rotation: What to choose for; None for both, where similarity decides whether to rotate at all.
+    """
+    kept = torch.eye(len(spread))
+    told_by = "search" if rotation == "search" else "similarity"
+    if rotation == "keep" or len(pairs[told_by][0]) < _GROUPS * _FEWEST:
+        return kept
+    turns = [kept, *(rotated(spread, share) for share in _MIXED)]
+    judged = {kind: np.stack([_agreements(*of_kind, turn) for turn in turns]) for kind, of_kind in pairs.items()}
+    gains = judged[told_by] - judged[told_by][0]
+    sure = gains.mean(1) > _SURE * gains.std(1, ddof=1) / math.sqrt(_GROUPS)
+    for_both = sum(values.mean(1) for values in judged.values()) if rotation is None else judged[told_by].mean(1)
+    return turns[int(np.where(sure, for_both, -np.inf).argmax())] if sure.any() else kept
+
+
+def rotated(spread: Float[Tensor, "dim dim"], share: float) -> Float[Tensor, "dim dim"]:
+    """Sort directions by how much of them is predicted, and mix the leading ones at random."""
+    # In sorted order the first few coordinates encode the topics of the fitted texts, and are poor for other texts.
     _, vectors = torch.linalg.eigh(spread)
     ordered = vectors.flip(1).T
     ordered = ordered * ordered.sum(1, keepdim=True).sign()  # fix the arbitrary signs of eigenvectors
-    mixed = max(1, len(spread) // _MIXED)
+    mixed = max(1, round(share * len(spread)))
     draw = torch.Generator().manual_seed(0)
     mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype, device=draw.device))
-    return torch.cat([mix @ ordered[:mixed], ordered[mixed:]])
+    return torch.cat([mix @ ordered[:mixed], ordered[mixed:]]).float()
 
 
-def damped(readout: Affine, spread: Float[Tensor, "dim dim"], of_whole: Float[Tensor, " dim"]) -> Affine:
-    """Scale down the coordinates that a depth predicts badly, because they add noise."""
-    predicted = ((readout.weight.double() @ spread) * readout.weight.double()).sum(1) / of_whole.clamp(min=1e-12)
-    known = predicted[: max(1, len(predicted) // _MIXED)].mean()
-    factors = (predicted / known.clamp(min=1e-12)).clamp(1e-6, 1) ** _DAMPING
-    return readout.then(factors.float().diag())
+def _agreements(
+    one: Float[Tensor, "pairs dim"], other: Float[Tensor, "pairs dim"], turn: Float[Tensor, "dim dim"]
+) -> NDArray[np.float64]:
+    """For each group of pairs, return the rank correlation of narrow cosines with full ones, averaged over dims."""
+    full = cosine_similarity(one, other).numpy()
+    left, right = one @ turn.T, other @ turn.T
+    dims = mrl_dims(len(turn)) or [len(turn)]
+    narrow = [cosine_similarity(prefix(left, dim), prefix(right, dim)).numpy() for dim in dims]
+    groups = np.array_split(np.arange(len(full)), _GROUPS)
+    by_group = [[spearmanr(by_dim[group], full[group])[0] for by_dim in narrow] for group in groups]
+    means: NDArray[np.float64] = np.nan_to_num(np.array(by_group)).mean(1)  # equal cosines have no correlation
+    return means

@@ -85,6 +85,15 @@ def smallest_depth_with(config: Any, depths: Sequence[int]) -> int:
     return max(depths) if all(set(kept_layers(config, depth)) <= deepest for depth in depths) else total
 
 
+def passes(config: Any, num_layers: int) -> float:
+    """Return how many passes through the whole model it takes to run it at every depth."""
+    again = 0
+    for depth in range(1, num_layers):
+        kept = kept_layers(config, depth)
+        again += depth - next((place for place, layer in enumerate(kept) if layer != place), depth)
+    return 1 + again / num_layers
+
+
 def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
     """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
     cut = copy.copy(config)

@@ -1,0 +1,53 @@
+"""What a model is before it is aligned: which layers its depths keep, and whether its dims were trained."""
+
+from __future__ import annotations
+
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d._hosts.sentence_transformers import card_text
+from st_matryoshka2d.model.backbone import find_backbone
+from st_matryoshka2d.model.cut import with_modules
+from st_matryoshka2d.model.exactness import check_depths
+from st_matryoshka2d.model.identity import inherit_card
+from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth, chosen_layers, declare_layers, skips_layers
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
+from st_matryoshka2d.model.trial import share_memory
+from st_matryoshka2d.sizes import full_size
+
+
+def starting_point(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:
+    """Return the model with the layers of its depths declared; weights are shared."""
+    if layers is not None:
+        return _keeping(model, layers)
+    chosen_before = skips_layers(model.config) or any(isinstance(module, Readout) for module in model.modules())
+    if chosen_before or any(size.num_layers < full_size(model).num_layers for size in trained_sizes(model.config)):
+        return model
+    made = _keeping(model, ENDS)
+    try:
+        for network in Pipeline.of(made).networks:
+            backbone = find_backbone(network)
+            check_depths(network, backbone, list(range(1, backbone.num_layers)))
+    except ValueError:
+        return model  # its layers only work in a row
+    return made
+
+
+def _keeping(model: SentenceTransformer, layers: str | LayersByDepth) -> SentenceTransformer:
+    chosen = chosen_layers(layers, full_size(model).num_layers)
+    made = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
+    inherit_card(made, model)
+    for network in Pipeline.of(made).networks:
+        declare_layers(network.config, chosen)
+    return made
+
+
+def trained_narrow(model: SentenceTransformer) -> bool:
+    """Whether the model was trained for several dims, as its config or its card says: its first coordinates are the best."""
+    card = model.model_card_data
+    return (
+        bool(getattr(model.config, "is_matryoshka", False) or declared_dims(model.config))
+        or any("matryoshka" in str(tag).lower() for tag in card.tags or [])
+        or "matryoshka" in (card_text(model) or "").lower()
+    )

@@ -20,16 +20,14 @@ _COPY = 0.2  # near copies are closer than this share of the median squared dist
 _DEPTHS = 5  # depths that a warning names
 
 
-def kept_agreement(
-    fitted: Mapping[int, Fitted], whole: Float[Tensor, "texts dim"], turn: Float[Tensor, "dim dim"]
-) -> dict[Size, float]:
-    """Measure each size in the coordinates of all sizes; the full depth is not predicted, only narrowed."""
+def kept_agreement(fitted: Mapping[int, Fitted], whole: Float[Tensor, "texts dim"]) -> dict[Size, float]:
+    """Measure each size; the full depth is not predicted, only narrowed. Both are in the coordinates of all sizes."""
     full = Size(max(fitted, default=0) + 1, whole.shape[1])
     drawn = {depth: (each.held[:_TEXTS], each.predicted[:_TEXTS]) for depth, each in fitted.items()}
     drawn[full.num_layers] = (places := torch.arange(len(whole))[:_TEXTS], whole[places])
     every = sizes_product(range(1, full.num_layers + 1), [*mrl_dims(full.dim), full.dim])
     return {
-        size: agreement(prefix(drawn[size.num_layers][1] @ turn.T, size.dim), whole[drawn[size.num_layers][0]])
+        size: agreement(prefix(drawn[size.num_layers][1], size.dim), whole[drawn[size.num_layers][0]])
         for size in sorted({*ladder_to(full), *every})
     }
 

@@ -27,8 +27,6 @@ from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
-_STEPS = 300  # of refinement, if sizes are named
-
 
 def align(
     model: SentenceTransformer,
@@ -39,7 +37,7 @@ def align(
     prompt_name: str | None = None,
     layers: str | LayersByDepth | None = None,
     rotation: Rotation | None = None,
-    steps: int | None = None,
+    steps: int = 100,
     batch_size: int = 32,
     show_progress_bar: bool | None = None,
 ) -> SentenceTransformer:
@@ -49,8 +47,8 @@ def align(
 
     with h^n the embedding of a text after n of N layers, before a final `Normalize`; A_n and b_n the ridge regression from
     h^n to h^N, of unit length if the model normalizes, towards the plain cut; and R one rotation for all depths, or none.
-    All of it is computed in closed form, from embeddings of the texts. Its strengths are chosen on texts left out of the
-    fit, so few texts change little, and do no harm.
+    It is computed from embeddings of the texts in closed form. Strengths are chosen on texts left out of the fit, so few
+    texts change little, and do no harm. With many texts, each map is then refined to relate texts as the whole model does.
 
     Afterwards any two sizes share one space, up to the narrower one's dims: queries embedded by 3 layers can search an index
     of the whole model. Sizes with few layers or few dims score far better than before; all similarities at the full size
@@ -65,7 +63,7 @@ def align(
         texts: About 10,000 texts like those that will be embedded: a list, a column of a `datasets.Dataset`, or a generator.
             Of many texts, a random sample is embedded, of at most 20,000. Empty ones (None, NaN or blank) are left out. A
             dict has the texts of several prompts by their names, such as `{"query": queries, "document": documents}`.
-        sizes: Small sizes to also refine for by gradient descent, such as `["1L-16d", "2L-32d"]`. They become better on
+        sizes: Small sizes to also refine for, such as `["1L-16d", "2L-32d"]`. They become better on
             their own, and worse at searching an index of another size. Every depth gets a readout in any case.
         prompt: Put in front of each text, as by `SentenceTransformer.encode`.
         prompt_name: Name of the model's prompt to put in front of each text, unless `prompt` is given. With neither, it is
@@ -78,7 +76,7 @@ def align(
             for texts that are close in meaning. Of a model that was trained for several dims they always stay. `"keep"`:
             they stay, so that the full size is the model as it was, bit for bit, and so is an index. `"similarity"` and
             `"search"`: a rotation if it is clearly better for close texts, or for the nearest texts of the corpus.
-        steps: Steps of gradient descent that refine each depth. None: 300 if `sizes` are given, otherwise 0.
+        steps: Steps of gradient descent that refine each depth, if there are more than 2,000 texts; 0 for none.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars, and then a table of what each size keeps. None: bars alone, on a terminal or
             in a notebook.
@@ -120,9 +118,7 @@ def align(
         dims = _dims_by_depth(model, sizes)
         if rotation is not None and rotation not in ROTATIONS:
             raise ValueError(f"rotation must be {', '.join(map(repr, ROTATIONS))} or None, got {rotation!r}.")
-        if steps is None:
-            steps = 0 if sizes is None else _STEPS
-        elif steps != 0:
+        if steps != 0:
             steps = positive_int(steps, "steps")
         parts = parts_of(model, texts, prompt, prompt_name)
         model = starting_point(without_adapters(model), layers)

@@ -27,8 +27,8 @@ from st_matryoshka2d.model.pipeline import Pipeline
 _CHUNK = 4096  # texts embedded between updates of the progress bar
 _SAMPLE = 20_000  # texts whose embeddings are kept, limited by the next line; more hardly improve the fit
 _SAMPLE_BYTES = 2**30
-_FEW, _PASSES = 2000, 1.4  # of more texts, so many are embedded that it takes as long as this many passes of all
-_COPIES = 500  # texts that are embedded again with words left out
+_FEW, _PASSES = 2000, 1.0  # of more texts, so many are embedded that it takes as long as this many passes of all
+_COPIES = 1000  # texts that are embedded again with words left out
 _COMPARED = 4000  # texts among which near copies are looked for
 _KIND: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the user's defaults
 

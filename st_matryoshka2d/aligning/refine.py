@@ -18,7 +18,7 @@ from st_matryoshka2d.similarity import kl_divergence
 
 _BATCH = 512  # texts per step of the refinement
 _DIMS_PER_STEP = 2  # small dims drawn for a step
-_LEARNING_RATE = 1e-3
+_LEARNING_RATE = 3e-4
 _TEMPERATURE = 0.55  # of the distances, in standard deviations of the whole model's cosines
 _COMPARED = 1000  # texts whose cosines are measured
 _SMALL_ANCHOR = 0.4  # at the drawn dims: weight of the distance to the text's own full embedding

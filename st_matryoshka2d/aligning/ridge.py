@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 _STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(-10, 9)]  # to try, in units of the mean variance
 _FOLDS = 4  # parts of few texts that are left out in turn
-_MANY = 2000  # of more texts, one part of a tenth is enough
+MANY = 2000  # of more texts, one part of a tenth is enough
 _KIND: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}  # whatever the user's defaults
 
 
@@ -60,7 +60,7 @@ class Fitted:
 def left_out(count: int) -> list[Int[Tensor, " part"]]:
     """Return the parts of the texts that are left out in turn: of many texts a tenth, of few each quarter."""
     shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    if count > _MANY:
+    if count > MANY:
         return [shuffled[: count // 10].sort().values]
     return [part.sort().values for part in shuffled.tensor_split(_FOLDS) if len(part)]
 

@@ -35,7 +35,8 @@ def chosen_rotation(
     Args:
         spread: Covariance of what the depths predict of the whole model's embeddings.
         pairs: Pairs of texts at the full size, by what they are for: similarity and search.
-        rotation: What to choose for; None for both, where similarity decides whether to rotate at all.
+        rotation: What to choose for; None for both: similarity decides whether to rotate, and search between rotations that
+            are clearly better, because it tells these apart best.
     """
     kept = torch.eye(len(spread))
     told_by = "search" if rotation == "search" else "similarity"
@@ -45,8 +46,8 @@ def chosen_rotation(
     judged = {kind: np.stack([_agreements(*of_kind, turn) for turn in turns]) for kind, of_kind in pairs.items()}
     gains = judged[told_by] - judged[told_by][0]
     sure = gains.mean(1) > _SURE * gains.std(1, ddof=1) / math.sqrt(_GROUPS)
-    for_both = sum(values.mean(1) for values in judged.values()) if rotation is None else judged[told_by].mean(1)
-    return turns[int(np.where(sure, for_both, -np.inf).argmax())] if sure.any() else kept
+    between = judged["similarity" if rotation == "similarity" else "search"].mean(1)
+    return turns[int(np.where(sure, between, -np.inf).argmax())] if sure.any() else kept
 
 
 def rotated(spread: Float[Tensor, "dim dim"], share: float) -> Float[Tensor, "dim dim"]:

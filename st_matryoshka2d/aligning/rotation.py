@@ -35,8 +35,7 @@ def chosen_rotation(
     Args:
         spread: Covariance of what the depths predict of the whole model's embeddings.
         pairs: Pairs of texts at the full size, by what they are for: similarity and search.
-        rotation: What to choose for; None for both: similarity decides whether to rotate, and search between rotations that
-            are clearly better, because it tells these apart best.
+        rotation: What to choose for; None for both: similarity decides whether to rotate, and search between rotations.
     """
     kept = torch.eye(len(spread))
     told_by = "search" if rotation == "search" else "similarity"
@@ -44,10 +43,18 @@ def chosen_rotation(
         return kept
     turns = [kept, *(rotated(spread, share) for share in _MIXED)]
     judged = {kind: np.stack([_agreements(*of_kind, turn) for turn in turns]) for kind, of_kind in pairs.items()}
-    gains = judged[told_by] - judged[told_by][0]
-    sure = gains.mean(1) > _SURE * gains.std(1, ddof=1) / math.sqrt(_GROUPS)
+    best = 1 + int(judged[told_by][1:].mean(1).argmax())
+    if not _clearly(judged[told_by][best] - judged[told_by][0]):
+        return kept
+    # Neighbours tell rotations apart that close texts do not.
+    as_good = [place for place in range(1, len(turns)) if not _clearly(judged[told_by][best] - judged[told_by][place])]
     between = judged["similarity" if rotation == "similarity" else "search"].mean(1)
-    return turns[int(np.where(sure, between, -np.inf).argmax())] if sure.any() else kept
+    return turns[max(as_good, key=lambda place: between[place])]
+
+
+def _clearly(gains: NDArray[np.float64]) -> bool:
+    """Whether gains of groups of pairs are more than chance."""
+    return bool(gains.mean() > _SURE * gains.std(ddof=1) / math.sqrt(len(gains)))
 
 
 def rotated(spread: Float[Tensor, "dim dim"], share: float) -> Float[Tensor, "dim dim"]:

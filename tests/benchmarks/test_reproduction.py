@@ -180,76 +180,15 @@ def test_the_readme_quotes_the_ladder(quoted: dict[str, str], report: Path) -> N
         assert numbers(readme, name) == numbers(found, method)
 
 
-def test_alignment_page_quotes_report() -> None:
-    found = (ROOT / "benchmarks" / "results" / "alignment" / "README.md").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
-    parts = dict(part.split("\n", 1) for part in re.split(r"\n##? |alone, all dims:\n", found))
-    wikiqa = found.split("WikiQA alone, all dims:")[1].splitlines()
-    rows = {
-        "five sets, 384 dims": "documents at all layers, 384 dims",
-        "five sets, 64 dims": "documents at all layers, 64 dims",
-    }
-    for name, title in rows.items():
-        (part,) = (text for head, text in parts.items() if head.startswith("Search") and head.endswith(title))
-        assert numbers(page, name) == numbers(part.splitlines(), "10,000 NLI and the documents")[:-1]
-    assert numbers(page, "WikiQA, 384 dims") == numbers(wikiqa, "10,000 NLI and the documents")[:-1]
-    more = "10,000 NLI and the documents, 955 training questions"
-    assert numbers(page, "WikiQA, 384 dims, 955 more questions") == numbers(wikiqa, more)[:-1]
-    names = {"100 NLI sentences": "100 NLI", "1,000": "1,000 NLI", "10,000": "10,000 NLI", "50,000": "50,000 NLI"}
-    names["50,000, and the ladder named in `sizes`"] = "50,000 NLI, for the ladder"
-    for name, row in {**names, "not aligned": "not aligned", "10,000 captions of photos": "10,000 captions"}.items():
-        means = [numbers(text.splitlines(), row)[-1] for head, text in parts.items() if head.startswith("STS")]
-        assert numbers(page, name) == means[:3]
-
-
-def test_alignment_page_quotes_both_choices_of_layers() -> None:
-    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
-    for name, file in {"first layers": PUBLISHED, "first and last layers": ENDS}.items():
-        found = file.read_text(encoding="utf-8").splitlines()
-        ladder, dims, across = (
-            numbers(found[next(at for at, line in enumerate(found) if line.startswith(title)) :], "cut, aligned")
-            for title in ("## sts: by size", "## sts: all dims", "## sts: one text at n layers")
-        )
-        assert numbers(page, f"{name}, 16, 32, 64, 128, 256, 384 dims") == ladder
-        assert numbers(page, f"{name}, all 384 dims") == dims
-        assert numbers(page, f"{name}, one text at n layers, the other at 6") == across
-
-
-ALIGNMENT = ROOT / "benchmarks" / "results" / "alignment"
-MPNET = "all-mpnet-base-v2/scores/*"
-DOCUMENTS = "ends/scores/search-10000_NLI_and_the_documents"
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "dim", "tasks"),
-    [
-        ("two sets, 768 dims", MPNET, 768, ""),
-        ("two sets, 64 dims", MPNET, 64, ""),
-        ("WikiQA, 768 dims", MPNET, 768, "wikiqa_test"),
-        ("first and last layers, five sets", DOCUMENTS, 384, ""),
-        ("first and last layers, five sets, 955 more questions", f"{DOCUMENTS}_955_training_questions", 384, ""),
-        ("first and last layers, WikiQA, 955 more questions", f"{DOCUMENTS}_955_training_questions", 384, "wikiqa_test"),
-    ],
-)
-def test_alignment_page_quotes_means_by_layers(name: str, file: str, dim: int, tasks: str) -> None:
-    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").splitlines()
-    scores = pd.read_csv(next(ALIGNMENT.glob(f"{file}.csv")))
-    kept = (scores["dim"] == dim) & scores["task"].str.contains(tasks)
-    means = scores[kept].groupby("num_layers")["score"].mean()
-    wanted = means if dim == 384 else means[[1, 2, 4, 6, 8, 10, 12]]
-    assert numbers(page, name) == [f"{mean:.1f}" for mean in wanted]
-
-
-def test_alignment_page_quotes_half_of_the_larger_model() -> None:
-    scores = pd.read_csv(next((ROOT / "benchmarks/results/alignment/all-mpnet-base-v2-ends/scores").glob("*.csv")))
+def test_alignment_page_quotes_reports() -> None:
+    """Tables of scores stand on the page as the benchmark wrote them."""
+    reports = (ROOT / "benchmarks" / "results" / "alignment").glob("*/*.md")
+    found = {line for report in reports for line in report.read_text(encoding="utf-8").splitlines()}
     page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8")
-    wide = scores.pivot_table(index="task", columns=["dim", "num_layers"], values="score")
-    names = {"wikiqa_test": "WikiQA", "trecqa_test": "TREC-QA", "cranfield": "Cranfield", "cisi": "CISI", "cacm": "CACM"}
-    rows = {name: wide.loc[task, 768] for task, name in names.items()}
-    rows |= {f"five sets, {dim} dims": wide[dim].mean() for dim in (768, 64)}
-    table = page.split("| layers of the query, first and last |")[1]
-    for name, row in rows.items():
-        assert f"| {name} | {row[6]:.1f} | {row[12]:.1f} | {row[6] / row[12]:.0%} |" in table
+    tables = [part.splitlines() for part in re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE)]
+    quoted = [line for table in tables if table[0].split("|")[1].strip() in ("STS", "Search", "Texts") for line in table]
+    assert len(quoted) > 20
+    assert set(quoted) <= found
 
 
 def test_papers_page_quotes_learning_rates() -> None:
@@ -381,18 +320,3 @@ def test_evaluation_page_quotes_times() -> None:
         assert row in page
     seconds = f"{large['seconds']['ours']:.0f} s on one core, and {large['seconds']['layers']:.0f} s"
     assert f"{seconds} ({large['times ours']['layers']:.1f}x)" in page
-
-
-def test_alignment_page_quotes_what_it_costs() -> None:
-    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8").split("**What it costs.**")[1]
-    fast, first, ends = pd.read_json(ROOT / "benchmarks/results/align_time/all-MiniLM-L6-v2.json").to_dict("records")
-    assert f"takes {first['ratio']} times as long" in page
-    assert f"and {ends['ratio']} times with" in page
-    assert f"the ratio is {fast['ratio']}" in page
-    peaks = [first["align, MB"], ends["align, MB"], first["encode, MB"]]
-    assert "at {:.1f} and {:.1f} GB, compared with {:.1f} GB".format(*(peak / 1000 for peak in peaks)) in page
-    fast, first, ends = pd.read_json(ROOT / "benchmarks/results/align_time/all-mpnet-base-v2.json").to_dict("records")
-    assert f"the ratio is {fast['ratio']} without the refinement" in page
-    assert f"about {round(first['align, s'] - fast['align, s'], -1):.0f} s" in page
-    peaks = [first["align, MB"], ends["align, MB"], first["encode, MB"]]
-    assert "at {:.1f} and {:.1f} GB, compared with {:.1f} GB".format(*(peak / 1000 for peak in peaks)) in page

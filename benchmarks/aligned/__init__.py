@@ -1,0 +1,1 @@
+"""Parts of `alignment.py`: embeddings at every depth, computed once and kept, and scores of readouts on them."""

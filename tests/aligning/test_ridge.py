@@ -76,6 +76,44 @@ def test_few_noisy_texts_stay_nearer_to_the_plain_cut() -> None:
     assert strengths[0] > 100 * strengths[1]
 
 
+def test_a_prediction_does_not_depend_on_its_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "_STRENGTHS", [0.01])
+    x, z = made(60, 1.0)
+    part = left_out(60)[0]
+    changed = z.clone()
+    changed[part[0]] += 10
+    before, after = (fit_readout(x, each).predicted[: len(part)] for each in (z, changed))
+    # One factor for all makes the deviations as wide as the true ones, so compare their directions.
+    before, after = (rows - rows.mean(0) for rows in (before, after))
+    torch.testing.assert_close(after / after.norm(), before / before.norm(), atol=1e-5, rtol=0)
+    seen, seen_after = (fit_readout(x, each).readout(x[part]) for each in (z, changed))
+    assert (seen - seen_after).abs().max() > 0.01, "a map that has seen the text knows it"
+
+
+@pytest.mark.parametrize("texts", [60, 3000])
+def test_each_text_of_few_is_left_out_once_and_a_tenth_of_many(texts: int) -> None:
+    held = torch.cat(left_out(texts)).tolist()
+    assert len(set(held)) == len(held) == {60: 60, 3000: 300}[texts]
+
+
+def test_with_a_huge_strength_it_is_the_plain_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "_STRENGTHS", [1e9])
+    x, z = made(60, 1.0)
+    weight = fit_readout(x, z).readout.weight
+    assert weight[0, 0] > 0
+    torch.testing.assert_close(weight, weight[0, 0] * torch.eye(DIM), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dim", [1, DIM])
+@pytest.mark.parametrize("texts", [1, 2, 3, 4])
+@pytest.mark.parametrize("constant", ["", "x", "z", "xz"], ids=["none", "x", "z", "both"])
+def test_hardly_any_texts_give_finite_maps(constant: str, texts: int, dim: int) -> None:
+    x, z = (drawn(seed, 1 if name in constant else texts, dim).expand(texts, dim) for seed, name in enumerate("xz"))
+    found = fit_readout(x, z)
+    for values in (found.readout.weight, found.readout.bias, found.predicted):
+        assert values.isfinite().all()
+
+
 def test_an_affine_map_composes() -> None:
     x, _ = made(20, 1.0)
     one, turn, linear = Affine(drawn(1, DIM, DIM), drawn(2, DIM)), drawn(3, DIM, DIM), nn.Linear(DIM, DIM)

@@ -22,7 +22,7 @@ def calibrated(fitted: Fitted, z: Float[Tensor, "held dim"]) -> Fitted:
     """
     mean, true_mean = fitted.predicted.mean(0), z.mean(0)
     found, true = fitted.predicted - mean, z - true_mean
-    spread = float(true.norm() / found.norm().clamp(min=1e-12)) if true.any() else 1.0
+    spread = float(true.norm() / found.norm()) if true.any() and found.any() else 1.0
     along = float((true * found).sum())
     factor = min(float(true.square().sum()) / along, _MOST * spread) if along > 0 else spread
     length = float(true_mean.norm() / mean.norm()) if mean.any() and true_mean.any() else 1.0

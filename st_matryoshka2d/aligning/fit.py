@@ -23,24 +23,25 @@ def fitted(
     gathered: Mapping[str, Gathered], rotation: Rotation | None, refinement: Refinement, *, unit: bool
 ) -> tuple[dict[str, dict[int, Affine]], dict[Size, float], str | None]:
     """Return the maps of all depths by route, what each size keeps, and a warning if the texts are too few."""
-    whole = {name: normalize(route.whole) if unit else route.whole for name, route in gathered.items()}
-    regressed = {name: _regressed(route, whole[name]) for name, route in gathered.items()}
-    predicted = [each.predicted for by_depth in regressed.values() for each in by_depth.values()] or [*whole.values()]
-    spread = torch.stack([torch.cov(rows.T.double(), correction=0) for rows in predicted]).sum(0)
-    first = next(iter(gathered.values()))
-    pairs = {"similarity": first.close, "search": neighbours(first.whole)}
-    turn = chosen_rotation(spread, pairs, rotation)
-    made: dict[str, dict[int, Affine]] = {}
-    for name, route in gathered.items():
-        regressed[name] = _finished(regressed[name], route, whole[name], turn, refinement)
-        length = route.whole.norm(dim=1).mean()  # as the whole model has it before a final Normalize
-        made[name] = {route.num_layers: Affine(turn, turn.new_zeros(route.dim))}
-        for depth, each in regressed[name].items():
-            found = each.readout(route.at(depth)).norm(dim=1).mean().clamp(min=1e-12)
-            made[name][depth] = each.readout.times(float(length / found))
-    by_route = [kept_agreement(regressed[name], whole[name] @ turn.T) for name in gathered]
-    kept = {size: sum(measured[size] for measured in by_route) / len(by_route) for size in by_route[0]}
-    return made, kept, too_few(next(iter(regressed.values())), first.states, first.total)
+    with torch.device("cpu"):  # whatever the user's default
+        whole = {name: normalize(route.whole) if unit else route.whole for name, route in gathered.items()}
+        regressed = {name: _regressed(route, whole[name]) for name, route in gathered.items()}
+        predicted = [each.predicted for by_depth in regressed.values() for each in by_depth.values()] or [*whole.values()]
+        spread = torch.stack([torch.cov(rows.T.double(), correction=0) for rows in predicted]).sum(0)
+        first = next(iter(gathered.values()))
+        pairs = {"similarity": first.close, "search": neighbours(first.whole)}
+        turn = chosen_rotation(spread, pairs, rotation)
+        made: dict[str, dict[int, Affine]] = {}
+        for name, route in gathered.items():
+            regressed[name] = _finished(regressed[name], route, whole[name], turn, refinement)
+            length = route.whole.norm(dim=1).mean()  # as the whole model has it before a final Normalize
+            made[name] = {route.num_layers: Affine(turn, turn.new_zeros(route.dim))}
+            for depth, each in regressed[name].items():
+                found = each.readout(route.at(depth)).norm(dim=1).mean().clamp(min=1e-12)
+                made[name][depth] = each.readout.times(float(length / found))
+        by_route = [kept_agreement(regressed[name], whole[name] @ turn.T) for name in gathered]
+        kept = {size: sum(measured[size] for measured in by_route) / len(by_route) for size in by_route[0]}
+        return made, kept, too_few(next(iter(regressed.values())), first.states, first.total)
 
 
 def _regressed(route: Gathered, whole: Float[Tensor, "texts dim"]) -> dict[int, Fitted]:

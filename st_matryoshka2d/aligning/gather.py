@@ -76,7 +76,7 @@ def gather(
     pipeline = Pipeline.of(model)
     full = pipeline.full
     texts, total = _drawn(model, parts, passes(model.config, full.num_layers), 4 * full.num_layers * full.dim)
-    if not any(prompt for prompt, _ in texts) and (told := without_prompts(model, [text for _, text in texts])):
+    if all(prompt is None for prompt, _ in texts) and (told := without_prompts(model, [text for _, text in texts])):
         warnings.warn(told, DataWarning, stacklevel=3)
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
     whole = EveryLayer.of(model, [full.num_layers], normalize=False)

@@ -81,8 +81,8 @@ def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) ->
     held = torch.cat(parts)
     by_part = [path.deviations(x[part], strength) for path, part in zip(paths, parts, strict=True)]
     means = torch.cat([path.z.expand(len(part), -1) for path, part in zip(paths, parts, strict=True)])
-    true = (z[held] - means).norm()
-    spread = float(true / torch.cat(by_part).norm().clamp(min=1e-12)) if true > 0 else 1.0
+    true, found = float((z[held] - means).norm()), float(torch.cat(by_part).norm())
+    spread = true / found if true and found else 1.0
     every = _Path(x, z)
     slope = spread * every.slope(strength)
     predicted = means + spread * torch.cat(by_part)
@@ -93,7 +93,7 @@ def _without(
     x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"], part: Int[Tensor, " part"]
 ) -> Iterator[Float[Tensor, "rest dim"]]:
     seen = torch.ones(len(x), dtype=torch.bool)
-    seen[part] = False
+    seen[part] = len(part) == len(x)  # a single text cannot be left out
     return (rows[seen] for rows in (x, z))
 
 
@@ -104,10 +104,10 @@ class _Path:
         self.x, mean = x.mean(0), z.mean(0)
         # Float32 is precise enough for the products, and twice as fast as float64.
         x, z = x - self.x, z - mean
-        self.scale = float(z.norm() / x.norm().clamp(min=1e-12))
+        self.scale = float(z.norm() / x.norm() if x.any() else mean.norm() / self.x.norm().clamp(min=1e-12))
         # The mean of few texts is mostly chance, so it only moves the plain cut as far as it is not (James and Stein).
         moved = mean - self.scale * self.x
-        chance = (z - self.scale * x).square().sum() / (max(1, len(x) - 1) * len(x))
+        chance = (z - self.scale * x).square().sum() / ((len(x) - 1) * len(x)) if len(x) > 1 else moved.square().sum()
         self.z = self.scale * self.x + moved * float((1 - chance / moved.square().sum().clamp(min=1e-12)).clamp(min=0))
         covariance, with_z = (x.T @ x).double() / len(x), (x.T @ z).double() / len(x)
         variances, self.basis = torch.linalg.eigh(covariance)

@@ -37,7 +37,7 @@ def chosen_rotation(
         pairs: Pairs of texts at the full size, by what they are for: similarity and search.
         rotation: What to choose for; None for both: similarity decides whether to rotate, and search between rotations.
     """
-    kept = torch.eye(len(spread))
+    kept = torch.eye(len(spread), dtype=torch.float32, device=spread.device)
     told_by = "search" if rotation == "search" else "similarity"
     if rotation == "keep" or len(pairs[told_by][0]) < _GROUPS * _FEWEST:
         return kept

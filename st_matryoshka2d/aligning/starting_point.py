@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text
@@ -15,6 +17,9 @@ from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import full_size
+
+# Neither the name of this package nor the links that sentence-transformers puts into every card say so.
+_TRAINED = re.compile(r"(?<!introduction to )(?<!co/blog/)matryoshka(?!2d)", re.IGNORECASE)
 
 
 def starting_point(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:
@@ -48,6 +53,6 @@ def trained_narrow(model: SentenceTransformer) -> bool:
     card = model.model_card_data
     return (
         bool(getattr(model.config, "is_matryoshka", False) or declared_dims(model.config))
-        or any("matryoshka" in str(tag).lower() for tag in card.tags or [])
-        or "matryoshka" in (card_text(model) or "").lower()
+        or any(_TRAINED.search(str(tag)) for tag in card.tags or [])
+        or bool(_TRAINED.search(card_text(model) or ""))
     )

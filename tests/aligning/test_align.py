@@ -23,10 +23,8 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
-from st_matryoshka2d.aligning.gather import Gathered, gather
-from st_matryoshka2d.aligning.parts import parts_of
-from st_matryoshka2d.aligning.rotation import shared_rotation
 from st_matryoshka2d.losses import MultiSizeLoss
+from st_matryoshka2d.model.declared_agreement import agreement_text, declared_agreement
 from tests.support.pipelines import (
     KINDS,
     OTHERS,
@@ -146,12 +144,29 @@ def test_other_defaults_for_tensors_give_same_model(tiny: SentenceTransformer) -
         torch.set_default_dtype(torch.float32)
     assert equal(found, expected)
     assert found.dtype == torch.float32
-    gathered = gather(tiny, parts_of(tiny, TEXTS, None, None), 32, True)
-    with torch.device("meta"):  # stands in for a GPU as the default device
-        kept = Gathered(2, 32)
-        kept.add(gathered[""].sample[:, -2:].clone(), True, torch.Generator().manual_seed(0))
-        shared_rotation(kept.sums(1).covariance)
-    assert torch.equal(kept.sample, gathered[""].sample[:, -2:])
+
+
+@pytest.mark.parametrize("kind", ["mean", "mean, unit"])
+def test_with_kept_coordinates_the_full_size_is_bit_for_bit_the_model(kind: str, tiny: SentenceTransformer) -> None:
+    model = tiny if kind == "mean" else normalized(tiny)
+    aligned = align(model, TEXTS, rotation="keep", steps=0)
+    before, after = (each.encode(OTHERS, convert_to_tensor=True) for each in (model, aligned))
+    assert torch.equal(before, after)
+
+
+def test_an_unknown_rotation_is_refused_before_a_text_is_read(tiny: SentenceTransformer) -> None:
+    unread = (pytest.fail("a text is read") for _ in range(1))
+    with pytest.raises(ValueError, match="rotation must be 'keep', 'similarity', 'search' or None, got 'none'"):
+        align(tiny, unread, rotation="none")  # type: ignore[arg-type]
+
+
+def test_what_each_size_keeps_is_printed_with_the_progress_bars(
+    tiny: SentenceTransformer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aligned = align(tiny, TEXTS, steps=0, show_progress_bar=True)
+    assert capsys.readouterr().out == f"{agreement_text(declared_agreement(aligned.config))}\n"
+    align(tiny, TEXTS, steps=0)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow

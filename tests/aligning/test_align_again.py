@@ -16,7 +16,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 from st_matryoshka2d import Size, add_sizes_to_model_card, align, encode_sizes, evaluate, sts_task, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss
 from tests.support.losses import batch
-from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, routed
+from tests.support.pipelines import OTHERS, SIZES, TEXTS, equal, products, readouts, routed
 
 
 def apart(model: SentenceTransformer, depth: int) -> float:
@@ -107,6 +107,11 @@ def test_a_model_of_one_layer_is_rotated(tiny: SentenceTransformer) -> None:
         encode_sizes(aligned, OTHERS, ["1L-8d"])
 
 
+def test_few_texts_are_not_refined(tiny: SentenceTransformer) -> None:
+    assert equal(*(align(tiny, TEXTS, steps=steps) for steps in (0, 20)))
+
+
+@pytest.mark.usefixtures("more_than_20_are_many")
 def test_without_steps_there_is_no_refinement(tiny: SentenceTransformer) -> None:
     closed, refined = (align(tiny, TEXTS, steps=steps) for steps in (0, 20))
     assert torch.equal(readouts(closed)[0].linear.weight, readouts(refined)[0].linear.weight)
@@ -114,6 +119,7 @@ def test_without_steps_there_is_no_refinement(tiny: SentenceTransformer) -> None
     assert apart(closed, 2) < 0.3 * apart(tiny, 2)
 
 
+@pytest.mark.usefixtures("more_than_20_are_many")
 def test_refines_for_given_sizes_and_records_them(tiny: SentenceTransformer) -> None:
     aligned, by_default = align(tiny, TEXTS, ["2L-6d", Size(3, 32)], steps=5), align(tiny, TEXTS, steps=5)
     for depth, changed in ((1, False), (2, True), (3, False)):

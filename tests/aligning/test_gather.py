@@ -1,71 +1,23 @@
-"""Reading the texts of an alignment: once, in chunks; all for the sums, a sample for the refinement."""
+"""The sample of the texts that readouts are fitted on, and its embeddings."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from io import StringIO
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from transformers import BertConfig
 
-from st_matryoshka2d import align
+from st_matryoshka2d import align, truncate
 from st_matryoshka2d.aligning import gather as module
-from tests.support.pipelines import TEXTS
-
-
-def test_texts_are_read_in_chunks(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK", 7)
-    asked: list[int] = []
-    encoded: list[int] = []
-    add = module.Gathered.add
-
-    def counted(*given: Any) -> None:
-        encoded.append(len(asked))
-        add(*given)
-
-    monkeypatch.setattr(module.Gathered, "add", counted)
-
-    def stream() -> Iterator[str]:
-        for number, text in enumerate(TEXTS):
-            asked.append(number)
-            yield text
-
-    align(tiny, stream(), steps=0)
-    assert encoded == [7, 14, 21, 28, 35, 40], "no text is asked for before there is room"
-
-
-def test_sums_do_not_depend_on_the_chunks() -> None:
-    embeddings = torch.randn(100, 4, 32, generator=torch.Generator().manual_seed(0))
-    found = []
-    for size in (100, 9):
-        made = module.Gathered(4, 32)
-        draw = torch.Generator().manual_seed(0)
-        for chunk in embeddings.split(size):
-            made.add(chunk, True, draw)
-        found.append([fitted + held_out for fitted, held_out in zip(made.fitted, made.held_out, strict=True)])
-    for left, right in zip(*found, strict=True):
-        assert left.count == right.count == 100
-        for name in ("x", "z", "xx", "xz"):
-            assert torch.allclose(getattr(left, name), getattr(right, name), atol=1e-4)
-
-
-def test_refinement_samples_from_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = module.Gathered(4, 32)
-    monkeypatch.setattr(module, "_SAMPLE", 1000)
-    draw = torch.Generator().manual_seed(0)
-    given = torch.randn(3000, 4, 32, generator=torch.Generator().manual_seed(1))
-    for chunk in given.split(700):
-        made.add(chunk, False, draw)
-    assert made.sample.shape == (1000, 4, 32)
-    assert sum(sums.count for sums in (made.fitted[0], made.held_out[0])) == 3000
-    places = [int((given[:, 0] == row).all(1).nonzero()) for row in made.sample[:, 0]]
-    assert places == sorted(set(places)), "each once"
-    assert np.mean(places) == pytest.approx(1500, abs=100), "from all of them alike"
-    assert torch.equal(made.sample, given[places]), "all depths of one text together"
+from st_matryoshka2d.aligning.agreement import different
+from st_matryoshka2d.aligning.gather import gather
+from st_matryoshka2d.aligning.parts import parts_of
+from st_matryoshka2d.model.kept_layers import chosen_layers, declare_layers, passes
+from tests.support.families import WORDS
+from tests.support.pipelines import TEXTS, require_same_rows, routed
 
 
 def test_the_batch_size_changes_nothing(tiny: SentenceTransformer) -> None:
@@ -79,6 +31,7 @@ class Terminal(StringIO):
         return True
 
 
+@pytest.mark.usefixtures("more_than_20_are_many")
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("show", [None, True, False])
 def test_shows_progress_on_a_terminal_or_on_request(
@@ -93,19 +46,87 @@ def test_shows_progress_on_a_terminal_or_on_request(
     assert ("Embedding texts: 100%" in told, "Refining readouts: 100%" in told) == (is_shown, is_shown)
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        ([*TEXTS, TEXTS[0], TEXTS[0]], "42/42"),  # rows that are left out are done too
-        ({"query": TEXTS[:20], "document": np.array(TEXTS)}, "60/60"),
-        (iter(TEXTS), "40 texts"),
-        ({"query": TEXTS[:20], "document": iter(TEXTS)}, "60 texts"),
-    ],
-    ids=str,
-)
-def test_progress_has_a_total_if_it_is_known(
-    texts: Any, expected: str, tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]
+def test_progress_counts_the_texts_and_the_copies_of_long_ones(
+    tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    align(tiny, texts, steps=0, show_progress_bar=True)
-    last = capfd.readouterr().err.strip().rpartition("\r")[2]
-    assert f" {expected} [" in last
+    """For each route of a model."""
+    model = routed(tiny, shared=False)
+    gather(model, parts_of(model, iter([*TEXTS, TEXTS[0]]), None, None), 32, False)
+    done = 2 * (len(TEXTS) + sum(len(text.split()) >= 6 for text in TEXTS))
+    assert f" {done}/{done} [" in capfd.readouterr().err.strip().rpartition("\r")[2]
+
+
+def drawn_texts(model: SentenceTransformer, texts: list[str], layers: float = 1.0) -> tuple[list[str], int]:
+    drawn, total = module._drawn(model, parts_of(model, texts, None, None), layers, 4 * 4 * 32)
+    return [text for _, text in drawn], total
+
+
+MANY = [f"text {number}" for number in range(5000)]
+
+
+def test_a_sample_of_many_texts_has_each_at_most_once(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SAMPLE", 1200)
+    found, total = drawn_texts(tiny, [*MANY, *MANY[:100]])
+    assert total == 5000
+    assert len(found) == len(set(found)) == 1200
+    assert set(found) < set(MANY)
+    places = [int(text.split()[1]) for text in found]
+    assert sum(places) / 1200 == pytest.approx(2500, abs=150), "from all of them alike"
+    assert drawn_texts(tiny, MANY)[0] == found, "and the same each time"
+    monkeypatch.setattr(module, "_SAMPLE_BYTES", 1100 * 4 * 4 * 32)
+    assert len(drawn_texts(tiny, MANY)[0]) == 1100, "of large models fewer"
+
+
+def test_every_text_of_few_is_drawn(tiny: SentenceTransformer) -> None:
+    assert sorted(drawn_texts(tiny, MANY[:2000], 2.5)[0]) == sorted(MANY[:2000])
+
+
+def test_of_many_texts_as_many_are_drawn_as_cost_one_pass(tiny: SentenceTransformer) -> None:
+    assert [len(drawn_texts(tiny, MANY, cost)[0]) for cost in (1.0, 1.25, 2.0, 4.0)] == [5000, 4000, 2500, 2000]
+
+
+@pytest.mark.parametrize(
+    ("depth", "again"),
+    [
+        # Layers of each depth that are not the first ones of the whole model, up to which one pass serves all.
+        (6, [0, 1, 1, 2, 2]),
+        (12, [0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4]),
+    ],
+)
+def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int]) -> None:
+    config = BertConfig(num_hidden_layers=depth)
+    assert passes(config, depth) == 1
+    declare_layers(config, chosen_layers("ends", depth))
+    assert passes(config, depth) == pytest.approx(1 + sum(again) / depth)
+
+
+def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer) -> None:
+    declare_layers(tiny.config, chosen_layers("ends", 4))
+    texts = [f"{one} {other} {third}" for one, other, third in zip(WORDS, WORDS[3:], WORDS[7:], strict=False)]
+    kept = gather(tiny, parts_of(tiny, texts, None, None), 4, True)[""]
+    cuts = [truncate(tiny, depth).encode(texts, convert_to_tensor=True) for depth in (1, 2, 3, 4)]
+    assert kept.total == len(texts)
+    require_same_rows(kept.states, torch.stack(cuts, 1))
+
+
+def test_near_copies_are_dropped_only_if_few_texts_are_different(
+    tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "different", lambda rows: torch.arange(len(rows)) % 2 == 0)
+    few = gather(tiny, parts_of(tiny, TEXTS, None, None), 32, True)[""]
+    monkeypatch.setattr(module, "_FEW", 20)
+    monkeypatch.setattr(module, "_PASSES", 2.0)
+    many = gather(tiny, parts_of(tiny, TEXTS, None, None), 32, True)[""]
+    assert (len(few.states), few.total) == (20, 40)
+    assert torch.equal(few.states, many.states[::2])
+    assert len(many.states) == 40
+
+
+def test_near_copies_are_closer_than_a_share_of_the_median() -> None:
+    rows = torch.randn(30, 8, generator=torch.Generator().manual_seed(0))
+    rows = torch.cat([rows, rows[:6] + 0.1, 5 * rows[:3]])
+    distances = [[1 - float(torch.cosine_similarity(one, other, dim=0)) for other in rows] for one in rows]
+    median = sorted(distances[i][j] for i in range(39) for j in range(i))[39 * 38 // 4]
+    expected = [all(distances[i][j] > 0.2 * median for j in range(i)) for i in range(39)]
+    assert different(rows).tolist() == expected
+    assert sum(expected) < 36

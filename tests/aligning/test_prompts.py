@@ -16,7 +16,7 @@ from st_matryoshka2d import DataWarning, align, truncate
 from st_matryoshka2d.aligning import gather as module
 from st_matryoshka2d.aligning.gather import gather
 from st_matryoshka2d.aligning.parts import parts_of
-from tests.support.pipelines import TEXTS, routed
+from tests.support.pipelines import TEXTS, require_same_rows, routed
 
 PROMPTS = {"query": "the old ", "document": "a new "}
 QUERIES, DOCUMENTS = TEXTS[:20], TEXTS[15:35]  # some texts are both
@@ -62,9 +62,8 @@ def test_a_prompt_is_put_in_front(given: dict[str, str], prompt: str, prompted: 
     require_equal(align(prompted, TEXTS, steps=3, **given), written(prompted, prompt, TEXTS, steps=3))
 
 
-def test_texts_of_a_dict_get_the_prompt_of_their_key(prompted: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that are in both; sums and samples are drawn as from one list."""
-    monkeypatch.setattr(module, "_CHUNK", 20)  # numbers are drawn chunk by chunk, and a chunk has one prompt
+def test_texts_of_a_dict_get_the_prompt_of_their_key(prompted: SentenceTransformer) -> None:
+    """Also those that are in both; a sample is drawn as from one list."""
     prompted.default_prompt_name = "query"
     found = align(prompted, {"query": iter([*QUERIES, QUERIES[3]]), "document": DOCUMENTS}, steps=3)
     expected = written(prompted, "the old ", QUERIES, *("a new " + text for text in DOCUMENTS), steps=3)
@@ -78,46 +77,30 @@ def test_the_same_text_with_the_same_prompt_is_one(prompted: SentenceTransformer
 
 
 @pytest.mark.parametrize("given", [{"prompt": "the old red "}, {"prompt_name": "query"}, {}], ids=str)
-def test_a_prompt_may_be_left_out_of_pooling(given: dict[str, str], prompted: SentenceTransformer) -> None:
+def test_a_prompt_may_be_left_out_of_pooling(
+    given: dict[str, str], prompted: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prompted.set_pooling_include_prompt(False)
     prompted.default_prompt_name = "document"
-    [route] = gather(prompted, parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"])), 32, True).values()
-    for depth in (1, 2, 3, 4):
-        expected = truncate(prompted, depth).encode(TEXTS, **given)
-        np.testing.assert_allclose(route.sample[:, depth - 1].numpy(), expected, atol=1e-6)
+    monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
+    parts = parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"]))
+    [route] = gather(prompted, parts, 32, True).values()
+    cuts = [truncate(prompted, depth).encode(TEXTS, convert_to_tensor=True, **given) for depth in (1, 2, 3, 4)]
+    require_same_rows(route.states, torch.stack(cuts, 1))
     prompt = given.get("prompt") or prompted.prompts[given.get("prompt_name", "document")]
-    other = prompted.encode([prompt + text for text in TEXTS], prompt="")
-    assert np.abs(route.sample[:, -1].numpy() - other).max() > 0.01, "the pooling makes a difference"
+    other = prompted.encode([prompt + text for text in TEXTS], prompt="", convert_to_tensor=True)
+    assert torch.cdist(route.whole, other).min() > 0.01, "the pooling makes a difference"
 
 
-def test_each_route_gets_the_prompts(prompted: SentenceTransformer) -> None:
+def test_each_route_gets_the_prompts(prompted: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
     model = routed(prompted, shared=False)
     model.prompts = dict(PROMPTS)
     for task, route in gather(model, parts_of(model, {"document": TEXTS}, None, None), 32, True).items():
-        expected = truncate(model, 2).encode(TEXTS, task=task, prompt_name="document", normalize_embeddings=True)
-        unit = torch.nn.functional.normalize(route.sample[:, 1], dim=1)
-        np.testing.assert_allclose(unit.numpy(), expected, atol=1e-6)
-
-
-def test_generators_of_a_dict_are_read_in_chunks(prompted: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK", 8)
-    asked: list[str] = []
-    encoded: list[int] = []
-    add = module.Gathered.add
-
-    def counted(*given: Any) -> None:
-        encoded.append(len(asked))
-        add(*given)
-
-    monkeypatch.setattr(module.Gathered, "add", counted)
-
-    def stream(texts: list[str]) -> Iterator[str]:
-        for text in texts:
-            asked.append(text)
-            yield text
-
-    align(prompted, {"query": stream(QUERIES), "document": stream(DOCUMENTS)}, steps=0)
-    assert encoded == [8, 16, 20, 28, 36, 40]
+        expected = truncate(model, 2).encode(
+            TEXTS, task=task, prompt_name="document", normalize_embeddings=True, convert_to_tensor=True
+        )
+        require_same_rows(torch.nn.functional.normalize(route.at(2), dim=1), expected)
 
 
 def unread() -> Iterator[str]:
@@ -134,6 +117,7 @@ def unread() -> Iterator[str]:
         ({"query": unread()}, {"prompt": ""}, "neither `prompt` nor `prompt_name`.* got prompt=''"),
         ({}, {}, "at least 3 different texts.*got 0"),
     ],
+    ids=["unknown name", "unknown key", "key and name", "key and prompt", "no texts"],
 )
 def test_refuses_other_prompts_before_any_work(
     texts: Any, given: dict[str, str], words: str, prompted: SentenceTransformer

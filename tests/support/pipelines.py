@@ -90,4 +90,12 @@ def equal(left: SentenceTransformer, right: SentenceTransformer) -> bool:
     return states[0].keys() == states[1].keys() and all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+def require_same_rows(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Compare the embeddings of texts in any order, but require those of each text once."""
+    left, right = found.flatten(1), expected.flatten(1)
+    places = torch.cdist(left, right).argmin(1)
+    assert sorted(places.tolist()) == list(range(len(right)))
+    torch.testing.assert_close(left, right[places], atol=1e-5, rtol=0)
+
+
 SIZES = [Size(1, 4), Size(2, 6), Size(3, 16)]

@@ -115,7 +115,7 @@ def searches(report: Report, embedded: Embedded, count: int, data: Path) -> None
             report.parts.append(f"Rank correlation of agreement with these scores over the depths: {rank:.2f}.")
 
 
-def curve(report: Report, embedded: Embedded, sizes: list[Size], count: int, file: Path) -> None:
+def curve(report: Report, embedded: Embedded, sizes: list[Size], counts: Sequence[int], count: int, file: Path) -> None:
     """STS by the number of texts, and its plot."""
     full, states = max(sizes), embedded.sentences(count)
     columns = {
@@ -128,7 +128,7 @@ def curve(report: Report, embedded: Embedded, sizes: list[Size], count: int, fil
         return [float(np.mean([sts(embedded, readouts, *each) for each in column])) for column in columns.values()]
 
     rows = {"not aligned": means(cut(embedded, full.dim))}
-    for number in [*(each for each in COUNTS if each < len(states)), len(states)]:
+    for number in [*(each for each in counts if each < len(states)), len(states)]:
         drawn = torch.randperm(len(states), generator=torch.Generator().manual_seed(1))[:number]
         left, right = embedded.copies(count)
         copies = left[: number // 6], right[: number // 6]
@@ -136,9 +136,9 @@ def curve(report: Report, embedded: Embedded, sizes: list[Size], count: int, fil
     about = "Mean Spearman (%) as above. Across: the second text of each pair is embedded by all layers."
     report.table("Texts", about, list(columns), rows)
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    counts = [int(name.split(" ")[0].replace(",", "")) for name in list(rows)[1:]]
+    numbers = [int(name.split(" ")[0].replace(",", "")) for name in list(rows)[1:]]
     for number, name in enumerate(columns):
-        axes.plot(counts, [row[number] for row in list(rows.values())[1:]], marker="o", color=f"C{number}", label=name)
+        axes.plot(numbers, [row[number] for row in list(rows.values())[1:]], marker="o", color=f"C{number}", label=name)
         axes.axhline(rows["not aligned"][number], color=f"C{number}", linestyle=":")
     axes.set(xscale="log", xlabel="texts", ylabel="mean Spearman, percent")
     axes.set_title("By the number of texts; dotted: not aligned")
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--depths", nargs="+", type=int, help="depths to measure (default: all)")
     parser.add_argument("--texts", type=int, default=6000, help="NLI sentences")
+    parser.add_argument("--counts", nargs="*", type=int, default=COUNTS, help="fewer of them; none for no curve")
     parser.add_argument("--query", default="", help="prompt of queries and sentences")
     parser.add_argument("--document", default="", help="prompt of documents")
     parser.add_argument("--suites", nargs="+", choices=["sts", "search"], default=["sts", "search"])
@@ -173,7 +174,8 @@ def main() -> None:
         report = Report(f"# {name}, aligned: {suite}\n\n{full}, not trained. Written by `benchmarks/alignment.py`.")
         if suite == "sts":
             pairs(report, embedded, sizes, options.texts)
-            curve(report, embedded, sizes, options.texts, out / "texts.png")
+            if options.counts:
+                curve(report, embedded, sizes, options.counts, options.texts, out / "texts.png")
         else:
             searches(report, embedded, options.texts, options.data)
         pd.DataFrame(report.rows).to_csv(out / f"{suite}.csv", index=False)

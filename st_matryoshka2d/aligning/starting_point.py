@@ -18,8 +18,8 @@ from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import full_size
 
-# Neither the name of this package nor the links that sentence-transformers puts into every card say so.
-_TRAINED = re.compile(r"(?<!introduction to )(?<!co/blog/)matryoshka(?!2d)", re.IGNORECASE)
+# The losses of sentence-transformers and the paper's title. The word alone is in links of every card that it writes.
+_TRAINED = re.compile(r"matryoshka(2d)?loss|matryoshka representation", re.IGNORECASE)
 
 
 def starting_point(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:

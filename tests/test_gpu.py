@@ -102,7 +102,7 @@ def test_half_precision(dtype: torch.dtype, tiny: SentenceTransformer, on_gpu: S
     expected = encode_sizes(tiny, TEXTS, SIZES)
     on_gpu.to(dtype)
     same(encode_sizes(on_gpu, TEXTS, SIZES), expected, rtol=0.05, atol=0.05)
-    aligned = align(on_gpu, TEXTS * 4, steps=2, show_progress_bar=False)
+    aligned = align(on_gpu, TEXTS * 4, show_progress_bar=False)
     assert np.isfinite(encode_sizes(aligned, TEXTS, SIZES)[SIZES[0]]).all()
 
 
@@ -118,7 +118,7 @@ def test_align(layers: str, tiny: SentenceTransformer, on_gpu: SentenceTransform
         np.testing.assert_allclose(two @ two.T, one @ one.T, atol=1e-3)
     there.save_pretrained(str(tmp_path))
     same(encode_sizes(load(tmp_path, device="cpu"), TEXTS, SIZES), encode_sizes(there, TEXTS, SIZES))
-    again = align(there, texts, steps=2, show_progress_bar=False)
+    again = align(there, texts, show_progress_bar=False)
     assert {weight.device.type for weight in again.parameters()} == {GPU}
 
 

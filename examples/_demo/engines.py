@@ -59,10 +59,7 @@ def start() -> Search:
     rows = {key: str(row) for row, key in enumerate(data["corpus"]["id"])}
     judged = [data["relevant_docs"][key] for key in data["queries"]["id"]]
 
-    if options.model:
-        aligned = load(options.model)
-    else:
-        aligned = align(SentenceTransformer(str(get_model_path())), documents, steps=5 if options.smoke else 300)
+    aligned = load(options.model) if options.model else align(SentenceTransformer(str(get_model_path())), documents)
     cuts = {layers: truncate(aligned, num_layers=layers) for layers in LAYERS}
     return Search(
         documents=aligned.encode(documents, normalize_embeddings=True, show_progress_bar=True),

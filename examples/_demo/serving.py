@@ -25,7 +25,7 @@ def start() -> tuple[SentenceTransformer, SentenceTransformer, list[str]]:
     smoke = parser.parse_args().smoke
     texts = list(demo_data.triplets(300 if smoke else 2000)["anchor"])
     model = SentenceTransformer(str(get_model_path()), device="cpu")
-    return model, align(model, texts, steps=5 if smoke else 300), texts
+    return model, align(model, texts), texts
 
 
 def save(cut: SentenceTransformer, folder: Path) -> None:

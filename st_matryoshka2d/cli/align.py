@@ -14,9 +14,13 @@ from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_agreement, table_of_sizes, texts_option
 from st_matryoshka2d.sizes import Size, validate_sizes
 
+_SIZES = "Small size to also refine for by gradient descent, such as 2L-32d; may be repeated."
 _PROMPT_NAME = "Name of the model's prompt to put in front of each text, unless --prompt is given."
 _DEFAULT = "the model's default, if any"
-_LAYERS = "Layers that each depth keeps; `ends` score better, and take longer to train and to score."
+_LAYERS = "Layers that each depth keeps: `ends`, the first and the last ones, score better than `first`."
+_LAYERS_DEFAULT = "as the model has it, at first ends"
+_ROTATION = "Keep the coordinates, or rotate them if that is clearly better for close texts or for search."
+_ROTATION_DEFAULT = "keep them unless a rotation is clearly better"
 
 
 def align(
@@ -28,9 +32,12 @@ def align(
     prompt: Annotated[str | None, typer.Option(help="Prompt to put in front of each text.", show_default=False)] = None,
     sizes: Annotated[
         list[Size] | None,
-        options.size_option("Small size to also refine for, such as 2L-32d; may be repeated.", show_default="none"),
+        options.size_option(_SIZES, show_default="none"),
     ] = None,
-    layers: Annotated[Literal["first", "ends"] | None, typer.Option(help=_LAYERS)] = None,
+    layers: Annotated[Literal["first", "ends"] | None, typer.Option(help=_LAYERS, show_default=_LAYERS_DEFAULT)] = None,
+    rotation: Annotated[
+        Literal["keep", "similarity", "search"] | None, typer.Option(help=_ROTATION, show_default=_ROTATION_DEFAULT)
+    ] = None,
     batch_size: options.BatchSize = 32,
     places: Places,
     source: Source,
@@ -53,6 +60,7 @@ def align(
         prompt=prompt,
         prompt_name=prompt_name,
         layers=layers,
+        rotation=rotation,
         batch_size=batch_size,
     )
     declared, agreement = trained_sizes(aligned.config), declared_agreement(aligned.config)

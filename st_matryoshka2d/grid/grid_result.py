@@ -71,7 +71,7 @@ class GridResult(Scores):
             >>> from st_matryoshka2d import align
             >>> things = ["a cat", "my car", "rain", "the piano", "soup", "a tall tree"]
             >>> ends = ["at home", "in town", "today", "again", "is good"]
-            >>> aligned = align(model, [f"{thing} {end}" for thing in things for end in ends], steps=0)
+            >>> aligned = align(model, [f"{thing} {end}" for thing in things for end in ends])
             >>> grid = GridResult.from_agreement(aligned)
             >>> grid.score("6L-384d")
             1.0

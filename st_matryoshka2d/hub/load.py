@@ -51,8 +51,8 @@ def load(
 
     Args:
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
-            `TruncatedTransformer` is read whole and then cut. Layers that move up, of a folder that was aligned with
-            `layers="ends"`, are copied to a temporary folder meanwhile.
+            `TruncatedTransformer` is read whole and then cut. Layers that move up, as the last ones of an aligned model do,
+            are copied from a folder to a temporary one meanwhile.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `load(folder, 3, 64)`. None loads the whole
             model, an aligned one with the readouts of all its depths.
         dim: Dimensions to keep, 1..D; None for all.

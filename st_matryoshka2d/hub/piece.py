@@ -202,7 +202,8 @@ def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> 
     # The cache may have the weights without the tokenizer.
     files = checkpoint.files if checkpoint.commit is None or checkpoint.is_offline else checkpoint.files_on_hub
     heads = [folder for _, folder in checkpoint.modules[1:] if folder]
-    safe = {str(PurePosixPath(path).parent) for path in files if path.endswith(".safetensors")}
+    weights = [PurePosixPath(path) for path in files if path.endswith(".safetensors")]
+    safe = {str(path.parent) for path in weights if not path.match(_READOUTS)}
 
     def is_needed(path: str) -> bool:
         suffix, parents = PurePosixPath(path).suffix, list(map(str, PurePosixPath(path).parents))

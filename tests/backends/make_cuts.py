@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(get_model_path(), model_max_length=48)
     minilm = SentenceTransformer(str(get_model_path()), device="cpu")
     texts = [" ".join(words) for words in itertools.product(families.WORDS[:8], repeat=3)]
-    models = {"minilm": (minilm, MINILM), "aligned": (align(minilm, texts, steps=5), ALIGNED)}
+    models = {"minilm": (minilm, MINILM), "aligned": (align(minilm, texts), ALIGNED)}
     for name, size in TINY.items():
         config = families.CONFIGS[name]()
         config.vocab_size = len(tokenizer)

@@ -89,7 +89,11 @@ def test_align_time(tmp_path: Path) -> None:
     options = ["--data", tmp_path, "--out", tmp_path / "out", "--texts", "12"]
     finished(sys.executable, BENCHMARKS / "align_time.py", *options)
     rows = json.loads((tmp_path / "out" / "all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
-    assert [row["depths keep"] for row in rows] == ["first layers, not refined", "first layers", "first and last layers"]
+    assert [row["depths keep"] for row in rows] == [
+        "first layers",
+        "first and last layers",
+        "first and last layers, refined for the ladder",
+    ]
     assert all(row["align, MB"] >= row["encode, MB"] > 0 for row in rows)
 
 

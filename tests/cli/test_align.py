@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
 from st_matryoshka2d.model.declared_agreement import agreement_table, declared_agreement
 from tests.support import families, pipelines
 from tests.support.command_line import PAIRS, answer, run, told
-from tests.support.pipelines import equal
+from tests.support.pipelines import equal, readouts
 from tests.support.quick import quick
 
 TEXTS = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
@@ -57,16 +60,36 @@ def test_shows_what_sizes_keep_once(tiny_folder: Path, files: Path) -> None:
     assert "Agreement with the whole model, on texts left out of the fit (matryoshka_agreement)" in result.stdout
 
 
-def test_layers_option(tiny_folder: Path, files: Path) -> None:
+KEPT: list[tuple[list[str], str]] = [
+    ([], "layers 1, 2, 4 of 4"),
+    (["--layers", "ends"], "layers 1, 2, 4 of 4"),
+    (["--layers", "first"], "the first 3 of 4 layers"),
+]
+
+
+@pytest.mark.parametrize(("layers", "kept"), quick(KEPT, KEPT[0], KEPT[2]))
+def test_layers_option(layers: list[str], kept: str, tiny_folder: Path, files: Path) -> None:
     out, cut = files / "aligned", files / "cut"
     answer(
-        *("align", tiny_folder, "--texts", files / "pairs.csv", "--columns", "sentence1", "--layers", "ends"),
+        *("align", tiny_folder, "--texts", files / "pairs.csv", "--columns", "sentence1", *layers),
         *("--out", out, "--device", "cpu"),
     )
     answer("truncate", out, "--size", "3L-16d", "--out", cut, "--device", "cpu")
-    assert "layers 1, 2, 4 of 4 and the first 16 of 32 dimensions" in (cut / "README.md").read_text(encoding="utf-8")
+    assert f"{kept} and the first 16 of 32 dimensions" in (cut / "README.md").read_text(encoding="utf-8")
     plain = SentenceTransformer(str(cut), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(plain, truncate(load(out, device="cpu"), 3, 16).encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize("rotation", quick(["keep", "similarity", "search"], "keep", "search"))
+def test_rotation_option(rotation: Literal["keep", "similarity", "search"], tiny_folder: Path, files: Path) -> None:
+    """For these texts, rotations are better."""
+    texts = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(400)]
+    (files / "many.txt").write_text("\n".join(texts), encoding="utf-8")
+    out = files / "aligned"
+    answer("align", tiny_folder, "--texts", files / "many.txt", "--rotation", rotation, "--out", out, "--device", "cpu")
+    aligned = load(out, device="cpu")
+    assert equal(aligned, align(SentenceTransformer(str(tiny_folder), device="cpu"), texts, rotation=rotation))
+    assert torch.equal(readouts(aligned)[0].linear.weight, torch.eye(32)) == (rotation == "keep")
 
 
 PROMPTED = [("--prompt-name", "query", "the old "), ("--prompt", "a new ", "a new ")]

@@ -27,11 +27,10 @@ FOR_THIS_MACHINE = {
     "google-bert/bert-base-uncased": str(get_model_path()),
     "max_steps=100, per_device_train_batch_size=64": "max_steps=2, per_device_train_batch_size=2",
     "max_steps=100,\n    per_device_train_batch_size=64": "max_steps=2,\n    per_device_train_batch_size=2",
-    "align(model, texts": "align(model, texts[:100], steps=2",
-    "align(aligned, texts": "align(aligned, texts[:100], steps=2",
+    "align(model, texts": "align(model, texts[:100]",
+    "align(aligned, texts": "align(aligned, texts[:100]",
     "min_score=0.9, queries_per_document": "min_score=0.2, queries_per_document",
     "min_score=0.97, max_bytes=1024": "min_score=0.2, max_bytes=1536",  # sixty pairs cannot tell more
-    "align(model, [*others": "align(model, steps=2, texts=[*others",
     "samples_per_label=2))": "samples_per_label=2), dims=384)",  # heads are fitted for each size
     "max_steps=100, per_device_train_batch_size=32": "max_steps=1, per_device_train_batch_size=2",
     "checkpoint-100": "checkpoint-1",

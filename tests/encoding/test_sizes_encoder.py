@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import Size, SizesEncoder, align, encode_sizes, truncate
 from st_matryoshka2d.encoding import sizes_encoder
 from tests.support.families import TEXTS
+from tests.support.pipelines import turned
 
 SIZES = ["1L-8d", "4L-32d"]
 
@@ -100,7 +101,7 @@ def test_normalizes_after_truncation(tiny: SentenceTransformer) -> None:
 
 
 def test_aligned_model_uses_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = align(tiny, TEXTS, steps=2)
+    aligned = turned(align(tiny, TEXTS))
     aligned.save_pretrained(str(tmp_path / "aligned"))
     wanted = encode_sizes(aligned, TEXTS, SIZES)
     for model in (aligned, str(tmp_path / "aligned")):

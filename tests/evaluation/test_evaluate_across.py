@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import GridResult, Size, evaluate_truncations, truncate
 from tests.support import families
 from tests.support.labels import LocalClassification, LocalPairs, PairsInOneRow
+from tests.support.pipelines import turned
 from tests.support.quick import quick
 from tests.support.search import LocalReranking, LocalRetrieval
 from tests.support.sts import AsymmetricSTS, LocalSTS, cells, cells_of_mteb, quiet, read_along
@@ -149,7 +150,7 @@ def test_an_aligned_model_is_scored_through_the_readouts_of_both_depths(tiny: Se
     from st_matryoshka2d import align
 
     texts = [" ".join(pair) for pair in itertools.product(families.WORDS[:12], families.WORDS[:12])]
-    model = align(tiny, texts, steps=2)
+    model = turned(align(tiny, texts))
     grid = quiet(model, LocalSTS(), num_layers=2, dims=16, documents="4L-32d")
     expected = of_two_cuts(model, Size(2, 16), 4, LocalSTS())
     assert cells(grid, Size(2, 16), "STS13") == pytest.approx(expected, abs=1e-6)

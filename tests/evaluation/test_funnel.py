@@ -26,6 +26,7 @@ from st_matryoshka2d.evaluation.rankings import Candidates, Rankings
 from st_matryoshka2d.evaluation.search_state import Found
 from tests.support import families
 from tests.support.labels import aggregate
+from tests.support.pipelines import turned
 from tests.support.quick import quick
 from tests.support.search import (
     DOCUMENTS,
@@ -156,7 +157,7 @@ def test_funnel_matches_two_cut_models(tiny: SentenceTransformer, make_task: Any
 )
 def test_documents_of_one_size_in_both_stages(tiny: SentenceTransformer, documents: Size | str, precision: str) -> None:
     texts = [" ".join(pair) for pair in product(families.WORDS[:12], families.WORDS[:12])]
-    model = align(tiny, texts, steps=2)
+    model = turned(align(tiny, texts))
     model.prompts = {"query": "the old ", "document": "a river "}
     asked: dict[str, Any] = {"shortlists": [7, 25], "k": 5, "precisions": precision}
     result = funnel(model, LocalRetrieval(), SIZES, documents=documents, **asked)

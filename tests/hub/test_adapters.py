@@ -153,7 +153,7 @@ def test_a_pickled_base_can_be_allowed(folder: Path, pristine: tuple[SentenceTra
 
 
 def test_readouts_of_an_aligned_base_are_used(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    align(tiny, MANY, layers="ends", steps=0).save_pretrained(str(tmp_path / "base"))
+    align(tiny, MANY, layers="ends").save_pretrained(str(tmp_path / "base"))
     model = adapted(load(tmp_path / "base", device="cpu"))
     model.save_pretrained(str(tmp_path / "adapter"))
     for size in ("2L-8d", "4L-32d"):
@@ -162,7 +162,7 @@ def test_readouts_of_an_aligned_base_are_used(tiny: SentenceTransformer, tmp_pat
 
 
 def test_readouts_that_the_base_does_not_know_are_refused(folder: Path, tmp_path: Path) -> None:
-    aligned = align(SentenceTransformer(str(folder.parent / "base"), device="cpu"), MANY, steps=0)
+    aligned = align(SentenceTransformer(str(folder.parent / "base"), device="cpu"), MANY)
     aligned.add_adapter(lora())
     aligned.save_pretrained(str(tmp_path / "adapter"))
     with pytest.raises(ValueError, match="adapter of an aligned model, and names a base model that is not aligned"):

@@ -24,7 +24,7 @@ from tests.support.families import TEXTS
 from tests.support.hub import Hub
 from tests.support.loader import Loader
 from tests.support.pipelines import TEXTS as MANY
-from tests.support.pipelines import equal
+from tests.support.pipelines import equal, turned
 
 CHOICES: dict[str, str | LayersByDepth] = {"ends": "ends", "a dict": {1: [3], 2: [2, 4]}}
 # What a choice keeps at two and three layers of four, counted from 0.
@@ -35,7 +35,7 @@ BIAS = "encoder.layer.{}.attention.self.query.bias"
 @pytest.fixture(scope="module", params=CHOICES)
 def saved(request: pytest.FixtureRequest, _tiny_bert: SentenceTransformer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("aligned") / str(request.param)
-    align(_tiny_bert, MANY, layers=CHOICES[request.param], steps=0).save_pretrained(str(folder))
+    turned(align(_tiny_bert, MANY, layers=CHOICES[request.param])).save_pretrained(str(folder))
     return folder
 
 

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import align, truncate
 from tests.support.hub import Hub, pieces_in
 from tests.support.loader import Loader, Worker
-from tests.support.pipelines import TEXTS, normalized
+from tests.support.pipelines import TEXTS, normalized, turned
 from tests.support.quick import quick
 from tests.support.uploads import OWNER, shipping
 
@@ -22,7 +22,7 @@ SENTENCES = ["the cat sat on the mat", "a dog"]
 def test_only_the_readout_of_the_depth_is_fetched(
     layers: str, hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer
 ) -> None:
-    aligned = align(normalized(tiny), TEXTS, layers=layers, steps=2)
+    aligned = turned(align(normalized(tiny), TEXTS, layers=layers))
     name = f"org/aligned-{layers}"
     folder = hub.root / name
     aligned.save_pretrained(str(folder))
@@ -50,7 +50,7 @@ def test_only_the_readout_of_the_depth_is_fetched(
 
 
 def test_whole_model_has_all_readouts(hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer) -> None:
-    aligned = align(tiny, TEXTS, steps=2)
+    aligned = turned(align(tiny, TEXTS))
     aligned.save_pretrained(str(hub.root / "org" / "whole"))
     hub.reset()
     assert loader.load("org/whole")["embedding"] == aligned.encode(SENTENCES).tolist()
@@ -64,7 +64,7 @@ def test_whole_model_has_all_readouts(hub: Hub, loader: Loader, offline: Loader,
 
 def test_a_readout_that_is_not_there_is_refused(hub: Hub, loader: Loader, tiny: SentenceTransformer) -> None:
     folder = hub.root / "org" / "lacking"
-    align(tiny, TEXTS, steps=0).save_pretrained(str(folder))
+    align(tiny, TEXTS).save_pretrained(str(folder))
     (folder / "2_Dense" / "readout-2L.safetensors").unlink()
     hub.reset()
     for size in ({}, {"num_layers": 2}):

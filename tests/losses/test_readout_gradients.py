@@ -18,7 +18,7 @@ from st_matryoshka2d import Size, align
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from tests.support import oracles
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, total
-from tests.support.pipelines import TEXTS, elastic, normalized, readouts
+from tests.support.pipelines import TEXTS, elastic, normalized, readouts, turned
 from tests.support.quick import quick
 from tests.support.training import cut_by_hand
 
@@ -34,7 +34,7 @@ SIZES = [Size(1, 4), Size(3, 8), Size(3, 32)]
 @pytest.fixture(params=ENDS)
 def aligned(request: pytest.FixtureRequest, tiny: SentenceTransformer) -> SentenceTransformer:
     layers = "ends" if request.param == "last layers" else "first"
-    return exact(align(ENDS[request.param](tiny), TEXTS, layers=layers, steps=2))
+    return exact(turned(align(ENDS[request.param](tiny), TEXTS, layers=layers)))
 
 
 def kept(model: SentenceTransformer, depth: int) -> list[int]:

@@ -25,6 +25,7 @@ from st_matryoshka2d.model.trained_sizes import trained_sizes
 from tests.support.adapters import adapted, by_hand, expected, lora
 from tests.support.families import TEXTS
 from tests.support.pipelines import TEXTS as MANY
+from tests.support.pipelines import turned
 from tests.support.quick import quick
 from tests.support.training import train
 
@@ -184,7 +185,7 @@ def test_merging_is_one_line_and_keeps_the_trained_sizes(model: SentenceTransfor
 
 def test_aligning_equals_aligning_the_merged_model(model: SentenceTransformer, tiny: SentenceTransformer) -> None:
     before = weights(model)
-    aligned, wanted = align(model, MANY, layers="ends", steps=0), align(by_hand(tiny, model), MANY, layers="ends", steps=0)
+    aligned, wanted = align(model, MANY, layers="ends"), align(by_hand(tiny, model), MANY, layers="ends")
     for size in (Size(2, 8), Size(3, 32), FULL):
         assert np.abs(truncate(aligned, size).encode(TEXTS) - truncate(wanted, size).encode(TEXTS)).max() < 1e-3
     require_plain(aligned)
@@ -192,14 +193,14 @@ def test_aligning_equals_aligning_the_merged_model(model: SentenceTransformer, t
 
 
 def test_adapters_on_an_aligned_model(tiny: SentenceTransformer) -> None:
-    aligned = align(tiny, MANY, steps=1)
+    aligned = turned(align(tiny, MANY))
     model = adapted(copy.deepcopy(aligned))
     plain = by_hand(aligned, model)
     for size in (Size(2, 8), FULL):
         wanted = truncate(plain, size).encode(TEXTS)
         assert np.abs(encode_sizes(model, TEXTS, [size])[size] - wanted).max() < ROUNDING
         assert np.abs(truncate(model, size).encode(TEXTS) - wanted).max() < ROUNDING
-    again = align(model, MANY, steps=1)
+    again = align(model, MANY)
     assert np.abs(again.encode(TEXTS) - model.encode(TEXTS)).max() < ROUNDING, "the full size does not change"
 
 

@@ -17,7 +17,7 @@ from st_matryoshka2d import Size, align, benchmark_latency, encode_sizes, evalua
 from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.model.kept_layers import chosen_layers, cut_config, declare_layers, kept_layers, smallest_depth_with
 from tests.support import families
-from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, normalized, readouts, tasks
+from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, normalized, readouts, tasks, turned
 from tests.support.quick import quick
 from tests.support.training import cut_by_hand, train
 
@@ -125,7 +125,7 @@ def by_hand(model: SentenceTransformer, depth: int, task: str | None = None) -> 
 
 @pytest.mark.parametrize("kind", quick(KINDS, "three poolings, Dense, unit"))
 def test_all_ways_to_a_size_equal_blocks_removed_by_hand(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends", steps=2)
+    aligned = turned(align(KINDS[kind](tiny, tmp_path), TEXTS, layers="ends"))
     aligned.save_pretrained(str(tmp_path / "whole"))
     whole = load(tmp_path / "whole", trust_remote_code=kind == "elastic")
     sizes = [Size(depth, 8) for depth in (1, 2, 4)]
@@ -156,7 +156,7 @@ FAMILIES = {**families.CONFIGS, **families.UNNAMED}
 def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
     """Positions, windows and caches of blocks that move up."""
     model = families.pipeline(FAMILIES[name](), tmp_path / "weights", "mean", None, False)
-    aligned = align(model, TEXTS, layers={2: [1, 4]}, steps=0)
+    aligned = align(model, TEXTS, layers={2: [1, 4]})
     by_size = encode_sizes(aligned, OTHERS, ["1L-32d", "2L-32d", "3L-32d", "4L-32d"])
     for size, found in by_size.items():
         cut = truncate(aligned, size)
@@ -171,7 +171,7 @@ def test_every_family_is_exact(name: str, tmp_path: Path) -> None:
 
 
 def test_scores_of_cuts(tiny: SentenceTransformer) -> None:
-    aligned = align(normalized(tiny), TEXTS, layers="ends", steps=2)
+    aligned = align(normalized(tiny), TEXTS, layers="ends")
     task = sts_task({"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [n % 5 / 4 for n in range(20)]}, name="made")
     grid = evaluate(aligned, [task], dims=[8, 32]).to_frame().query("is_main and dim == 8")
     assert len(grid) == 4
@@ -182,7 +182,7 @@ def test_scores_of_cuts(tiny: SentenceTransformer) -> None:
 
 
 def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = align(tiny, TEXTS, layers="ends", steps=0)
+    aligned = align(tiny, TEXTS, layers="ends")
     assert not hasattr(tiny.config, "matryoshka_layers")
     assert aligned.config.matryoshka_layers == {str(depth): layers for depth, layers in FOUR.items()}
     aligned.save_pretrained(str(tmp_path / "aligned"))
@@ -196,18 +196,18 @@ def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> Non
 
 
 def test_aligning_again_keeps_layers_unless_others_are_given(tiny: SentenceTransformer) -> None:
-    aligned = align(tiny, TEXTS, layers="ends", steps=0)
-    again = align(aligned, TEXTS, steps=0)
+    aligned = align(tiny, TEXTS, layers="ends")
+    again = align(aligned, TEXTS)
     assert again.config.matryoshka_layers == aligned.config.matryoshka_layers
     np.testing.assert_allclose(truncate(again, 2).encode(OTHERS), by_hand(again, 2), atol=2e-6)
-    first = align(aligned, TEXTS, layers="first", steps=0)
+    first = align(aligned, TEXTS, layers="first")
     assert not hasattr(first.config, "matryoshka_layers")
     assert hasattr(aligned.config, "matryoshka_layers")
 
 
 @pytest.mark.parametrize("bf16", quick([False, True], True))
 def test_checkpoint_resumes_with_layers(bf16: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = align(tiny, TEXTS, layers="ends", steps=0)
+    aligned = align(tiny, TEXTS, layers="ends")
     before = truncate(aligned, 2).encode(OTHERS)
     loss = RelationalDistillLoss(aligned, loss=MultipleNegativesRankingLoss(aligned))
     saving: dict[str, Any] = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
@@ -219,7 +219,7 @@ def test_checkpoint_resumes_with_layers(bf16: bool, tiny: SentenceTransformer, t
 
 def test_half_precision_in_training_is_that_of_the_pass(tiny: SentenceTransformer) -> None:
     """Blocks that run again must run in the precision of their first run, which Accelerate sets around the model alone."""
-    aligned = align(tiny, TEXTS, layers="ends", steps=0)
+    aligned = align(tiny, TEXTS, layers="ends")
     seen: list[torch.dtype] = []
     block = aligned[0].model.encoder.layer[3].intermediate.dense
     block.register_forward_hook(lambda module, args, output: seen.append(output.dtype))

@@ -24,7 +24,7 @@ from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, eva
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss
 from st_matryoshka2d.model.readout import Readout
 from tests.support.command_line import PAIRS
-from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks
+from tests.support.pipelines import KINDS, OTHERS, TEXTS, elastic, equal, normalized, readouts, tasks, turned
 from tests.support.quick import quick
 from tests.support.training import Falling, train
 
@@ -33,7 +33,7 @@ FULL = {"trust_remote_code": True, "device": "cpu"}
 
 @pytest.fixture(scope="module")
 def _aligned(_tiny_bert: SentenceTransformer) -> SentenceTransformer:
-    return align(normalized(copy.deepcopy(_tiny_bert)), TEXTS, steps=2)
+    return turned(align(normalized(copy.deepcopy(_tiny_bert)), TEXTS))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def saved(model: SentenceTransformer, folder: Path) -> str:
 @pytest.mark.parametrize("kind", quick(KINDS, "Dense"))
 def test_save_and_load_round_trip(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     """At full size by plain sentence-transformers, and with all readouts by `load`; `test_kept_layers.py` has the depths."""
-    aligned = align(KINDS[kind](tiny, tmp_path), TEXTS, steps=2)
+    aligned = turned(align(KINDS[kind](tiny, tmp_path), TEXTS))
     folder = saved(aligned, tmp_path / "whole")
     types = {entry["type"] for file in (tmp_path / "whole").glob("*.json") for entry in modules_in(file)}
     assert all(name.startswith("sentence_transformers.") for name in types) or kind == "elastic"
@@ -82,7 +82,7 @@ USES: dict[str, Callable[[SentenceTransformer], object]] = {
     "evaluate": lambda model: evaluate(model, sts_task(PAIRS), sizes=["2L-8d"]),
     "loss": lambda model: MultiSizeLoss(model, MultipleNegativesRankingLoss(model), [Size(2, 8), Size(4, 32)]),
     "distillation": lambda model: RelationalDistillLoss(model, sizes=[Size(2, 8), Size(4, 32)]),
-    "align": lambda model: align(model, TEXTS, steps=2),
+    "align": lambda model: align(model, TEXTS),
     "per call": lambda model: elastic(model).encode(OTHERS, num_layers=2),
     "per call, by default": lambda model: with_default(model).encode(OTHERS),
 }
@@ -146,7 +146,7 @@ def test_a_broken_readout_is_refused(how: str, aligned: SentenceTransformer, tmp
 def test_the_readouts_of_another_model_are_refused(
     aligned: SentenceTransformer, tiny: SentenceTransformer, tmp_path: Path
 ) -> None:
-    other = align(tiny, TEXTS[:20], steps=2)
+    other = align(tiny, TEXTS)
     for name, model in (("mine", aligned), ("other", other)):
         saved(model, tmp_path / name)
     for depth in (1, 2, 3):
@@ -176,8 +176,8 @@ def test_saving_again_removes_old_files(aligned: SentenceTransformer, tmp_path: 
 
 
 def test_saving_shallower_model_removes_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    align(tiny, TEXTS, steps=1).save_pretrained(str(tmp_path))
-    shallow = align(truncate(tiny, num_layers=2), TEXTS, steps=1)
+    align(tiny, TEXTS).save_pretrained(str(tmp_path))
+    shallow = align(truncate(tiny, num_layers=2), TEXTS)
     shallow.save_pretrained(str(tmp_path))
     assert [path.name for path in tmp_path.rglob("readout-*")] == ["readout-1L.safetensors"]
     assert readouts(load(tmp_path, device="cpu"))[0].depths == [1]
@@ -194,7 +194,7 @@ def test_copies_and_pickles_keep_the_readouts(aligned: SentenceTransformer) -> N
 
 
 def test_a_trainers_checkpoint_keeps_the_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    whole, broken_off, resumed, best = (align(tiny, TEXTS, steps=2) for _ in range(4))
+    whole, broken_off, resumed, best = (align(tiny, TEXTS) for _ in range(4))
     for model in (broken_off, resumed, best):
         for name, module in copy.deepcopy(whole).named_children():
             model[int(name)] = module

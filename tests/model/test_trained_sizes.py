@@ -240,7 +240,7 @@ def test_nothing_that_explores_sizes_warns(tiny: SentenceTransformer) -> None:
         evaluate(tiny, sts_task(pairs), sizes=["1L-4d", "4L-32d"], documents="4L-32d", show_progress_bar=False)
         benchmark_latency(tiny, texts=["a cat"], rounds=1, show_progress_bar=False)
         MIPICLoss(tiny, MultipleNegativesRankingLoss(tiny))(batch(tiny, 2))
-        aligned = align(tiny, [f"{one} {other}" for one in families.WORDS for other in families.WORDS], steps=0)
+        aligned = align(tiny, [f"{one} {other}" for one in families.WORDS for other in families.WORDS])
         truncate(aligned, 2)
         truncate(aligned, "3L-8d")
 

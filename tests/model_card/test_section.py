@@ -52,7 +52,7 @@ def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceT
 
 @pytest.mark.parametrize(
     ("derive", "base"),
-    [(lambda tiny: align(tiny, TEXTS, steps=1), None), (lambda tiny: truncate(tiny, 2, 8), "org/base")],
+    [(lambda tiny: align(tiny, TEXTS), None), (lambda tiny: truncate(tiny, 2, 8), "org/base")],
 )
 def test_card_of_untrained_model_has_its_name_and_does_not_say_trained(
     derive: Callable[[SentenceTransformer], SentenceTransformer], base: str | None, tiny: SentenceTransformer, tmp_path: Path
@@ -99,7 +99,7 @@ def test_card_explains_loading_once(grid: GridResult, tiny: SentenceTransformer,
     assert card.count("![Scores by layers and dimensions]") == 1
 
 
-@pytest.mark.parametrize("change", [lambda model: truncate(model, 2, 8), lambda model: align(model, TEXTS, steps=1)])
+@pytest.mark.parametrize("change", [lambda model: truncate(model, 2, 8), lambda model: align(model, TEXTS)])
 def test_license_data_and_settings_of_training_are_inherited(
     tiny: SentenceTransformer, tmp_path: Path, change: Callable[[SentenceTransformer], SentenceTransformer]
 ) -> None:

@@ -98,4 +98,16 @@ def require_same_rows(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(left, right[places], atol=1e-5, rtol=0)
 
 
+def turned(aligned: SentenceTransformer) -> SentenceTransformer:
+    """Rotate all sizes by hand, as `align` does where that is better: then the full size also has a map that matters."""
+    with torch.no_grad():
+        for readout in readouts(aligned):
+            dim = readout.linear.out_features
+            turn, _ = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(0)))
+            for linear in (readout.linear, *map(readout.at, readout.depths)):
+                linear.weight.copy_(turn @ linear.weight)
+                linear.bias.copy_(turn @ linear.bias)
+    return aligned
+
+
 SIZES = [Size(1, 4), Size(2, 6), Size(3, 16)]

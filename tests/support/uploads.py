@@ -104,9 +104,10 @@ def aligned(folder: str, name: str, token: str) -> dict[str, Any]:
     """Align a tiny model, push it, and return embeddings of it and of cuts."""
     from st_matryoshka2d import align, truncate
     from tests.support import families
+    from tests.support.pipelines import turned
 
     model = families.pipeline(families.CONFIGS["bert"](), Path(folder), pooling="mean", dense=None, normalize=True)
-    made = align(model, [f"the {one} {other}" for one in families.WORDS for other in families.WORDS[:3]], steps=2)
+    made = turned(align(model, [f"the {one} {other}" for one in families.WORDS for other in families.WORDS[:3]]))
     made.push_to_hub(name, token=token)
     cuts = {f"{depth}L-8d": truncate(made, depth, 8) for depth in (1, 2, 3)}
     cuts["2L-8d"].push_to_hub(f"{name}-cut", token=token)

@@ -59,7 +59,7 @@ def _finished(
     turned = {
         depth: Fitted(each.readout.then(turn), each.held, each.predicted @ turn.T) for depth, each in regressed.items()
     }
-    if refinement.steps and len(whole) > MANY:
+    if turned and refinement.steps and len(whole) > MANY:
         seen = torch.ones(len(whole), dtype=torch.bool)
         seen[next(iter(turned.values())).held] = False
         states = {depth: route.at(depth)[seen] for depth in turned}

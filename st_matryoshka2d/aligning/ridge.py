@@ -47,9 +47,9 @@ class Fitted:
     """The map of a depth, and what it does to texts that were left out of a fit.
 
     Attributes:
-        readout: The map, fitted on all texts.
+        readout: The map, fitted on all texts, or of many on nine tenths.
         held: Places of the texts that were left out in turn.
-        predicted: These texts, each mapped by a readout that was fitted on others.
+        predicted: These texts, each mapped by a readout that was fitted on others; of many texts by `readout` itself.
     """
 
     readout: Affine
@@ -83,7 +83,8 @@ def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) ->
     means = torch.cat([path.z.expand(len(part), -1) for path, part in zip(paths, parts, strict=True)])
     true, found = float((z[held] - means).norm()), float(torch.cat(by_part).norm())
     spread = true / found if true and found else 1.0
-    every = _Path(x, z)
+    # Of many texts a tenth adds nothing to the fit, and left out of it, it can tell what the refined map does.
+    every = _Path(x, z) if len(parts) > 1 else paths[0]
     slope = spread * every.slope(strength)
     predicted = means + spread * torch.cat(by_part)
     return Fitted(Affine(slope.T.contiguous(), every.z - every.x @ slope), held, predicted)

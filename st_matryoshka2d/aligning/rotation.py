@@ -62,7 +62,7 @@ def rotated(spread: Float[Tensor, "dim dim"], share: float) -> Float[Tensor, "di
     # In sorted order the first few coordinates encode the topics of the fitted texts, and are poor for other texts.
     _, vectors = torch.linalg.eigh(spread)
     ordered = vectors.flip(1).T
-    ordered = ordered * ordered.sum(1, keepdim=True).sign()  # fix the arbitrary signs of eigenvectors
+    ordered = torch.where(ordered.sum(1, keepdim=True) < 0, -ordered, ordered)  # the signs of eigenvectors are arbitrary
     mixed = max(1, round(share * len(spread)))
     draw = torch.Generator().manual_seed(0)
     mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype, device=draw.device))

@@ -50,9 +50,11 @@ def _keeping(model: SentenceTransformer, layers: str | LayersByDepth) -> Sentenc
 
 def trained_narrow(model: SentenceTransformer) -> bool:
     """Whether the model was trained for several dims, as its config or its card says: its first coordinates are the best."""
-    card = model.model_card_data
+    card, dims = model.model_card_data, declared_dims(model.config)
+    # A model cut in depth alone declares its full width.
+    declared = min(dims) < full_size(model).dim if dims else bool(getattr(model.config, "is_matryoshka", False))
     return (
-        bool(getattr(model.config, "is_matryoshka", False) or declared_dims(model.config))
+        declared
         or any(_TRAINED.search(str(tag)) for tag in card.tags or [])
         or bool(_TRAINED.search(card_text(model) or ""))
     )

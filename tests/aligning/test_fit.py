@@ -54,6 +54,15 @@ def test_routes_share_one_rotation_and_the_mean_of_what_they_keep() -> None:
     assert kept[Size(3, DIM)] == pytest.approx(1)
 
 
+@pytest.mark.usefixtures("more_than_20_are_many")
+def test_one_layer_has_no_maps_to_refine() -> None:
+    route = gathered()
+    made, kept, told = fitted({"": Gathered(route.states[:, -1:], route.close, 120)}, None, HOW, unit=True)
+    assert list(made[""]) == [1]
+    assert kept[Size(1, DIM)] == pytest.approx(1)
+    assert told is None
+
+
 @pytest.mark.parametrize("texts", [2000, 2001])
 def test_only_more_than_two_thousand_texts_are_refined(texts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []

@@ -54,6 +54,8 @@ def expected(x: Array, z: Array) -> tuple[float, Array, Array, Array]:
     best = int(np.argmin(errors))
     deviations, means = by_strength[best]
     spread = np.linalg.norm(z[held] - means) / np.linalg.norm(deviations)
+    if len(parts) == 1:
+        x, z = np.delete(x, held, axis=0), np.delete(z, held, axis=0)
     slope, of_x, mean = solved(x, z, ridge._STRENGTHS[best])
     return ridge._STRENGTHS[best], spread * slope.T, mean - spread * of_x @ slope, means + spread * deviations
 
@@ -67,6 +69,12 @@ def test_the_map_solves_its_equation(texts: int, noise: float) -> None:
     np.testing.assert_allclose(found.readout.weight, weight, atol=0.02)
     np.testing.assert_allclose(found.readout(x), x.numpy() @ weight.T + bias, atol=2e-3)
     np.testing.assert_allclose(found.predicted, predicted, atol=2e-3)
+
+
+def test_of_many_texts_the_map_does_not_see_those_that_measure_it() -> None:
+    x, z = made(2500, 1.0)
+    found = fit_readout(x, z)
+    torch.testing.assert_close(found.readout(x[found.held]), found.predicted, atol=1e-4, rtol=1e-4)
 
 
 def test_few_noisy_texts_stay_nearer_to_the_plain_cut() -> None:

@@ -33,9 +33,10 @@ def test_only_the_leading_share_is_mixed(share: float) -> None:
     assert (within[:mixed, :mixed] - within[:mixed, :mixed].diag().diag()).abs().max() > 0.1, "the leading ones are mixed"
 
 
+@pytest.mark.parametrize("between", [0.0, 0.5], ids=["apart", "with directions whose sum is 0"])
 @pytest.mark.parametrize("dim", [1, 2, 5])
-def test_few_dims_can_be_rotated(dim: int) -> None:
-    turn = rotated(torch.eye(dim).double(), 0.2)
+def test_few_dims_can_be_rotated(dim: int, between: float) -> None:
+    turn = rotated(torch.eye(dim).double() + between, 0.2)
     torch.testing.assert_close(turn @ turn.T, torch.eye(dim), atol=1e-5, rtol=0)
 
 

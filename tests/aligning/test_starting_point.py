@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, align
+from st_matryoshka2d import Size, align, truncate
 from st_matryoshka2d.aligning import starting_point as module
 from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.model.kept_layers import declare_layers
@@ -66,6 +66,10 @@ def test_a_model_trained_for_several_dims_says_so(how: str, tiny: SentenceTransf
     assert not trained_narrow(tiny)
     TOLD[how](tiny)
     assert trained_narrow(tiny)
+
+
+def test_a_cut_in_depth_alone_was_not_trained_for_several_dims(tiny: SentenceTransformer) -> None:
+    assert not trained_narrow(truncate(tiny, num_layers=3))
 
 
 def test_the_card_a_model_was_loaded_with_says_so(tiny: SentenceTransformer, tmp_path: Path) -> None:

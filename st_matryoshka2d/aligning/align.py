@@ -48,7 +48,7 @@ def align(
     with h^n the embedding of a text after n of N layers, before a final `Normalize`; A_n and b_n the ridge regression from
     h^n to h^N, of unit length if the model normalizes, towards the plain cut; and R one rotation for all depths, or none.
     It is computed from embeddings of the texts in closed form. Strengths are chosen on texts left out of the fit, so few
-    texts change little, and do no harm. With many texts, each map is then refined to relate texts as the whole model does.
+    texts change little. With many texts, each map is then refined to relate texts as the whole model does.
 
     Afterwards any two sizes share one space, up to the narrower one's dims: queries embedded by 3 layers can search an index
     of the whole model. Sizes with few layers or few dims score far better than before; all similarities at the full size

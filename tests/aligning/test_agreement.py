@@ -123,7 +123,7 @@ def test_aligning_again_measures_again(tiny: SentenceTransformer) -> None:
 
 
 @pytest.mark.slow
-def test_forty_sentences_are_too_few_for_a_real_model_and_do_no_harm(minilm: SentenceTransformer) -> None:
+def test_forty_sentences_are_too_few_for_a_real_model_and_four_hundred_are_not(minilm: SentenceTransformer) -> None:
     demo_data = pytest.importorskip("_demo.data")
     texts = list(demo_data.triplets(400)["anchor"])
     with pytest.warns(DataWarning, match=r"^40 texts are too few to align this model well\. "):

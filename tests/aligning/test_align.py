@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sklearn.metrics.pairwise import cosine_similarity
 
 from st_matryoshka2d import (
     GridResult,
@@ -23,6 +25,7 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
+from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.declared_agreement import agreement_text, declared_agreement
 from tests.support.pipelines import (
@@ -167,6 +170,32 @@ def test_what_each_size_keeps_is_printed_with_the_progress_bars(
     assert capsys.readouterr().out == f"{agreement_text(declared_agreement(aligned.config))}\n"
     align(tiny, TEXTS, steps=0)
     assert capsys.readouterr().out == ""
+
+
+FEW = [Size(1, 24), Size(1, 384), Size(2, 96), Size(3, 384), Size(5, 24)]
+
+
+def measured(model: SentenceTransformer, pairs: pd.DataFrame) -> dict[str, float]:
+    """Correlate, in points, cosines with the scores of pairs, and those of each text to the others with the full size's."""
+    by_size = encode_sizes(model, [*pairs["sentence1"], *pairs["sentence2"]], [*FEW, Size(6, 384)])
+    cosines = {size: cosine_similarity(rows) for size, rows in by_size.items()}
+    found = {}
+    for size in FEW:
+        found[f"STS {size}"] = 100 * spearmanr(cosines[size].diagonal(len(pairs)), pairs["score"])[0]
+        of_texts = zip(cosines[size], cosines[Size(6, 384)], strict=True)
+        others = [np.delete(both, place, axis=1) for place, both in enumerate(map(np.array, of_texts))]
+        found[f"agreement {size}"] = 100 * np.mean([np.corrcoef(both)[0, 1] for both in others])
+    return found
+
+
+@pytest.mark.parametrize("count", quick([20, 40], 20))
+def test_few_texts_do_no_harm_to_a_real_model(count: int, minilm: SentenceTransformer, shared: Path) -> None:
+    pairs = pd.read_parquet(shared / "data" / "sts" / "stsb" / "dev.parquet")[:100]
+    texts = pd.read_parquet(shared / "data" / "nli" / "triplets_train.parquet")["anchor"].unique()[:count]
+    plain, aligned = (measured(each, pairs) for each in (starting_point(minilm, None), align(minilm, list(texts))))
+    changes = {what: aligned[what] - plain[what] for what in plain}
+    assert min(changes.values()) > -0.5, changes
+    assert np.mean(list(changes.values())) > 1, "on the whole they help"
 
 
 @pytest.mark.slow

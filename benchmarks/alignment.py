@@ -34,7 +34,7 @@ from st_matryoshka2d.aligning.rotation import Rotation
 from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.sizes import full_size, mrl_dims
 
-COUNTS = [20, 40, 100, 400, 1000, 4000]
+COUNTS = [20, 40, 100, 400, 1000, 4000, 10_000, 20_000]
 WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="keep"': "keep", 'rotation="search"': "search"}
 NARROW = [64, 128]  # dims of search beside all
 
@@ -117,7 +117,8 @@ def searches(report: Report, embedded: Embedded, count: int, data: Path) -> None
 
 def curve(report: Report, embedded: Embedded, sizes: list[Size], counts: Sequence[int], count: int, file: Path) -> None:
     """STS by the number of texts, and its plot."""
-    full, states = max(sizes), embedded.sentences(count)
+    full, count = max(sizes), max(count, *counts)
+    states, (left, right) = embedded.sentences(count), embedded.copies(count)
     columns = {
         "ladder": [(size, False) for size in sizes],
         "all dims": [(Size(depth, full.dim), False) for depth in embedded.depths],
@@ -128,9 +129,8 @@ def curve(report: Report, embedded: Embedded, sizes: list[Size], counts: Sequenc
         return [float(np.mean([sts(embedded, readouts, *each) for each in column])) for column in columns.values()]
 
     rows = {"not aligned": means(cut(embedded, full.dim))}
-    for number in [*(each for each in counts if each < len(states)), len(states)]:
+    for number in counts:
         drawn = torch.randperm(len(states), generator=torch.Generator().manual_seed(1))[:number]
-        left, right = embedded.copies(count)
         copies = left[: number // 6], right[: number // 6]
         rows[f"{number:,} texts"] = means(aligned(states[drawn], copies, embedded.depths)[0])
     about = "Mean Spearman (%) as above. Across: the second text of each pair is embedded by all layers."

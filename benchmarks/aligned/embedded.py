@@ -48,12 +48,12 @@ class Embedded:
 
     def sentences(self, count: int) -> Tensor:
         """NLI sentences."""
-        return self("nli", lambda: nli(self.data, count), self.query)
+        return self(f"nli-{count}", lambda: nli(self.data, count), self.query)
 
     def copies(self, count: int) -> tuple[Tensor, Tensor]:
         """Some of these sentences at the full depth, and copies of them with words left out."""
         places, copies = with_words_left_out(nli(self.data, count), _COPIES)
-        return self.sentences(count)[places, -1], self("copies", lambda: copies, self.query, self.depths[-1:])[:, 0]
+        return self.sentences(count)[places, -1], self(f"copies-{count}", lambda: copies, self.query, self.depths[-1:])[:, 0]
 
     def pairs(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """Both texts of the pairs of an STS set, and their scores."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.grid.recommend import Recommendation
     from st_matryoshka2d.grid.truncation_result import TruncationResult
     from st_matryoshka2d.hub.load import load
+    from st_matryoshka2d.model.asymmetric import asymmetric
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card.grid_section import add_grid_to_model_card
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _HOME = {
     "aligning.align": ["align"],
     "encoding.sizes_encoder": ["SizesEncoder"],
+    "model.asymmetric": ["asymmetric"],
     "model.cut": ["truncate"],
     "data_warning": ["DataWarning"],
     "model.truncated_transformer": ["TruncatedTransformer"],
@@ -76,6 +78,7 @@ __all__ = [
     "add_grid_to_model_card",
     "add_sizes_to_model_card",
     "align",
+    "asymmetric",
     "benchmark_latency",
     "classification_task",
     "coordinate_spread",

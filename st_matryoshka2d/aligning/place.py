@@ -11,9 +11,9 @@ from torch import nn
 
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.ridge import Affine
-from st_matryoshka2d.model.cut import with_modules
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
+from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trial import share_memory
 
 

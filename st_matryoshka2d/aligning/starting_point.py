@@ -8,12 +8,12 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.cut import with_modules
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth, chosen_layers, declare_layers, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import full_size

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +16,7 @@ from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
+from st_matryoshka2d.model.sides import joined, sides_of, with_modules
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.trial import share_memory
@@ -46,6 +45,7 @@ def truncate(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
+            Of an `asymmetric` model, only the dims can be cut.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `truncate(model, 3, 64)`.
         dim: Dimensions to keep, 1..D; None for all.
         num_layers: Transformer layers to keep, 1..N; None for all.
@@ -77,6 +77,8 @@ def truncate(
 
 def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
     """Cut without warning of an untrained size, for callers that chose the size themselves."""
+    if sides := sides_of(model):
+        return _narrowed(model, sides, num_layers, dim)
     full = Pipeline.of(model).full
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
@@ -87,6 +89,20 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     inherit_card(cut, model)
     for network in Pipeline.of(cut).networks:
         declare_cut(network.config, full_size(cut), model.config, full, _name(model))
+    return cut
+
+
+def _narrowed(
+    model: SentenceTransformer, sides: Mapping[str, SentenceTransformer], num_layers: int | None, dim: int | None
+) -> SentenceTransformer:
+    """Cut an asymmetric model in dims, which its sides have in common."""
+    if num_layers is not None:
+        raise ValueError(
+            f"Queries and documents have different depths in this model, so it cannot be cut to {num_layers} layers. Cut the "
+            f'model that it was made of: asymmetric(aligned, query={num_layers}); or load one side: load(folder, route="query").'
+        )
+    cut = joined(model, **{name: cut_to(side, dim=dim) for name, side in sides.items()})
+    inherit_card(cut, model)
     return cut
 
 
@@ -110,22 +126,6 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Mad
 
     start = _first_at_depth(first, num_layers, at_depth, plain)
     return with_modules(model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
-
-
-def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
-    """Make a pipeline of other modules with the settings of the model."""
-    ordered: Any = OrderedDict(modules)
-    made = cls(
-        modules=ordered,
-        device=str(model.device),
-        similarity_fn_name=model.similarity_fn_name,
-        trust_remote_code=model.trust_remote_code,  # the Trainer loads checkpoints with this setting
-    )
-    made.prompts = dict(model.prompts)  # the constructor would add default prompts
-    made.default_prompt_name = model.default_prompt_name
-    made.module_kwargs = copy.deepcopy(model.module_kwargs)
-    made.training = model.training  # not `train()`, which would change all modules: a loaded backbone is in eval mode
-    return made
 
 
 def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module], nn.Module], plain: bool) -> nn.Module:

@@ -21,6 +21,7 @@ from sentence_transformers.base.modules import Transformer
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.sides import sides_of
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
@@ -88,6 +89,9 @@ def model_revision(model: SentenceTransformer) -> str:
 
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
+    if sides := sides_of(model):
+        own = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
+        return {**own, "sides": {name: _settings(side) for name, side in sides.items()}}
     routes = {name: route.transformer for name, route in Pipeline.of(model).routes.items()}
     modules: dict[str, Any] = {}
     for name, part in model.named_children():

@@ -20,7 +20,8 @@ from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.sizes import Size, all_within, mrl_dims, positive_int, sizes_product, validate_sizes, within
+from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.
 _COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
@@ -48,7 +49,8 @@ def evaluate(
     the same arguments in each, and all return the whole grid.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth. An
+            `asymmetric` model is scored at its own depths, by search, at each of `dims`.
         tasks: One or several mteb text tasks, task names or benchmarks. `sts_task`, `retrieval_task` and
             `classification_task` make a task from your own data.
         num_layers: Depths, each 1..N; None for all.
@@ -69,7 +71,8 @@ def evaluate(
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
         ValueError: A size exceeds the model or is wider than `documents`; there is no task; a task is unknown, repeated, not
-            a text task or, with `documents`, does not compare texts; a precision is unknown; an embedding is not finite.
+            a text task or, with `documents`, does not compare texts; depths are given for an asymmetric model; a precision
+            is unknown; an embedding is not finite.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -84,7 +87,11 @@ def evaluate(
         >>> across.document_sizes
         ['6L-384d']
     """
-    full = Pipeline.of(model).full
+    pair = sides_of(model)
+    full, of_documents = map(full_size, pair.values()) if pair else [Pipeline.of(model).full] * 2
+    if pair:
+        _require_none(num_layers=num_layers, sizes=sizes, documents=documents)
+        num_layers, documents = [full.num_layers], of_documents
     if sizes is None:
         layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
@@ -94,7 +101,9 @@ def evaluate(
     else:
         raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
-    sides = _document_sizes(documents, full, chosen, wanted, all_dims=sizes is None and dims is None)
+    if pair:
+        _require_search(chosen)
+    sides = _document_sizes(documents, of_documents, chosen, wanted, all_dims=sizes is None and dims is None)
     variants = [
         Variant(size, precision, documents=side)
         for side, precision, size in product(sides, stored, wanted)
@@ -102,6 +111,25 @@ def evaluate(
     ]
     settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
     return score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
+
+
+def _require_none(**sizes: object) -> None:
+    """Refuse depths for an asymmetric model, which has its own."""
+    if given := [name for name, value in sizes.items() if value is not None]:
+        raise ValueError(
+            f"The depths of an asymmetric model are fixed, so {', '.join(given)} cannot be chosen; give dims alone. To "
+            "compare depths, score the aligned model that it was made of."
+        )
+
+
+def _require_search(tasks: list[AbsTask]) -> None:
+    """Refuse tasks on which an asymmetric model would embed all texts as documents."""
+    for part in (part for task in tasks for part in parts_of(task)):
+        if not isinstance(part, AbsTaskRetrieval):
+            raise ValueError(
+                f"An asymmetric model is scored on tasks with queries and documents; {part.metadata.name} is of the type "
+                f'{part.metadata.type}. Score one side on it: load(folder, route="document").'
+            )
 
 
 def _document_sizes(

@@ -61,7 +61,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
             for name, route in first.sub_modules.items()
         ]
     else:
-        routes = [zip((folder for _, folder in checkpoint.modules), model.children(), strict=False)]
+        routes = [zip(checkpoint.module_folders, model.children(), strict=False)]
     dense = [[(folder, module) for folder, module in route if type(module) is Dense] for route in routes]
     if not all(dense):
         raise ValueError(

@@ -83,7 +83,7 @@ def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) ->
     if len(set(depths.values())) == 1:
         return
     full, readouts = full_size(model).num_layers, getattr(model.config, "matryoshka_readouts", None)
-    if missing := sorted({*depths.values()} - {full, *(readouts or [])}):
+    if not {*depths.values()} <= {full, *(readouts or [])}:
         found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
         raise ValueError(
             f"Embeddings of {depths[QUERY]} and of {depths[DOCUMENT]} layers of this model are not in one space, so queries "

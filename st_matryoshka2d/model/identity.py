@@ -71,7 +71,7 @@ def model_name(model: SentenceTransformer) -> str:
         # saved cards have names such as "SentenceTransformer based on organisation/name"
         if known and re.fullmatch(r"[\w.-]+/[\w.-]+", str(known)):
             return str(known)
-    path = getattr(getattr(model[0], "model", None), "name_or_path", "") or "model"
+    path = getattr(model.transformers_model, "name_or_path", "") or "model"
     return f"local/{Path(path).name or 'model'}"
 
 

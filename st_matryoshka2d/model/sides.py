@@ -19,8 +19,10 @@ _PROMPTS = {QUERY: [QUERY], DOCUMENT: [DOCUMENT, "passage", "corpus"]}
 Made = TypeVar("Made", bound=SentenceTransformer)
 
 
-def sides_of(model: SentenceTransformer) -> dict[str, SentenceTransformer]:
+def sides_of(model: object) -> dict[str, SentenceTransformer]:
     """Return both sides of an asymmetric model as models that share its modules; nothing if one depth embeds all texts."""
+    if not isinstance(model, SentenceTransformer):
+        return {}
     first = next(model.children())
     if not isinstance(first, Router) or set(first.sub_modules) != {QUERY, DOCUMENT}:
         return {}
@@ -83,7 +85,7 @@ def _depth(start: nn.Module) -> int | None:
 
 def _prompt_name(model: SentenceTransformer, name: str) -> str | None:
     """Return the name of the prompt that `encode_query` or `encode_document` puts in front of texts."""
-    return next((each for each in _PROMPTS[name] if each in model.prompts), model.default_prompt_name)
+    return next((each for each in _PROMPTS.get(name, ()) if each in model.prompts), model.default_prompt_name)
 
 
 def _prompt(model: SentenceTransformer, name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sentence_transformers.base.modules import Router
 
+from st_matryoshka2d.model.kept_layers import written_depth
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY
 
 _SECTION = """## Queries and documents
@@ -38,16 +39,14 @@ def sides_section(folder: Path, name: str) -> str:
     structure = config.get("structure", {})
     if set(structure) != {QUERY, DOCUMENT}:
         return ""
-    layers = {
-        side: _json(folder / parts[0] / "config.json").get("num_hidden_layers", 0) for side, parts in structure.items()
-    }
+    layers = {side: written_depth(_json(folder / parts[0] / "config.json")) for side, parts in structure.items()}
     if layers[QUERY] == layers[DOCUMENT]:
         return ""
     return _SECTION.format(name=name, **{side: _encoder(number) for side, number in layers.items()})
 
 
-def _encoder(num_layers: int) -> str:
-    if num_layers == 0:
+def _encoder(num_layers: int | None) -> str:
+    if num_layers is None:
         return "a table of tokens"
     return f"{num_layers} layers" if num_layers > 1 else "1 layer"
 

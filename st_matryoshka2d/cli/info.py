@@ -75,8 +75,12 @@ def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | Non
 def _depth(size: Size, sides: dict[str, tuple[Size, SentenceTransformer]]) -> str:
     """Write the number of layers, or that of each side of an asymmetric model."""
     if not sides:
-        return f"{size.num_layers} layers"
-    return " and ".join(f"{each.num_layers} layers for a {name}" for name, (each, _) in sides.items())
+        return _layers(size)
+    return " and ".join(f"{_layers(each)} for a {name}" for name, (each, _) in sides.items())
+
+
+def _layers(size: Size) -> str:
+    return "1 layer" if size.num_layers == 1 else f"{size.num_layers} layers"
 
 
 def _costs(size: Size, cut: SentenceTransformer) -> dict[str, int]:

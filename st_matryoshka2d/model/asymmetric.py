@@ -61,6 +61,7 @@ def asymmetric(
     full = Pipeline.of(model).full
     asked = {QUERY: resolve_size(query, None, None), DOCUMENT: resolve_size(document, None, None)}
     depths = {name: full.num_layers if each is None else each for name, (each, _) in asked.items()}
+    within(max(depths.values()), full.num_layers, "num_layers")
     width = min([within(dim, full.dim, "dim") for _, dim in asked.values() if dim is not None], default=None)
     _require_one_space(model, depths)
     sides = {name: _alone(side_of(cut_to(model, depth, width), name)) for name, depth in depths.items()}

@@ -98,9 +98,8 @@ def _narrowed(
     """Cut an asymmetric model in dims, which its sides have in common."""
     if num_layers is not None:
         raise ValueError(
-            f"Queries and documents have different depths in this model, so it cannot be cut to {num_layers} layers. Cut "
-            f"the model that it was made of: asymmetric(aligned, query={num_layers}). Or cut one side: "
-            'load(folder, route="query").'
+            "Queries and documents have different depths in this model, so it cannot be cut in depth. Cut the model that it "
+            f'was made of: asymmetric(aligned, query={num_layers}). Or cut one side: load(folder, route="query").'
         )
     cut = joined(model, **{name: cut_to(side, dim=dim) for name, side in sides.items()})
     inherit_card(cut, model)

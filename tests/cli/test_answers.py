@@ -300,3 +300,23 @@ def test_asymmetric_joins_two_sizes(tiny_folder: Path, files: Path) -> None:
     refused = run("asymmetric", files / "aligned", "--query", "5L-8d", "--out", files / "no")
     assert refused.exit_code == 1
     assert "--query: 5L-8d has 5 layers, but the model has 4." in refused.stderr
+
+
+def test_recommend_takes_times_of_documents(files: Path) -> None:
+    grid = random_grid(0)
+    pair = GridResult(pd.concat([grid.to_frame(), grid.to_frame().assign(documents="4L-64d")]))
+    pair.save(files / "pairs-of-sizes.parquet")
+    of_documents = random_times(0).assign(milliseconds_per_text=[50.0, 60.0, 90.0])
+    of_documents.to_csv(files / "documents.csv", index=False)
+    given = ["--min-score", 0.5, "--queries-per-document", 3, "--latency", files / "times.csv"]
+    found = answer("recommend", files / "pairs-of-sizes.parquet", *given, "--document-latency", files / "documents.csv")
+    timed = pair.with_latency(random_times(0), documents=of_documents)
+    expected = timed.recommend(0.5, queries_per_document=3)
+    assert (found["size"], found["documents"]) == (str(expected.size), str(expected.documents))
+    assert found["summary"] == str(expected)
+    shown = run("recommend", files / "pairs-of-sizes.parquet", *given).stdout
+    assert "documents" in shown
+    assert "ms in all" in shown
+    refused = run("recommend", files / "first.parquet", "--document-latency", files / "documents.csv")
+    assert refused.exit_code == 2
+    assert "--document-latency needs --latency" in refused.stderr

@@ -72,13 +72,8 @@ def recommend(
     sizes = choice.to_frame()
     more = [f"{len(sizes) - _SHOWN} more sizes; --json has all."] if len(sizes) > _SHOWN else []
     largest = "reference" if reference else name_of(choice.full)
-    about = {
-        "size": str(choice.size),
-        "documents": str(choice.documents),
-        "precision": choice.precision,
-        "measure": choice.measure,
-        "summary": str(choice),
-    }
+    about = {"size": str(choice.size), "documents": str(choice.documents), "precision": choice.precision}
+    about |= {"measure": choice.measure, "summary": str(choice)}
     shown = _table(sizes.head(_SHOWN), choice.measure, largest)
     return Answer([str(choice), shown, *more], {**about, "sizes": records(sizes)})
 

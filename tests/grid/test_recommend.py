@@ -250,9 +250,8 @@ def test_documents_may_have_times_of_their_own() -> None:
     at = ["num_layers", "dim", "documents"]
     both = few.merge(many, on=at, suffixes=("", "_of_documents"))
     depths = [document_size(row).num_layers for row in both.itertuples()]
-    own, other = (
-        table.set_index("num_layers")["milliseconds_per_text"][depths].to_numpy() for table in (grid.latency, times)
-    )
+    per_text = [table.set_index("num_layers")["milliseconds_per_text"] for table in (grid.latency, times)]
+    own, other = (of_depth[depths].to_numpy() for of_depth in per_text)
     np.testing.assert_allclose(both["milliseconds_in_all_of_documents"] - both["milliseconds_in_all"], other - own)
     with pytest.raises(ValueError, match="no times for documents of 4 layers"):
         grid.with_latency(grid.latency, documents=times[times["num_layers"] < 4]).recommend(0.1, queries_per_document=2)

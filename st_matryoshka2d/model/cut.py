@@ -18,6 +18,7 @@ from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
+from st_matryoshka2d.model.token_table import require_table
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.trial import share_memory
@@ -48,12 +49,13 @@ def truncate(
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `truncate(model, 3, 64)`.
         dim: Dimensions to keep, 1..D; None for all.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries` gave a token table: the
+            cut is that table, a `StaticEmbedding`, and has no prompts, because its rows contain what they do.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, or the
-            architecture cannot be cut exactly.
+        ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, the
+            model has no token table for 0 layers, or the architecture cannot be cut exactly.
 
     Warns:
         DataWarning: The model lists its trained sizes, and this is not one of them; or nothing says that it was aligned or
@@ -78,14 +80,14 @@ def truncate(
 def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
     """Cut without warning of an untrained size, for callers that chose the size themselves."""
     full = Pipeline.of(model).full
-    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least=0)
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = width
     warn_if_wider_trained(cut)
     inherit_card(cut, model)
-    for network in Pipeline.of(cut).networks:
+    for network in Pipeline.of(cut).networks if depth else ():
         declare_cut(network.config, full_size(cut), model.config, full, _name(model))
     return cut
 
@@ -101,6 +103,8 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Mad
 
     A plain one, which any program can load, has no readouts of lower depths, and adapters are merged into copied weights.
     """
+    if num_layers == 0:
+        return _without_network(model, cls)
     (name, first), *head = model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
@@ -110,6 +114,15 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Mad
 
     start = _first_at_depth(first, num_layers, at_depth, plain)
     return with_modules(model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
+
+
+def _without_network(model: SentenceTransformer, cls: type[Made]) -> Made:
+    """Make the pipeline of the token table, which never sees a prompt."""
+    table = share_memory(require_table(model)).requires_grad_(True)
+    modules = [table, *map(share_memory, Pipeline.of(model).trailing_normalize())]
+    made = with_modules(model, {str(place): module for place, module in enumerate(modules)}, cls)
+    made.prompts, made.default_prompt_name, made.module_kwargs = dict.fromkeys(model.prompts, ""), None, {}
+    return made
 
 
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:

@@ -10,7 +10,7 @@ from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.sizes import Size, validate_sizes
 
-_QUERY = "Layers and dimensions for queries, such as 3L-384d."
+_QUERY = "Layers and dimensions for queries, such as 3L-384d. 0 layers are a token table."
 _DOCUMENT = "Layers and dimensions for documents. If the dimensions differ, both sides get the fewer."
 
 
@@ -26,7 +26,7 @@ def asymmetric(
     limit = largest_size(source.require())
     for name, size in (("--query", query), ("--document", document)):
         if size is not None:
-            validate_sizes([size], limit, name)
+            validate_sizes([size], limit, name, least=0 if name == "--query" else 1)
 
     import st_matryoshka2d
     from st_matryoshka2d.model.sides import side_of

@@ -80,6 +80,8 @@ def _depth(size: Size, sides: dict[str, tuple[Size, SentenceTransformer]]) -> st
 
 
 def _layers(size: Size) -> str:
+    if size.num_layers == 0:
+        return "a token table"
     return "1 layer" if size.num_layers == 1 else f"{size.num_layers} layers"
 
 

@@ -23,11 +23,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
+from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.evaluation.launch import Processes
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model.identity import model_name, model_revision
-from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of
+from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of, with_modules
 
 _CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with other processes
 _BATCHES_PER_STEP = 8  # of the progress bar
@@ -150,9 +151,8 @@ def _encoders(
     """Return the model that embeds at each of these groups of depths, in full width."""
     if not (sides := sides_of(model)):
         return {wanted: EveryLayer.of(model, wanted) for wanted in {depths, document_depths}}
-    for side in sides.values():
-        side.truncate_dim = None
-    return {depths: sides[QUERY], document_depths: sides[DOCUMENT]}
+    wide = {name: with_modules(side, dict(side.named_children()), SortedByTokens) for name, side in sides.items()}
+    return {depths: wide[QUERY], document_depths: wide[DOCUMENT]}
 
 
 class Memo:

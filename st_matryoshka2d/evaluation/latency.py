@@ -105,7 +105,7 @@ def benchmark_latency(
             "high": high,
             # `parameters` yields shared parameters once
             "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts],
-            "theory": [depths[-1] / depth for depth in depths],
+            "theory": [depths[-1] / depth if depth else np.inf for depth in depths],
             "speedup": median[-1] / median,
         }
     )

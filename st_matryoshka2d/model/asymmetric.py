@@ -14,6 +14,7 @@ from st_matryoshka2d.model.kept_layers import declare_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, joined, side_of, sides_of, with_modules
+from st_matryoshka2d.model.token_table import require_table
 from st_matryoshka2d.model.trained_sizes import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
@@ -34,7 +35,8 @@ def asymmetric(
 
     Args:
         model: A model that `align` returned, with all its readouts.
-        query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers.
+        query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers; 0 is the token table of
+            `fit_queries`.
         document: Size of the document encoder; None for all layers. If the dims differ, both get the fewer.
 
     Returns:
@@ -61,7 +63,8 @@ def asymmetric(
     full = Pipeline.of(model).full
     asked = {QUERY: resolve_size(query, None, None), DOCUMENT: resolve_size(document, None, None)}
     depths = {name: full.num_layers if each is None else each for name, (each, _) in asked.items()}
-    within(max(depths.values()), full.num_layers, "num_layers")
+    within(depths[QUERY], full.num_layers, "num_layers", least=0)
+    within(depths[DOCUMENT], full.num_layers, "num_layers")
     width = min([within(dim, full.dim, "dim") for _, dim in asked.values() if dim is not None], default=None)
     _require_one_space(model, depths)
     sides = {name: _alone(side_of(cut_to(model, depth, width), name)) for name, depth in depths.items()}
@@ -83,6 +86,8 @@ def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) ->
     """Refuse two depths whose embeddings cannot be compared."""
     if len(set(depths.values())) == 1:
         return
+    if depths[QUERY] == 0:
+        require_table(model)
     full, readouts = full_size(model).num_layers, getattr(model.config, "matryoshka_readouts", None)
     if not {*depths.values()} <= {full, *(readouts or [])}:
         found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
@@ -97,11 +102,11 @@ def _alone(side: SentenceTransformer) -> SentenceTransformer:
     modules = {name: part.plain() if isinstance(part, Readout) else part for name, part in side.named_children()}
     made = with_modules(side, modules, SentenceTransformer)
     made.truncate_dim = side.truncate_dim
-    expect_readouts(made[0], False)
     if (config := made.config) is not None:
         agreement = declared_agreement(config).items()
         declare_agreement(config, {size: value for size, value in agreement if size.num_layers == config.num_hidden_layers})
         declare_layers(config, {})
+        expect_readouts(made[0], False)
         if hasattr(config, "matryoshka_readouts"):
             config.matryoshka_readouts = []  # only that of its own depth, in its `Dense`
     return made

@@ -47,7 +47,7 @@ def sides_section(folder: Path, name: str) -> str:
 
 def _encoder(num_layers: int | None) -> str:
     if num_layers is None:
-        return "a table of tokens"
+        return "a token table"
     return f"{num_layers} layers" if num_layers > 1 else "1 layer"
 
 

@@ -11,11 +11,14 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import DataWarning, TruncatedTransformer, align, asymmetric, encode_sizes, load, truncate
 from st_matryoshka2d.model.identity import model_revision
 from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.queries.place import with_table
 from tests import ROOT
+from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, routed, turned
 
 PROMPTS: dict[str, str | None] = {"query": "the cat ", "passage": "a dog "}
@@ -189,3 +192,33 @@ def test_the_sides_of_a_real_model(minilm: SentenceTransformer, tmp_path: Path) 
         side = load(tmp_path, route=name, device="cpu")
         np.testing.assert_allclose(side.encode(OTHERS), expected, atol=1e-6)
         assert side.config.num_hidden_layers == depth
+
+
+def test_a_token_table_embeds_queries(aligned: SentenceTransformer, tmp_path: Path) -> None:
+    made = asymmetric(tabled(aligned), "0L-8d")
+    assert made.prompts["query"] == ""
+    assert made.prompts["document"] == aligned.prompts["passage"]
+    table, whole = truncate(tabled(aligned), "0L-8d"), truncate(aligned, dim=8)
+    made.save_pretrained(str(tmp_path))
+    side = load(tmp_path, route="query", device="cpu")
+    again = SentenceTransformer(str(tmp_path), device="cpu")
+    for other in (made, again, load(tmp_path, device="cpu")):
+        assert np.array_equal(other.encode_query(OTHERS), table.encode(OTHERS))
+        assert np.array_equal(other.encode_document(OTHERS), whole.encode_document(OTHERS))
+    assert np.array_equal(side.encode(OTHERS), table.encode(OTHERS))
+    small = truncate(made, dim=4)
+    assert np.array_equal(small.encode_query(OTHERS), table.encode(OTHERS)[:, :4])
+    assert len({model_revision(each) for each in (made, small, side, asymmetric(aligned, "1L-8d"))}) == 4
+
+
+def test_a_model_without_a_table_has_no_such_queries(aligned: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match=r"no token table.*fit_queries"):
+        asymmetric(aligned, 0)
+    with pytest.raises(ValueError, match="0 layers mean a token table"):
+        asymmetric(tabled(aligned), 1, 0)
+
+
+def tabled(model: SentenceTransformer) -> SentenceTransformer:
+    """Add a table of random rows."""
+    rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
+    return with_table(model, StaticEmbedding(model.tokenizer.backend_tokenizer, rows))

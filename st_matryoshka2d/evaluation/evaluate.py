@@ -95,9 +95,9 @@ def evaluate(
     if sizes is None:
         layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
-        wanted = sizes_product(
-            all_within(layers, full.num_layers, "num_layers", least=0 if pair else 1), all_within(widths, full.dim, "dims")
-        )
+        least = 0 if pair else 1  # a table embeds the queries of some asymmetric models
+        kept = all_within(layers, full.num_layers, "num_layers", least)
+        wanted = sizes_product(kept, all_within(widths, full.dim, "dims"))
     elif num_layers is None and dims is None:
         wanted = validate_sizes(sizes, full)
     else:

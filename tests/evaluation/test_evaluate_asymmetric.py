@@ -5,10 +5,13 @@ from __future__ import annotations
 import mteb
 import pandas as pd
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import align, asymmetric, benchmark_latency
-from tests.support import task_types
+from st_matryoshka2d.queries.place import with_table
+from tests.support import families, task_types
 from tests.support.pipelines import TEXTS, normalized, turned
 from tests.support.search import LocalRetrieval
 from tests.support.sts import LocalSTS, quiet
@@ -61,3 +64,14 @@ def test_each_side_is_timed(aligned: SentenceTransformer) -> None:
     assert list(times["num_layers"]) == [1, 4]
     assert list(times["theory"]) == [4, 1]
     assert times["parameters"].is_monotonic_increasing
+
+
+def test_a_token_table_is_scored_and_timed(aligned: SentenceTransformer) -> None:
+    rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
+    made = asymmetric(with_table(aligned, StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows)), 0)
+    grid = quiet(made, LocalRetrieval(), dims=32)
+    (result,) = mteb.evaluate(made, LocalRetrieval(), cache=None, show_progress_bar=False).task_results
+    assert grid.score("0L-32d") == pytest.approx(result.get_score(), abs=1e-4)
+    times = benchmark_latency(made, rounds=1, batch_size=2, show_progress_bar=False)
+    assert list(times["num_layers"]) == [0, 4]
+    assert times["parameters"][0] == rows.numel()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.model_card.grid_section import add_grid_to_model_card
     from st_matryoshka2d.model_card.sizes_section import add_sizes_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup
+    from st_matryoshka2d.queries.fit_queries import fit_queries
     from st_matryoshka2d.sizes import Size, sizes_ladder
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ _HOME = {
     "model_card.sizes_section": ["add_sizes_to_model_card"],
     "encoding.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
+    "queries.fit_queries": ["fit_queries"],
     "sizes": ["Size", "sizes_ladder"],
     "evaluation.coordinate_spread": ["CoordinateSpread", "coordinate_spread"],
 }
@@ -87,6 +89,7 @@ __all__ = [
     "evaluate",
     "evaluate_funnel",
     "evaluate_truncations",
+    "fit_queries",
     "load",
     "plot_speedup",
     "retrieval_task",

@@ -176,7 +176,7 @@ def full_size(model: SentenceTransformer) -> Size:
     if not hasattr(model, "get_embedding_dimension"):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     num_layers = getattr(model.config, "num_hidden_layers", None)
-    if type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
+    if model.config is None and type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
         num_layers = 0
     if not isinstance(num_layers, int):
         raise ValueError(

@@ -26,7 +26,8 @@ def starting_point(model: SentenceTransformer, layers: str | LayersByDepth | Non
     """Return the model with the layers of its depths declared; weights are shared."""
     if layers is not None:
         return _keeping(model, layers)
-    chosen_before = skips_layers(model.config) or any(isinstance(module, Readout) for module in model.modules())
+    readouts = [module for module in model.modules() if isinstance(module, Readout)]
+    chosen_before = skips_layers(model.config) or any(readout.depths for readout in readouts)
     if chosen_before or any(size.num_layers < full_size(model).num_layers for size in trained_sizes(model.config)):
         return model
     made = _keeping(model, ENDS)

@@ -21,6 +21,7 @@ from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.
@@ -53,7 +54,7 @@ def evaluate(
             `asymmetric` model is scored at its own depths, by search, at each of `dims`.
         tasks: One or several mteb text tasks, task names or benchmarks. `sts_task`, `retrieval_task` and
             `classification_task` make a task from your own data.
-        num_layers: Depths, each 1..N; None for all.
+        num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size then search by the dims
@@ -92,20 +93,20 @@ def evaluate(
     if pair:
         _require_none(num_layers=num_layers, sizes=sizes, documents=documents)
         num_layers, documents = [full.num_layers], of_documents
+    least = 0 if pair else least_depth(model)  # a table embeds the queries of some asymmetric models
     if sizes is None:
-        layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
+        layers = range(least, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
-        least = 0 if pair else 1  # a table embeds the queries of some asymmetric models
-        kept = all_within(layers, full.num_layers, "num_layers", least)
-        wanted = sizes_product(kept, all_within(widths, full.dim, "dims"))
+        depths = all_within(layers, full.num_layers, "num_layers", least)
+        wanted = sizes_product(depths, all_within(widths, full.dim, "dims"))
     elif num_layers is None and dims is None:
-        wanted = validate_sizes(sizes, full)
+        wanted = validate_sizes(sizes, full, least=least)
     else:
         raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     if pair:
         _require_search(chosen)
-    sides = _document_sizes(documents, of_documents, chosen, wanted, all_dims=sizes is None and dims is None)
+    sides = _document_sizes(documents, of_documents, least, chosen, wanted, all_dims=sizes is None and dims is None)
     variants = [
         Variant(size, precision, documents=side)
         for side, precision, size in product(sides, stored, wanted)
@@ -135,12 +136,17 @@ def _require_search(tasks: list[AbsTask]) -> None:
 
 
 def _document_sizes(
-    documents: Size | str | Iterable[Size | str] | None, full: Size, tasks: list[AbsTask], sizes: list[Size], all_dims: bool
+    documents: Size | str | Iterable[Size | str] | None,
+    full: Size,
+    least: int,
+    tasks: list[AbsTask],
+    sizes: list[Size],
+    all_dims: bool,
 ) -> Sequence[Size | None]:
     """Validate the document sizes; None stands for the size of the query."""
     if documents is None:
         return [None]
-    found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full)
+    found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full, least=least)
     for part in (part for task in tasks for part in parts_of(task)):
         if not isinstance(part, _COMPARING):
             raise ValueError(
@@ -203,7 +209,7 @@ def evaluate_truncations(
         ['first', 'random-0', 'random-1', 'window-96', 'window-192', 'window-288']
     """
     full = Pipeline.of(model).full
-    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least_depth(model))
     wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")
     narrow = sorted({*wanted} - {full.dim}, reverse=True)
     if not narrow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
@@ -58,7 +60,7 @@ def benchmark_latency(
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure; it is not changed. For
             a `Router`, the default route is timed; of an `asymmetric` model, each side with its prompt.
-        num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
+        num_layers: Depths, each 1..N, or 0 for a token table; None for all. The full model is always timed as well.
         texts: Texts to encode in each call, without empty ones; None for one batch of English texts of 2 to 55 words.
         sizes: Sizes whose depths to time, such as those of a grid, instead of `num_layers`.
         batch_size: Texts per forward pass, and in the default batch.
@@ -68,7 +70,7 @@ def benchmark_latency(
     Returns:
         One row per depth, ascending. `milliseconds`: median time of a call; `milliseconds_per_text`: the same divided by the
         number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of the cut; `theory`:
-        N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
+        N / num_layers, NaN for a token table; `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
         TypeError: `texts` is one string or a table, a text is not a string, or a number is not an integer.
@@ -105,7 +107,7 @@ def benchmark_latency(
             "high": high,
             # `parameters` yields shared parameters once
             "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts],
-            "theory": [depths[-1] / depth if depth else np.inf for depth in depths],
+            "theory": [depths[-1] / depth if depth else math.nan for depth in depths],
             "speedup": median[-1] / median,
         }
     )
@@ -121,7 +123,7 @@ def _timed(
         return dict(sorted((full_size(side).num_layers, side) for side in sides.values()))
     pipeline = Pipeline.of(model)
     pipeline.require_padding()
-    depths = sorted({pipeline.full.num_layers, *_depths(num_layers, sizes, pipeline.full)})
+    depths = sorted({pipeline.full.num_layers, *_depths(num_layers, sizes, pipeline.full, least_depth(model))})
     model = without_adapters(model)  # merged once for all cuts
     return {depth: cut_to(model, num_layers=depth) for depth in depths}
 
@@ -138,12 +140,16 @@ def _overlap(depths: Sequence[int], low: Float[np.ndarray, " depths"], high: Flo
     )
 
 
-def _depths(num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None, full: Size) -> Iterable[int]:
+def _depths(
+    num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None, full: Size, least: int
+) -> Iterable[int]:
     if sizes is not None:
         if num_layers is not None:
             raise ValueError("Give num_layers or sizes, not both.")
-        return {size.num_layers for size in validate_sizes(sizes, full)}
-    return range(1, full.num_layers) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
+        return {size.num_layers for size in validate_sizes(sizes, full, least=least)}
+    if num_layers is None:
+        return range(least, full.num_layers)
+    return all_within(num_layers, full.num_layers, "num_layers", least)
 
 
 def _time_in_turns(

@@ -21,6 +21,7 @@ from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.reach import opened, within_reach
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
+from st_matryoshka2d.hub.token_tables import load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
 from st_matryoshka2d.model.cut import cut_to
@@ -60,7 +61,8 @@ def load(
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `load(folder, 3, 64)`. None loads the whole
             model, an aligned one with the readouts of all its depths.
         dim: Dimensions to keep, 1..D; None for all.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of `fit_queries`, as for
+            `truncate`; the network is not read.
         route: The only route of a `Router` to read, such as `"query"` for a service that embeds queries with an `asymmetric`
             model. The result has no `Router`; its `encode` has the prompt of that side.
         allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
@@ -87,6 +89,8 @@ def load(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
+    if layers == 0 and route is None:
+        return load_table(*opened(name_or_path, kwargs), dim, allow_bin)
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:  # Windows deletes no file that is in use
         checkpoint, kwargs = opened(name_or_path, kwargs)
         plan = _planned(replace(checkpoint, route=route), kwargs, layers, allow_bin, Path(spare))

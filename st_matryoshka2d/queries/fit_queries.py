@@ -98,8 +98,8 @@ def fit_queries(
 
     Example:
         >>> from st_matryoshka2d import truncate
-        >>> documents = [f"{thing} {place}" for thing in ("a cat", "rain", "the piano") for place in ("at home", "in town")] * 20
-        >>> documents = [f"{document}, part {part}" for part, document in enumerate(documents)]
+        >>> things, places = ("a cat", "rain", "the piano"), ("at home", "in town")
+        >>> documents = [f"{thing} {place}, part {part}" for part in range(20) for thing in things for place in places]
         >>> fitted = fit_queries(model, documents)
         >>> query = truncate(fitted, 0).encode_query("piano in town")  # no network
         >>> documents[model.similarity(query, fitted.encode_document(documents)).argmax()].split(",")[0]
@@ -145,13 +145,14 @@ def _tokenizer(model: SentenceTransformer) -> Tokenizer:
         )
     if model.truncate_dim is not None:
         raise ValueError(
-            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the whole model. Set truncate_dim = "
-            "None, fit the queries, and cut it afterwards."
+            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the whole model. Set "
+            "truncate_dim = None, fit the queries, and cut it afterwards."
         )
     fast = getattr(model.tokenizer, "backend_tokenizer", None)
     if not isinstance(fast, Tokenizer):
         raise ValueError(
-            f"A table needs a fast tokenizer of the `tokenizers` library, but the model has a {type(model.tokenizer).__name__}."
+            f"A table needs a fast tokenizer, of the `tokenizers` library, but the model has a "
+            f"{type(model.tokenizer).__name__}."
         )
     return table_tokenizer(fast)
 

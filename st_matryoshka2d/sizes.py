@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 Other = TypeVar("Other")
 
+_NO_LAYERS = (
+    "0 layers mean a token table. `fit_queries(model, documents)` gives a model one; `truncate`, `encode_sizes` and "
+    "`evaluate` then take that size. Nothing else does: a table is neither trained nor aligned."
+)
+
 
 def positive_int(value: object, name: str, least: int = 1) -> int:
     """Check an integer of at least `least`; NumPy integers are accepted and converted."""
@@ -26,19 +31,21 @@ def positive_int(value: object, name: str, least: int = 1) -> int:
     return int(value)
 
 
-def within(value: object, limit: int, name: str) -> int:
+def within(value: object, limit: int, name: str, least: int = 1) -> int:
     """Check a number of layers or dims against that of the model."""
-    number = positive_int(value, name)
+    number = positive_int(value, name, least=0 if name == "num_layers" else 1)
+    if number < least:
+        raise ValueError(f"{name}={number}: {_NO_LAYERS}")
     if number > limit:
         raise ValueError(f"{name}={number}: the model has {limit} {'layers' if name == 'num_layers' else 'dimensions'}.")
     return number
 
 
-def all_within(values: object, limit: int, name: str) -> list[int]:
+def all_within(values: object, limit: int, name: str, least: int = 1) -> list[int]:
     """Check one or several numbers of layers or dims; refuse repeated ones."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        return [within(values, limit, name)]
-    numbers = [within(value, limit, name) for value in values]
+        return [within(values, limit, name, least)]
+    numbers = [within(value, limit, name, least) for value in values]
     if twice := {number for number in numbers if numbers.count(number) > 1}:
         raise ValueError(f"{name}: {', '.join(map(str, sorted(twice)))} is given more than once.")
     if not numbers:
@@ -51,14 +58,15 @@ class Size:
     """A sub-model: `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
 
     The blocks are the first; of an aligned model, those that `align` chose: by default, the first and the last ones.
+    Without blocks, it is the token table that `fit_queries` fits.
 
     Args:
-        num_layers: Number of transformer blocks, 1..N. The embedding layer does not count.
+        num_layers: Number of transformer blocks, 0..N. The embedding layer does not count.
         dim: Number of leading coordinates of the pipeline's output, 1..D.
 
     Raises:
         TypeError: A value is not an integer (`True` is refused).
-        ValueError: A value is below 1.
+        ValueError: `num_layers` is below 0, or `dim` below 1.
 
     Example:
         >>> Size(6, 128)
@@ -73,8 +81,8 @@ class Size:
     dim: int
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "dim"):
-            object.__setattr__(self, name, positive_int(getattr(self, name), name))  # the class is frozen
+        for name, least in (("num_layers", 0), ("dim", 1)):
+            object.__setattr__(self, name, positive_int(getattr(self, name), name, least))  # the class is frozen
 
     def __str__(self) -> str:
         return f"{self.num_layers}L-{self.dim}d"
@@ -159,7 +167,7 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
     if size is not None and num_layers is not None:
         raise ValueError(f"The number of layers is given twice: {size!r} and num_layers={num_layers!r}.")
     layers = size if num_layers is None else num_layers
-    depth = None if layers is None else positive_int(layers, "num_layers")
+    depth = None if layers is None else positive_int(layers, "num_layers", least=0)
     return depth, None if dim is None else positive_int(dim, "dim")
 
 
@@ -168,6 +176,8 @@ def full_size(model: SentenceTransformer) -> Size:
     if not hasattr(model, "get_embedding_dimension"):
         raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     num_layers = getattr(model.config, "num_hidden_layers", None)
+    if model.config is None and type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
+        num_layers = 0
     if not isinstance(num_layers, int):
         raise ValueError(
             f"{type(model).__name__} has no known number of layers (no `num_hidden_layers` in its config), so it cannot be "
@@ -222,8 +232,8 @@ def sizes_product(num_layers: Iterable[int], dims: Iterable[int]) -> list[Size]:
     return [Size(layers, dim) for layers in num_layers for dim in dims]
 
 
-def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes") -> list[Size]:
-    """Parse sizes; refuse sizes that exceed the model, and repeated ones."""
+def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes", least: int = 1) -> list[Size]:
+    """Parse sizes; refuse sizes that exceed the model or have fewer layers than `least`, and repeated ones."""
     if isinstance(sizes, (str, Size)):
         sizes = [sizes]
     if not isinstance(sizes, Iterable):
@@ -234,6 +244,8 @@ def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes"
         for asked, limit, what in ((size.num_layers, full.num_layers, "layers"), (size.dim, full.dim, "dimensions")):
             if asked > limit:
                 raise ValueError(f"{where}: {size} has {asked} {what}, but the model has {limit}.")
+        if size.num_layers < least:
+            raise ValueError(f"{where}: {size}. {_NO_LAYERS}")
         if size in checked:
             raise ValueError(f"{where}: {size} is given more than once.")
         checked.append(size)

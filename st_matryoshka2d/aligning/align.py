@@ -24,6 +24,7 @@ from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, full_size, mrl_dims, positive_int, sizes_product, validate_sizes
 
@@ -165,15 +166,16 @@ def _declared(
     fine = [Size(depth, dim) for depth, row in dims.items() for dim in [*row, full.dim]]
     narrow = [Size(full.num_layers, dim) for dim in sorted({size.dim for size in fine} - {full.dim})]
     before = getattr(model.config, "matryoshka_loss", None) or ALIGN
+    of_table = {size: value for size, value in declared_agreement(model.config).items() if not size.num_layers}
     trained_by = before.removesuffix(ALIGN).removesuffix(", ")
     for route in Pipeline.of(aligned).routes.values():
         config: Any = route.transformer.model.config
         declare_dims(config, {*declared_dims(config), *(size.dim for size in fine), full.dim})
-        config.matryoshka_readouts = sorted(dims)
+        config.matryoshka_readouts = [*range(least_depth(model), 1), *sorted(dims)]
         expect_readouts(route.transformer, True)
         if before == ALIGN:
             config.matryoshka_sizes = []  # the sizes of an earlier alignment no longer apply
         declare_training(config, [*fine, *narrow, full], f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
-        declare_agreement(config, kept)
+        declare_agreement(config, {**of_table, **kept})
     name_apart(aligned, model, "aligned")
     return aligned

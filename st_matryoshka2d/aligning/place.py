@@ -11,9 +11,9 @@ from torch import nn
 
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.ridge import Affine
-from st_matryoshka2d.model.cut import with_modules
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
+from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trial import share_memory
 
 
@@ -43,10 +43,11 @@ def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.d
     """Insert a readout at the end of a route, before `Normalize`; merge it into one that is there already."""
     modules = {name: share_memory(module) for name, module in way.named_children()}
     tail = [modules.popitem()[1]] if isinstance([*modules.values()][-1], Normalize) else []
-    place, before, total = str(len(modules)), [*modules.values()][-1], max(readouts)
+    place, before, total, table = str(len(modules)), [*modules.values()][-1], max(readouts), None
     if isinstance(before, Readout):
         place, _ = modules.popitem()
+        table = before.table  # it maps to the coordinates of the whole model, which stay
         readouts = {n: readout.after(before.at(n)) for n, readout in readouts.items()}
     linears = {n: linear_of(readout.weight.to(dtype), readout.bias.to(dtype)) for n, readout in readouts.items()}
-    readout = Readout(total, linears.pop(total), linears).to(next(way.parameters()).device).train(before.training)
+    readout = Readout(total, linears.pop(total), linears, table).to(next(way.parameters()).device).train(before.training)
     return {**modules, place: readout, **{str(len(modules) + 1): last for last in tail}}

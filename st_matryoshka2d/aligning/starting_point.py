@@ -8,12 +8,12 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.cut import with_modules
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth, chosen_layers, declare_layers, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import full_size
@@ -26,7 +26,8 @@ def starting_point(model: SentenceTransformer, layers: str | LayersByDepth | Non
     """Return the model with the layers of its depths declared; weights are shared."""
     if layers is not None:
         return _keeping(model, layers)
-    chosen_before = skips_layers(model.config) or any(isinstance(module, Readout) for module in model.modules())
+    readouts = [module for module in model.modules() if isinstance(module, Readout)]
+    chosen_before = skips_layers(model.config) or any(readout.depths for readout in readouts)
     if chosen_before or any(size.num_layers < full_size(model).num_layers for size in trained_sizes(model.config)):
         return model
     made = _keeping(model, ENDS)

@@ -8,8 +8,10 @@ import typer
 
 from st_matryoshka2d import __version__
 from st_matryoshka2d.cli.align import align
+from st_matryoshka2d.cli.asymmetric import asymmetric
 from st_matryoshka2d.cli.command import Command, printing
 from st_matryoshka2d.cli.compare import compare
+from st_matryoshka2d.cli.fit_queries import fit_queries
 from st_matryoshka2d.cli.grid import grid
 from st_matryoshka2d.cli.info import info
 from st_matryoshka2d.cli.latency import latency
@@ -35,5 +37,5 @@ def about(
     """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""
 
 
-for command in (info, align, grid, latency, recommend, compare, truncate):
+for command in (info, align, fit_queries, grid, latency, recommend, compare, truncate, asymmetric):
     app.command(cls=Command)(printing(command))

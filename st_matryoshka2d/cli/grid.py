@@ -112,12 +112,12 @@ def grid(
 
 def _check_sizes(limit: Size, num_layers: list[int] | None, dims: list[int] | None, *sizes: list[Size] | None) -> None:
     """Refuse what exceeds the model before anything slow is imported."""
-    for numbers, most, name in ((num_layers, limit.num_layers, "num_layers"), (dims, limit.dim, "dims")):
+    for numbers, most, name, least in ((num_layers, limit.num_layers, "num_layers", 0), (dims, limit.dim, "dims", 1)):
         if numbers:
-            all_within(numbers, most, name)
+            all_within(numbers, most, name, least)
     for wanted in sizes:
         if wanted:
-            validate_sizes(wanted, limit)
+            validate_sizes(wanted, limit, least=0)
 
 
 def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: str, score: str) -> AbsTask:

@@ -20,6 +20,7 @@ def info(source: Source) -> Answer:
     source.require()
 
     from st_matryoshka2d.model.declared_agreement import declared_agreement
+    from st_matryoshka2d.model.sides import sides_of
     from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
     from st_matryoshka2d.sizes import full_size
 
@@ -27,10 +28,12 @@ def info(source: Source) -> Answer:
     size, sizes, dims = full_size(model), trained_sizes(model.config), declared_dims(model.config)
     agreement = declared_agreement(model.config)
     ladder, refusal = _ladder(model)
+    sides = {name: (full_size(side), side) for name, side in sides_of(model).items()}
     data = {
         "model": source.model,
         "architecture": getattr(model.config, "model_type", "unknown"),
         **_costs(size, model),
+        "sides": {name: {"size": str(each), **_costs(each, side)} for name, (each, side) in sides.items()},
         "trained_dims": dims,
         "trained_sizes": list(map(str, sizes)),
         "agreement": {str(each): value for each, value in agreement.items()},
@@ -41,7 +44,7 @@ def info(source: Source) -> Answer:
         "ladder": ladder,
     }
     shown: list[RenderableType] = [
-        f"{source.model}: {data['architecture']}, {size.num_layers} layers x {size.dim} dimensions",
+        f"{source.model}: {data['architecture']}, {_depth(size, sides)} x {size.dim} dimensions",
         f"Parameters: {data['parameters']:,}",
         f"Trained dims (matryoshka_dimensions): {', '.join(map(str, dims)) or 'none declared'}",
         f"Similarity: {data['similarity']}. Longest text: {data['max_seq_length']} tokens",
@@ -67,6 +70,19 @@ def _ladder(model: SentenceTransformer) -> tuple[list[dict[str, Any]], str | Non
     except (TypeError, ValueError) as error:
         return [], str(error)
     return [{"size": str(size), **_costs(size, cut)} for size, cut in cuts.items()], None
+
+
+def _depth(size: Size, sides: dict[str, tuple[Size, SentenceTransformer]]) -> str:
+    """Write the number of layers, or that of each side of an asymmetric model."""
+    if not sides:
+        return _layers(size)
+    return " and ".join(f"{_layers(each)} for a {name}" for name, (each, _) in sides.items())
+
+
+def _layers(size: Size) -> str:
+    if size.num_layers == 0:
+        return "a token table"
+    return "1 layer" if size.num_layers == 1 else f"{size.num_layers} layers"
 
 
 def _costs(size: Size, cut: SentenceTransformer) -> dict[str, int]:

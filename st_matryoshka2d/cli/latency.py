@@ -50,7 +50,7 @@ def latency(
     options.check_outputs(out, plot)
     limit = largest_size(source.require())
     if num_layers:
-        all_within(num_layers, limit.num_layers, "num_layers")
+        all_within(num_layers, limit.num_layers, "num_layers", least=0)
 
     from st_matryoshka2d import benchmark_latency, plot_speedup
     from st_matryoshka2d.files.atomic import replace_file

@@ -13,7 +13,7 @@ from st_matryoshka2d.sizes import Size
 Grid = Annotated[
     Path, typer.Argument(help="A grid that was saved as .parquet or .json.", show_default=False, exists=True, dir_okay=False)
 ]
-NumLayers = Annotated[list[int] | None, typer.Option(help="Layers to keep; may be repeated.", min=1, show_default="all")]
+NumLayers = Annotated[list[int] | None, typer.Option(help="Layers to keep; may be repeated.", min=0, show_default="all")]
 BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
 
 

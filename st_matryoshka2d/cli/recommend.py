@@ -24,6 +24,8 @@ _SHARE = "Share of the largest size's score, or of its agreement, to keep."
 _REFERENCE = "Grid of the model before training; --min-score is then a share of its largest size's score."
 _QUERIES = "Queries per document in an index's life; chooses separate sizes for queries and documents."
 _TIMES = options.file_option("--latency", "Times written by the command latency", (".csv", ".json"), exists=True)
+_OF_DOCUMENTS = "Times of documents, where --latency has those of queries"
+_DOCUMENT_TIMES = options.file_option("--document-latency", _OF_DOCUMENTS, (".csv", ".json"), exists=True)
 
 
 def recommend(
@@ -38,6 +40,7 @@ def recommend(
     reference: Annotated[Path | None, typer.Option(help=_REFERENCE, exists=True, dir_okay=False)] = None,
     queries_per_document: Annotated[float | None, typer.Option(help=_QUERIES)] = None,
     latency: Annotated[Path | None, _TIMES] = None,
+    document_latency: Annotated[Path | None, _DOCUMENT_TIMES] = None,
     source: GridOrModel,
 ) -> Answer:
     """Choose the cheapest size of a grid, or of an aligned model, that is good enough and within the budget."""
@@ -45,13 +48,17 @@ def recommend(
         raise typer.BadParameter("Give --best or --min-score, not both.")
     if best and max_ms is None and max_bytes is None:
         raise typer.BadParameter("--best needs --max-ms, --max-bytes or both.")
+    if document_latency is not None and (latency is None or queries_per_document is None):
+        raise typer.BadParameter("--document-latency needs --latency and --queries-per-document.")
 
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.grid.costs import name_of
 
     scores = source.grid()
     if latency is not None:
-        scores = scores.with_latency(_times(latency, {size.num_layers for size in scores.sizes}))
+        of_documents = None if document_latency is None else _times(document_latency, set())
+        times = _times(latency, {size.num_layers for size in scores.sizes})
+        scores = scores.with_latency(times, documents=of_documents)
     if max_ms is not None and scores.latency is None:
         raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {_HOW_TO_TIME}")
     choice = scores.recommend(
@@ -65,7 +72,8 @@ def recommend(
     sizes = choice.to_frame()
     more = [f"{len(sizes) - _SHOWN} more sizes; --json has all."] if len(sizes) > _SHOWN else []
     largest = "reference" if reference else name_of(choice.full)
-    about = {"size": str(choice.size), "precision": choice.precision, "measure": choice.measure, "summary": str(choice)}
+    about = {"size": str(choice.size), "documents": str(choice.documents), "precision": choice.precision}
+    about |= {"measure": choice.measure, "summary": str(choice)}
     shown = _table(sizes.head(_SHOWN), choice.measure, largest)
     return Answer([str(choice), shown, *more], {**about, "sizes": records(sizes)})
 
@@ -76,16 +84,18 @@ def _table(sizes: pd.DataFrame, measure: str, largest: str) -> Table:
         "layers": "{num_layers}",
         "dim": "{dim}",
         "precision": "{precision}",
+        **({"documents": "{documents}"} if "documents" in sizes else {}),
         measure: "{score:.2f}",
         f"of {largest}": "{relative:.1f} %",
         **({"at least": "{relative_low:.1f} %"} if sizes["relative_low"].notna().any() else {}),
         **({"ms per text": "{milliseconds_per_text:.2f}"} if timed else {}),
+        **({"ms in all": "{milliseconds_in_all:.1f}"} if "milliseconds_in_all" in sizes else {}),
         "bytes": "{bytes}",
         "refused": "{refused}",
     }
     shares = ["score", "relative", "relative_low"]
     in_percent = sizes.assign(**{name: sizes[name] * 100 for name in shares})
-    return table_of(in_percent.to_dict("records"), columns, texts=("precision", "refused"))
+    return table_of(in_percent.to_dict("records"), columns, texts=("precision", "documents", "refused"))
 
 
 def _times(path: Path, depths: set[int]) -> pd.DataFrame:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from posixpath import join
 from typing import Any
 
+from st_matryoshka2d.model.kept_layers import written_depth
 from st_matryoshka2d.sizes import Size
 
-# Names of the number of layers in the configs of BERT and most others, of DistilBERT, and of T5.
-_DEPTHS = ("num_hidden_layers", "n_layers", "num_layers")
 _FIRST, _AFTER = {"Transformer", "TruncatedTransformer"}, {"Pooling", "Dense", "Normalize", "Dropout", "LayerNorm"}
 _UNKNOWN = sys.maxsize  # refuses nothing; the library knows more models than this file
 
@@ -25,7 +24,7 @@ def largest_size(read: Callable[[str], Any]) -> Size:
     if not names or names[0] not in _FIRST or not set(names[1:]) <= _AFTER or len(names) < len(modules):
         return Size(_UNKNOWN, _UNKNOWN)  # a `Router`, a module of someone else, or several of a kind
     config = read(join(kinds[names[0]], "config.json"))
-    depth = next((config[name] for name in _DEPTHS if name in config), None) if isinstance(config, dict) else None
+    depth = written_depth(config) if isinstance(config, dict) else None
     last = next((name for name in ("Dense", "Pooling") if name in kinds), None)
     return Size(_known(depth), _known(last and _width(last, read(join(kinds[last], "config.json")))))
 

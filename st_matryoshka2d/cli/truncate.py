@@ -19,7 +19,7 @@ def truncate(
     """Cut a model to a size; the cut is a plain checkpoint that loads without this package."""
     places.check(source.token)
     limit = largest_size(source.require())
-    within(size.num_layers, limit.num_layers, "num_layers")
+    within(size.num_layers, limit.num_layers, "num_layers", least=0)
     within(size.dim, limit.dim, "dim")
 
     from st_matryoshka2d import load

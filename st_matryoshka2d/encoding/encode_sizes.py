@@ -22,8 +22,10 @@ from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.kept_layers import smallest_depth_with
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import require_readouts
+from st_matryoshka2d.model.token_table import least_depth, require_table
 from st_matryoshka2d.sizes import Size, SizeDict, validate_sizes
 
+_OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
 
 
@@ -33,7 +35,7 @@ class EveryLayer(SortedByTokens):
     Prompts, batches, devices, processes and progress bars are those of `SentenceTransformer`. Create it with `of`.
     """
 
-    depths: Sequence[int]
+    depths: Sequence[int]  # ascending; 0 for the token table
     backbones: dict[str, Backbone]
     normalize: bool
 
@@ -42,26 +44,63 @@ class EveryLayer(SortedByTokens):
         """Wrap a model up to the deepest of these depths, with shared weights."""
         wanted, pipeline = sorted(set(depths)), Pipeline.of(model)
         require_readouts(model, model.config, wanted)
+        if wanted[-1] == 0:
+            return cls._of_table(model, normalize)
         pipeline.require_padding()
-        deepest = smallest_depth_with(model.config, wanted)
+        if wanted[0] == 0:
+            require_table(model)
+        layers = [depth for depth in wanted if depth]
+        deepest = smallest_depth_with(model.config, layers)
         every = pipeline_at_depth(model, deepest, cls, plain=False)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
         every.backbones = {}
         for name, route in pipeline.routes.items():
             backbone = find_backbone(route.transformer.model)
-            if below := [depth for depth in wanted if depth < deepest]:
+            if below := [depth for depth in layers if depth < deepest]:
                 check_depths(route.transformer.model, backbone, below)
             every.backbones[name] = replace(backbone, num_layers=deepest)
         for network in Pipeline.of(every).networks:
             network.config.output_hidden_states = True
         return every
 
+    @classmethod
+    def _of_table(cls, model: SentenceTransformer, normalize: bool) -> EveryLayer:
+        """Wrap the token table alone."""
+        made = pipeline_at_depth(model, 0, cls)
+        if not normalize:
+            del made[1:]
+        made.depths, made.normalize, made.backbones = [0], normalize, {}
+        return made
+
+    def preprocess(self, inputs: Any, prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Tokenize; for depth 0 also by the tokenizer of its table, without the prompt."""
+        if not self.backbones:
+            return super().preprocess(inputs, **kwargs)
+        features = super().preprocess(inputs, prompt=prompt, **kwargs)
+        if self.depths[0] == 0:
+            features |= {f"{_OF_TABLE}{name}": value for name, value in require_table(self).preprocess(inputs).items()}
+        return features
+
     def forward(self, input: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
+        if not self.backbones:
+            return super().forward(input, **kwargs)
+        layers = [depth for depth in self.depths if depth]
+        of_table = {
+            name: input.pop(f"{_OF_TABLE}{name}") for name in ("input_ids", "offsets") if len(layers) < len(self.depths)
+        }
         run, normalize = super().forward, self.normalize
-        by_layer = layer_features(self, input, self.depths, self.backbones, normalize=normalize, forward=run, **kwargs)
-        columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in self.depths]
+        by_layer = layer_features(self, input, layers, self.backbones, normalize=normalize, forward=run, **kwargs)
+        columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in layers]
+        if of_table:
+            columns.insert(0, self._by_table(of_table))
         return {**by_layer[self.depths[-1]], "sentence_embedding": torch.cat(columns, dim=-1)}
+
+    def _by_table(self, features: dict[str, Any]) -> Tensor:
+        for module in (require_table(self), *(Pipeline.of(self).trailing_normalize() if self.normalize else [])):
+            features = module(features)
+        embedded: Tensor = features["sentence_embedding"]
+        return embedded
 
     def get_sentence_embedding_dimension(self) -> int | None:
         """Return the full dim. mteb still calls this name, of which sentence-transformers warns."""
@@ -96,7 +135,7 @@ def encode_sizes(
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
         texts: A list, a column of NumPy, pandas, pyarrow or `datasets`, or a generator.
-        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`.
+        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`; those without layers by the token table.
         normalize_embeddings: Unit length, after the dims are cut.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ... With
             `device=["cuda:0", "cuda:1"]` each device has a process of its own; for a `pool`, as many others are started.
@@ -119,7 +158,7 @@ def encode_sizes(
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
-    wanted = validate_sizes(sizes, Pipeline.of(model).full)
+    wanted = validate_sizes(sizes, Pipeline.of(model).full, least=least_depth(model))
     rows = strings(texts)
     if not rows:
         return SizeDict((size, np.empty((0, size.dim), dtype=np.float32)) for size in wanted)

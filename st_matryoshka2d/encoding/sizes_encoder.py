@@ -20,6 +20,7 @@ from st_matryoshka2d.encoding.columns import named_columns, require_columns
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer, encode_sizes
 from st_matryoshka2d.hub.load import load
 from st_matryoshka2d.model.identity import model_name, model_revision
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 from st_matryoshka2d.threads.fork_lock import ForkLock
 
@@ -106,7 +107,7 @@ class SizesEncoder:
         if self._path and Path(self._path).exists():
             self._path = str(Path(self._path).absolute())  # workers start in another folder
         whole = load(self._path, device=device) if self._model is None else self._model
-        wanted = validate_sizes(sizes, full_size(whole))
+        wanted = validate_sizes(sizes, full_size(whole), least=least_depth(whole))
         self.text, self.columns = text, named_columns(wanted, columns)
         if text in self.columns:
             raise ValueError(f"The new column {text!r} would replace the texts: give other names as columns=[...].")

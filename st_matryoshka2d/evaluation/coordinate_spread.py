@@ -16,6 +16,7 @@ from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.files.tables import SavedTable, TableFile
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, within
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def coordinate_spread(
         (384,)
     """
     full = Pipeline.of(model).full
-    size = Size(full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers"), full.dim)
+    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least_depth(model))
+    size = Size(depth, full.dim)
     sample = filled_texts(texts, stacklevel=2)
     if len(sample) < 2:
         raise ValueError(f"A spread needs at least two texts, got {len(sample)}.")

@@ -17,6 +17,7 @@ from torch import Tensor
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, positive_int
 
 
@@ -82,7 +83,9 @@ class PCA:
         """Fit the components on a sample of texts."""
         pipeline = Pipeline.of(model)
         _, full = pipeline.transformer, pipeline.full
-        layers = all_within(full.num_layers if num_layers is None else num_layers, full.num_layers, "num_layers")
+        layers = all_within(
+            full.num_layers if num_layers is None else num_layers, full.num_layers, "num_layers", least_depth(model)
+        )
         sample = list(dict.fromkeys(filled_texts(texts, stacklevel=2)))
         if len(sample) <= full.dim:
             raise ValueError(

@@ -23,10 +23,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
+from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.evaluation.launch import Processes
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model.identity import model_name, model_revision
+from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of, with_modules
 
 _CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with other processes
 _BATCHES_PER_STEP = 8  # of the progress bar
@@ -63,8 +65,8 @@ class Embeddings:
         # Only queries need the other depths, and a corpus is long.
         self._document_depths = self._depths if document_depths is None else tuple(sorted({*document_depths}))
         self._encoders: dict[tuple[int, ...], Any] = {
-            wanted: SentenceTransformerEncoderWrapper(EveryLayer.of(model, wanted))
-            for wanted in {self._depths, self._document_depths}
+            wanted: SentenceTransformerEncoderWrapper(encoder)
+            for wanted, encoder in _encoders(model, self._depths, self._document_depths).items()
         }
         identity = {"name": model_name(model), "revision": model_revision(model)}
         self.meta: ModelMeta = self._encoders[self._depths].mteb_model_meta.model_copy(update=identity)
@@ -141,6 +143,16 @@ class Embeddings:
                 raise ValueError(f"The model's embedding of {text!r} is not finite; no score could be trusted.")
             bar.update(len(parts[-1]))
         return np.concatenate(parts)
+
+
+def _encoders(
+    model: SentenceTransformer, depths: tuple[int, ...], document_depths: tuple[int, ...]
+) -> dict[tuple[int, ...], SentenceTransformer]:
+    """Return the model that embeds at each of these groups of depths, in full width."""
+    if not (sides := sides_of(model)):
+        return {wanted: EveryLayer.of(model, wanted) for wanted in {depths, document_depths}}
+    wide = {name: with_modules(side, dict(side.named_children()), SortedByTokens) for name, side in sides.items()}
+    return {depths: wide[QUERY], document_depths: wide[DOCUMENT]}
 
 
 class Memo:

@@ -20,7 +20,9 @@ from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.sizes import Size, all_within, mrl_dims, positive_int, sizes_product, validate_sizes, within
+from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.model.token_table import least_depth
+from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.
 _COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
@@ -48,10 +50,11 @@ def evaluate(
     the same arguments in each, and all return the whole grid.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth. An
+            `asymmetric` model is scored at its own depths, by search, at each of `dims`.
         tasks: One or several mteb text tasks, task names or benchmarks. `sts_task`, `retrieval_task` and
             `classification_task` make a task from your own data.
-        num_layers: Depths, each 1..N; None for all.
+        num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size then search by the dims
@@ -69,7 +72,8 @@ def evaluate(
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
         ValueError: A size exceeds the model or is wider than `documents`; there is no task; a task is unknown, repeated, not
-            a text task or, with `documents`, does not compare texts; a precision is unknown; an embedding is not finite.
+            a text task or, with `documents`, does not compare texts; depths are given for an asymmetric model; a precision
+            is unknown; an embedding is not finite.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -84,17 +88,25 @@ def evaluate(
         >>> across.document_sizes
         ['6L-384d']
     """
-    full = Pipeline.of(model).full
+    pair = sides_of(model)
+    full, of_documents = map(full_size, pair.values()) if pair else [Pipeline.of(model).full] * 2
+    if pair:
+        _require_none(num_layers=num_layers, sizes=sizes, documents=documents)
+        num_layers, documents = [full.num_layers], of_documents
+    least = 0 if pair else least_depth(model)  # a table embeds the queries of some asymmetric models
     if sizes is None:
-        layers = range(1, full.num_layers + 1) if num_layers is None else num_layers
+        layers = range(least, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
-        wanted = sizes_product(all_within(layers, full.num_layers, "num_layers"), all_within(widths, full.dim, "dims"))
+        depths = all_within(layers, full.num_layers, "num_layers", least)
+        wanted = sizes_product(depths, all_within(widths, full.dim, "dims"))
     elif num_layers is None and dims is None:
-        wanted = validate_sizes(sizes, full)
+        wanted = validate_sizes(sizes, full, least=least)
     else:
         raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
-    sides = _document_sizes(documents, full, chosen, wanted, all_dims=sizes is None and dims is None)
+    if pair:
+        _require_search(chosen)
+    sides = _document_sizes(documents, of_documents, least, chosen, wanted, all_dims=sizes is None and dims is None)
     variants = [
         Variant(size, precision, documents=side)
         for side, precision, size in product(sides, stored, wanted)
@@ -104,13 +116,37 @@ def evaluate(
     return score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
 
 
+def _require_none(**sizes: object) -> None:
+    """Refuse depths for an asymmetric model, which has its own."""
+    if given := [name for name, value in sizes.items() if value is not None]:
+        raise ValueError(
+            f"The depths of an asymmetric model are fixed, so {', '.join(given)} cannot be chosen; give dims alone. To "
+            "compare depths, score the aligned model that it was made of."
+        )
+
+
+def _require_search(tasks: list[AbsTask]) -> None:
+    """Refuse tasks on which an asymmetric model would embed all texts as documents."""
+    for part in (part for task in tasks for part in parts_of(task)):
+        if not isinstance(part, AbsTaskRetrieval):
+            raise ValueError(
+                f"An asymmetric model is scored on tasks with queries and documents; {part.metadata.name} is of the type "
+                f'{part.metadata.type}. Score one side on it: load(folder, route="document").'
+            )
+
+
 def _document_sizes(
-    documents: Size | str | Iterable[Size | str] | None, full: Size, tasks: list[AbsTask], sizes: list[Size], all_dims: bool
+    documents: Size | str | Iterable[Size | str] | None,
+    full: Size,
+    least: int,
+    tasks: list[AbsTask],
+    sizes: list[Size],
+    all_dims: bool,
 ) -> Sequence[Size | None]:
     """Validate the document sizes; None stands for the size of the query."""
     if documents is None:
         return [None]
-    found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full)
+    found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full, least=least)
     for part in (part for task in tasks for part in parts_of(task)):
         if not isinstance(part, _COMPARING):
             raise ValueError(
@@ -173,7 +209,7 @@ def evaluate_truncations(
         ['first', 'random-0', 'random-1', 'window-96', 'window-192', 'window-288']
     """
     full = Pipeline.of(model).full
-    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least_depth(model))
     wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")
     narrow = sorted({*wanted} - {full.dim}, reverse=True)
     if not narrow:

@@ -20,6 +20,7 @@ from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of, rand
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.model.pipeline import unwrap
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 
 logger = logging.getLogger(__name__)
@@ -126,7 +127,11 @@ class GridEvaluator(BaseEvaluator):
         return dict(self._config)
 
     def _evaluate(self, model: SentenceTransformer) -> GridResult:
-        sizes = sizes_ladder(model) if self.sizes is None else validate_sizes(self.sizes, full_size(model))
+        sizes = (
+            sizes_ladder(model)
+            if self.sizes is None
+            else validate_sizes(self.sizes, full_size(model), least=least_depth(model))
+        )
         show = self.show_progress_bar
         self._require_primary(sizes)
         with random_states_kept():
@@ -153,7 +158,7 @@ def _parsed(sizes: Iterable[Size | str]) -> list[Size]:
     """Check sizes before there is a model."""
     listed = [sizes] if isinstance(sizes, (str, Size)) else list(sizes)
     no_limit = Size(sys.maxsize, sys.maxsize) if listed else Size(12, 768)  # the latter is an example in the error
-    return validate_sizes([Size.parse(str(size)) for size in listed], no_limit)
+    return validate_sizes([Size.parse(str(size)) for size in listed], no_limit, least=0)
 
 
 def _padded(size: Size) -> str:

@@ -30,6 +30,7 @@ from st_matryoshka2d.grid.costs import vector_bytes
 from st_matryoshka2d.grid.funnel_result import FunnelResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product, validate_sizes
 
 Funnel = tuple[int, int, int]  # first variant, second variant, length of the shortlist
@@ -100,7 +101,7 @@ def evaluate_funnel(
     chosen = chosen_tasks(tasks)
     _check_tasks(chosen)
     lengths = _lengths(shortlists, positive_int(k, "k"))
-    variants = _variants(full, sizes, documents, precisions)
+    variants = _variants(full, least_depth(model), sizes, documents, precisions)
     funnels = [(first, second, k1) for first, second in pairs_of(variants) for k1 in lengths]
     arguments = json.dumps([[str(variant) for variant in variants], lengths, int(k), int(corpus_chunk_size)])
     name = f"funnels-{blake2b(arguments.encode(), digest_size=6).hexdigest()}"
@@ -140,12 +141,16 @@ def _lengths(shortlists: int | Iterable[int], k: int) -> list[int]:
 
 
 def _variants(
-    full: Size, sizes: Iterable[Size | str] | None, documents: Size | str | None, precisions: str | Iterable[str]
+    full: Size,
+    least: int,
+    sizes: Iterable[Size | str] | None,
+    documents: Size | str | None,
+    precisions: str | Iterable[str],
 ) -> list[Variant]:
-    side = None if documents is None else validate_sizes([documents], full, "documents")[0]
+    side = None if documents is None else validate_sizes([documents], full, "documents", least)[0]
     widest = (side or full).dim
     default = sizes_product([full.num_layers], [*mrl_dims(widest), widest])
-    wanted, stored = default if sizes is None else validate_sizes(sizes, full), precisions_of(precisions)
+    wanted, stored = default if sizes is None else validate_sizes(sizes, full, least=least), precisions_of(precisions)
     if wide := [size for size in wanted if size.dim > widest]:
         raise ValueError(f"{wide[0]} is wider than the documents, {side}. Choose narrower query sizes or wider documents.")
     variants = [Variant(size, precision, documents=side) for size in wanted for precision in stored]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,9 @@ from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.left_out import filled_texts
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.sizes import Size, all_within, positive_int, validate_sizes
+from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.model.token_table import least_depth
+from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
@@ -56,8 +59,8 @@ def benchmark_latency(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure; it is not changed. For
-            a `Router`, the default route is timed.
-        num_layers: Depths, each 1..N; None for all. The full model is always timed as well.
+            a `Router`, the default route is timed; of an `asymmetric` model, each side with its prompt.
+        num_layers: Depths, each 1..N, or 0 for a token table; None for all. The full model is always timed as well.
         texts: Texts to encode in each call, without empty ones; None for one batch of English texts of 2 to 55 words.
         sizes: Sizes whose depths to time, such as those of a grid, instead of `num_layers`.
         batch_size: Texts per forward pass, and in the default batch.
@@ -67,7 +70,7 @@ def benchmark_latency(
     Returns:
         One row per depth, ascending. `milliseconds`: median time of a call; `milliseconds_per_text`: the same divided by the
         number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of the cut; `theory`:
-        N / num_layers; `speedup`: `milliseconds` of the full model divided by those of this depth.
+        N / num_layers, NaN for a token table; `speedup`: `milliseconds` of the full model divided by those of this depth.
 
     Raises:
         TypeError: `texts` is one string or a table, a text is not a string, or a number is not an integer.
@@ -84,16 +87,12 @@ def benchmark_latency(
         >>> list(times["parameters"])
         [15615360, 19164288, 22713216]
     """
-    pipeline = Pipeline.of(model)
-    full = pipeline.full
     batch_size, rounds = positive_int(batch_size, "batch_size"), positive_int(rounds, "rounds")
     batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts, stacklevel=2)
     if not batch:
         raise ValueError("texts is empty; at least one text is needed.")
-    pipeline.require_padding()
-    depths = sorted({full.num_layers, *_depths(num_layers, sizes, full)})
-    model = without_adapters(model)  # merged once for all cuts
-    cuts = [cut_to(model, num_layers=depth) for depth in depths]
+    by_depth = _timed(model, num_layers, sizes)
+    depths, cuts = list(by_depth), list(by_depth.values())
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75], axis=0) * 1000
     if told := _overlap(depths, low, high):
@@ -108,10 +107,25 @@ def benchmark_latency(
             "high": high,
             # `parameters` yields shared parameters once
             "parameters": [sum(weight.numel() for weight in cut.parameters()) for cut in cuts],
-            "theory": [full.num_layers / depth for depth in depths],
+            "theory": [depths[-1] / depth if depth else math.nan for depth in depths],
             "speedup": median[-1] / median,
         }
     )
+
+
+def _timed(
+    model: SentenceTransformer, num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None
+) -> dict[int, SentenceTransformer]:
+    """Return the model at each depth, ascending."""
+    if sides := sides_of(model):
+        if num_layers is not None or sizes is not None:
+            raise ValueError("The depths of an asymmetric model are fixed: leave num_layers and sizes out.")
+        return dict(sorted((full_size(side).num_layers, side) for side in sides.values()))
+    pipeline = Pipeline.of(model)
+    pipeline.require_padding()
+    depths = sorted({pipeline.full.num_layers, *_depths(num_layers, sizes, pipeline.full, least_depth(model))})
+    model = without_adapters(model)  # merged once for all cuts
+    return {depth: cut_to(model, num_layers=depth) for depth in depths}
 
 
 def _overlap(depths: Sequence[int], low: Float[np.ndarray, " depths"], high: Float[np.ndarray, " depths"]) -> str | None:
@@ -126,12 +140,16 @@ def _overlap(depths: Sequence[int], low: Float[np.ndarray, " depths"], high: Flo
     )
 
 
-def _depths(num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None, full: Size) -> Iterable[int]:
+def _depths(
+    num_layers: int | Iterable[int] | None, sizes: Iterable[Size | str] | None, full: Size, least: int
+) -> Iterable[int]:
     if sizes is not None:
         if num_layers is not None:
             raise ValueError("Give num_layers or sizes, not both.")
-        return {size.num_layers for size in validate_sizes(sizes, full)}
-    return range(1, full.num_layers) if num_layers is None else all_within(num_layers, full.num_layers, "num_layers")
+        return {size.num_layers for size in validate_sizes(sizes, full, least=least)}
+    if num_layers is None:
+        return range(least, full.num_layers)
+    return all_within(num_layers, full.num_layers, "num_layers", least)
 
 
 def _time_in_turns(

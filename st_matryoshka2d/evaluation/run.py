@@ -25,6 +25,7 @@ from st_matryoshka2d.evaluation.store import Cache, Job, Scored, Store, T
 from st_matryoshka2d.evaluation.tasks import data_of, fresh, parts_of, random_states_kept
 from st_matryoshka2d.evaluation.variants import RANGED, Variant
 from st_matryoshka2d.grid.grid_result import GridResult
+from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.sizes import full_size, positive_int
 
 
@@ -62,7 +63,9 @@ def running(
     bar = tqdm(total=total, desc=what, disable=not show_progress_bar)
     with processes.failing_together(), random_states_kept(), bar:
         of_documents = {variant.document_layers for variant in variants}
-        depths = {variant.size.num_layers for variant in variants} | of_documents
+        depths = {variant.size.num_layers for variant in variants}
+        if not sides_of(model):  # of which each has one depth
+            depths |= of_documents
         # Encoding has its own bar; without `unpause`, its time would distort the estimate for the scores.
         alike: dict[str, Any] = {"processes": processes, "show_progress_bar": show_progress_bar}
         embeddings = Embeddings(model, depths, document_depths=of_documents, after_encoding=bar.unpause, **alike)

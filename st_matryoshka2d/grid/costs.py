@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.grid.grid_tables import AXES
+from st_matryoshka2d.grid.grid_tables import AXES, PER_DOCUMENT
 from st_matryoshka2d.grid.pivots import means, selected
 from st_matryoshka2d.sizes import Size, positive_int
 
@@ -50,7 +50,9 @@ def costs(
     names = ["num_layers", "dim", "score", "relative", "precision", "milliseconds_per_text", "parameters", "bytes"]
     if queries_per_document is not None:
         names += ["documents", "milliseconds_in_all"]
-        once = times["milliseconds_per_text"].reindex([size.num_layers for size in documents]).array
+        column = PER_DOCUMENT if latency is not None and PER_DOCUMENT in latency else "milliseconds_per_text"
+        of_documents = pd.DataFrame(latency, columns=["num_layers", column]).astype(float).set_index("num_layers")[column]
+        once = of_documents.reindex([size.num_layers for size in documents]).array
         table["milliseconds_in_all"] = once + queries_per_document * table["milliseconds_per_text"]
     return table.sort_values(["num_layers", "dim", "bytes"], ignore_index=True, kind="stable")[names]
 

@@ -125,17 +125,24 @@ class Scores(SavedTable):
         revision, full_size = (max(getattr(grid, name) for grid in grids) for name in ("revision", "full_size"))
         return cls(frame, items, grids[0].model, latency, revision, full_size)
 
-    def with_latency(self, times: pd.DataFrame) -> Self:
+    def with_latency(self, times: pd.DataFrame, *, documents: pd.DataFrame | None = None) -> Self:
         """Return the grid with the time of each depth, for `recommend`, `pareto` and `plot_pareto`.
 
         Args:
             times: The result of `benchmark_latency(model)`, or your own table with `num_layers`, `milliseconds_per_text`
-                and optionally `parameters`.
+                and optionally `parameters`. For search, time your queries one by one: `batch_size=1`.
+            documents: Times of documents, which are longer than queries and come in batches; None if `times` hold for both.
+                `recommend` uses them with `queries_per_document`.
 
         Raises:
             ValueError: A column or a depth of the grid is missing, a depth is repeated, or a time is not above 0.
         """
-        return replace(self, latency=times)
+        timed = replace(self, latency=times)
+        if documents is None:
+            return timed
+        of_documents = grid_tables.checked_latency(documents, ()).set_index("num_layers")["milliseconds_per_text"]
+        column = of_documents.reindex(times["num_layers"]).array
+        return replace(self, latency=times.assign(**{grid_tables.PER_DOCUMENT: column}))
 
     def to_frame(self) -> pd.DataFrame:
         """A copy of the tidy table; columns `precision`, `truncation` and `documents` only if they are not all default."""

@@ -165,7 +165,8 @@ class GridResult(Scores):
         In a grid `from_agreement`, shares are of the agreement, which has no intervals; the answer says that it is no score.
 
         With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`: `size` for queries and
-        `documents` for documents. The time of a pair is that of one document and of its queries.
+        `documents` for documents, which `asymmetric` joins in one model. The time of a pair is that of one document and of
+        its queries.
 
         Args:
             min_score: Fraction of the largest size's score to keep. None: the best score within the other limits.

@@ -92,6 +92,9 @@ def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:
     return frame[frame[column].isin(wanted)]
 
 
+PER_DOCUMENT = "milliseconds_per_document"
+
+
 def checked_latency(times: pd.DataFrame, depths: Iterable[int]) -> pd.DataFrame:
     """Check a table of times and return a sorted copy."""
     if not isinstance(times, pd.DataFrame):

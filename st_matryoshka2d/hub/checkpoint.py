@@ -11,6 +11,7 @@ from typing import Any
 
 from huggingface_hub import HfApi, constants, hf_hub_download
 from huggingface_hub.file_download import repo_folder_name
+from sentence_transformers.base.modules import Router
 from sentence_transformers.util import load_file_path
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
@@ -20,6 +21,7 @@ from st_matryoshka2d.hub.weights_fit import shapes_in
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 BIN = "pytorch_model.bin"
+ROUTER = Router.config_file_name
 # File suffixes of weights, in any format.
 SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5"} | {".msgpack", ".ot", ".onnx", ".gguf", ".pkl", ".npz"}
 
@@ -36,6 +38,7 @@ class Checkpoint:
     token: bool | str | None = None
     cache_folder: str | None = None
     local_files_only: bool = False
+    route: str | None = None  # the only route of a `Router` that is read
 
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
@@ -52,6 +55,25 @@ class Checkpoint:
             wanted = "a list of modules with a type and a path"
             raise ValueError(f"modules.json of {self.name} must be {wanted}, found {text[:200]!r}.")
         return [(kind, path and require_inside(path, "modules.json")) for kind, path in found]
+
+    @property
+    def module_folders(self) -> list[str]:
+        """Folder of each module; of a single route, its modules and those after the `Router`."""
+        (_, first), *after = self.modules
+        return [*([first] if self.route is None else self._routes[self.route]), *(folder for _, folder in after)]
+
+    @cached_property
+    def _routes(self) -> dict[str, list[str]]:
+        """Folders of the modules of each route; refuse a checkpoint that lacks the wanted one."""
+        found: dict[str, list[str]] = {}
+        if self.modules[0][0].endswith(".Router"):
+            config = json.loads(self.fetch(self.within_transformer(ROUTER)).read_text(encoding="utf-8"))
+            for name, parts in config["structure"].items():
+                found[name] = [self.within_transformer(require_inside(part, ROUTER)) for part in parts]
+        if self.route not in found:
+            has = f"only {', '.join(map(repr, found))}" if found else "as it has no Router: leave route out"
+            raise ValueError(f"{self.name} has no route {self.route!r}, {has}.")
+        return found
 
     @property
     def access(self) -> dict[str, Any]:
@@ -121,7 +143,7 @@ class Checkpoint:
         if not self.is_plain:
             configs = [PurePosixPath(path) for path in self.files if PurePosixPath(path).name == "config.json"]
             folders = ["" if path.parent.name == "" else path.parent.as_posix() for path in configs]
-            folders = [folder for folder in folders if self._is_transformer(folder)]
+            folders = [folder for folder in folders if self._is_read(folder) and self._is_transformer(folder)]
         return [folder for folder in folders if not self.is_adapter(folder)]
 
     @property
@@ -129,11 +151,14 @@ class Checkpoint:
         """Folders of the Transformers that are saved as a PEFT adapter, without their base model."""
         folders = [self.transformer] if self.is_plain else sorted({str(PurePosixPath(path).parent) for path in self.files})
         folders = ["" if folder == "." else folder for folder in folders]
-        return [folder for folder in folders if self.is_adapter(folder)]
+        return [folder for folder in folders if self.is_adapter(folder) and self._is_read(folder)]
 
     def is_adapter(self, folder: str) -> bool:
         """Whether a folder has the config of a PEFT adapter."""
         return join(folder, ADAPTER_CONFIG_NAME) in self.files
+
+    def _is_read(self, folder: str) -> bool:
+        return self.route is None or folder in self.module_folders
 
     def _is_transformer(self, folder: str) -> bool:
         if self.weights_in(folder) is None:

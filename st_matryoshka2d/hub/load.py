@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
+from st_matryoshka2d.hub.one_route import only
 from st_matryoshka2d.hub.partial_copy import copy_piece
 from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.reach import opened, within_reach
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
+from st_matryoshka2d.hub.token_tables import load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
 from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.exactness import check_loaded
-from st_matryoshka2d.model.identity import name_apart, replace_card
+from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_card
 from st_matryoshka2d.model.kept_layers import cut_config, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
@@ -41,6 +45,7 @@ def load(
     dim: int | None = None,
     *,
     num_layers: int | None = None,
+    route: str | None = None,
     allow_bin: bool = False,
     **kwargs: Any,
 ) -> SentenceTransformer:
@@ -56,7 +61,10 @@ def load(
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `load(folder, 3, 64)`. None loads the whole
             model, an aligned one with the readouts of all its depths.
         dim: Dimensions to keep, 1..D; None for all.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of `fit_queries`, as for
+            `truncate`; the network is not read.
+        route: The only route of a `Router` to read, such as `"query"` for a service that embeds queries with an `asymmetric`
+            model. The result has no `Router`; its `encode` has the prompt of that side.
         allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
         **kwargs: Arguments of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
 
@@ -64,7 +72,7 @@ def load(
         TypeError: A number is not an integer.
         ValueError: A number is out of range, the text is not a size, a size and numbers are given, `backend` is not
             `"torch"`, the architecture cannot be cut exactly, or the checkpoint is broken, lacks weights that the cut needs,
-            or has no safetensors file.
+            or has no safetensors file or no such route.
         FileNotFoundError: There is no such folder, or the weights are not cached and the Hub cannot be reached.
 
     Warns:
@@ -81,8 +89,11 @@ def load(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
+    if layers == 0 and route is None:
+        return load_table(*opened(name_or_path, kwargs), dim, allow_bin)
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:  # Windows deletes no file that is in use
-        plan = _planned(*opened(name_or_path, kwargs), layers, allow_bin, Path(spare))
+        checkpoint, kwargs = opened(name_or_path, kwargs)
+        plan = _planned(replace(checkpoint, route=route), kwargs, layers, allow_bin, Path(spare))
         model, config, full = _cut_whole(plan, layers, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(config, full_size(model), full)
     return model
@@ -112,6 +123,8 @@ def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | N
         kwargs = without_pickles(checkpoint, allow_bin, kwargs)
         if checkpoint.adapter_folders:  # which have no config.json
             return _Plan(checkpoint, kwargs)
+    if checkpoint.route is not None:
+        checkpoint.module_folders  # noqa: B018  # refuses a route that is not there
     if not checkpoint.is_plain:  # a Router may have several
         return _Plan(checkpoint, kwargs)
     config = read_config(checkpoint, checkpoint.transformer, kwargs)
@@ -210,7 +223,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
     """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
     try:
         with one_load_at_a_time():
-            model = load_with_classes(checkpoint.name, _OURS, **kwargs)
+            model = load_with_classes(checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
             raise ValueError(f"The weights of {named.name} do not fit its modules. {error}") from error
@@ -220,4 +233,17 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
         raise
     files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
     check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
-    return model
+    return model if checkpoint.route is None else _side(model, checkpoint.route)
+
+
+def _router(checkpoint: Checkpoint) -> dict[str, type[Router]]:
+    """Return the class that reads a single route, by the name that `modules.json` has for a `Router`."""
+    return {} if checkpoint.route is None else {checkpoint.modules[0][0]: only(checkpoint.route)}
+
+
+def _side(model: SentenceTransformer, route: str) -> SentenceTransformer:
+    """Return a loaded route as a model without a `Router`, with a name and a card of its own."""
+    side = side_of(model, route)
+    inherit_card(side, model)
+    name_apart(side, model, route)
+    return side

@@ -28,8 +28,8 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
         return
     for folder, dense in _places(model, checkpoint).items():
         file = Path(checkpoint.weights_in(folder) or WEIGHTS).name  # a pickle only gets here with `allow_bin`
-        weights = Dense.load_torch_weights(str(_fetched(checkpoint, folder, file).parent))
-        files = [_fetched(checkpoint, folder, readout_file(depth)) for depth in (depths if is_whole else [num_layers])]
+        weights = Dense.load_torch_weights(str(fetched(checkpoint, folder, file).parent))
+        files = [fetched(checkpoint, folder, readout_file(depth)) for depth in (depths if is_whole else [num_layers])]
         stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))
         readout = Readout.around(dense, stored)
         _replace(model, dense, readout if is_whole else readout.cut(num_layers).plain())
@@ -61,7 +61,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
             for name, route in first.sub_modules.items()
         ]
     else:
-        routes = [zip((folder for _, folder in checkpoint.modules), model.children(), strict=False)]
+        routes = [zip(checkpoint.module_folders, model.children(), strict=False)]
     dense = [[(folder, module) for folder, module in route if type(module) is Dense] for route in routes]
     if not all(dense):
         raise ValueError(
@@ -71,7 +71,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
     return dict(each[-1] for each in dense)
 
 
-def _fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
+def fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
     """Return the local path of a file; refuse a checkpoint that lacks it."""
     with suppress(EntryNotFoundError, LocalEntryNotFoundError):
         if (path := checkpoint.fetch(f"{folder}/{file}")).is_file():

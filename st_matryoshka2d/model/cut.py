@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +16,8 @@ from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
+from st_matryoshka2d.model.sides import sides_of, with_modules
+from st_matryoshka2d.model.token_table import require_table
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.trial import share_memory
@@ -46,14 +46,16 @@ def truncate(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
+            Of an `asymmetric` model, only the dims can be cut.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `truncate(model, 3, 64)`.
         dim: Dimensions to keep, 1..D; None for all.
-        num_layers: Transformer layers to keep, 1..N; None for all.
+        num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries` gave a token table: the
+            cut is that table, a `StaticEmbedding`, and has no prompts, because its rows contain what they do.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, or the
-            architecture cannot be cut exactly.
+        ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, the
+            model has no token table for 0 layers, or the architecture cannot be cut exactly.
 
     Warns:
         DataWarning: The model lists its trained sizes, and this is not one of them; or nothing says that it was aligned or
@@ -77,16 +79,36 @@ def truncate(
 
 def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
     """Cut without warning of an untrained size, for callers that chose the size themselves."""
+    if sides := sides_of(model):
+        return _narrowed(model, sides, num_layers, dim)
     full = Pipeline.of(model).full
-    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers")
+    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least=0)
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = width
     warn_if_wider_trained(cut)
     inherit_card(cut, model)
-    for network in Pipeline.of(cut).networks:
+    for network in Pipeline.of(cut).networks if depth else ():
         declare_cut(network.config, full_size(cut), model.config, full, _name(model))
+    return cut
+
+
+def _narrowed(
+    model: SentenceTransformer, sides: Mapping[str, SentenceTransformer], num_layers: int | None, dim: int | None
+) -> SentenceTransformer:
+    """Cut an asymmetric model in dims, which its sides have in common."""
+    if num_layers is not None:
+        raise ValueError(
+            "Queries and documents have different depths in this model, so it cannot be cut in depth. Cut the model that it "
+            f'was made of: asymmetric(aligned, query={num_layers}). Or cut one side: load(folder, route="query").'
+        )
+    cut = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
+    cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full_size(model).dim, "dim")
+    inherit_card(cut, model)
+    for name, side in sides_of(cut).items():
+        if side.config is not None:  # a token table has none
+            declare_cut(side.config, full_size(side), sides[name].config, full_size(sides[name]), _name(model))
     return cut
 
 
@@ -101,6 +123,8 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Mad
 
     A plain one, which any program can load, has no readouts of lower depths, and adapters are merged into copied weights.
     """
+    if num_layers == 0:
+        return _without_network(model, cls)
     (name, first), *head = model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
@@ -112,19 +136,12 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Mad
     return with_modules(model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
 
 
-def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
-    """Make a pipeline of other modules with the settings of the model."""
-    ordered: Any = OrderedDict(modules)
-    made = cls(
-        modules=ordered,
-        device=str(model.device),
-        similarity_fn_name=model.similarity_fn_name,
-        trust_remote_code=model.trust_remote_code,  # the Trainer loads checkpoints with this setting
-    )
-    made.prompts = dict(model.prompts)  # the constructor would add default prompts
-    made.default_prompt_name = model.default_prompt_name
-    made.module_kwargs = copy.deepcopy(model.module_kwargs)
-    made.training = model.training  # not `train()`, which would change all modules: a loaded backbone is in eval mode
+def _without_network(model: SentenceTransformer, cls: type[Made]) -> Made:
+    """Make the pipeline of the token table, which never sees a prompt."""
+    table = share_memory(require_table(model)).requires_grad_(True)
+    modules = [table, *map(share_memory, Pipeline.of(model).trailing_normalize())]
+    made = with_modules(model, {str(place): module for place, module in enumerate(modules)}, cls)
+    made.prompts, made.default_prompt_name, made.module_kwargs = dict.fromkeys(model.prompts, ""), None, {}
     return made
 
 

@@ -31,7 +31,7 @@ def declared_agreement(config: Any) -> dict[Size, float]:
 
 def agreement_within(config: Any, size: Size, full: Size) -> dict[Size, float]:
     """Return what still holds for a cut: a shallower one has only the readout of its own depth."""
-    depths = range(1, full.num_layers + 1) if size.num_layers == full.num_layers else [size.num_layers]
+    depths = range(full.num_layers + 1) if size.num_layers == full.num_layers else [size.num_layers]
     measured = declared_agreement(config)
     return {each: value for each, value in measured.items() if each.num_layers in depths and each.dim <= size.dim}
 

@@ -17,10 +17,13 @@ import xxhash
 from huggingface_hub import RepoCard
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.sides import sides_of
+from st_matryoshka2d.model.token_table import token_table
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
@@ -70,7 +73,7 @@ def model_name(model: SentenceTransformer) -> str:
         # saved cards have names such as "SentenceTransformer based on organisation/name"
         if known and re.fullmatch(r"[\w.-]+/[\w.-]+", str(known)):
             return str(known)
-    path = getattr(getattr(model[0], "model", None), "name_or_path", "") or "model"
+    path = getattr(model.transformers_model, "name_or_path", "") or "model"
     return f"local/{Path(path).name or 'model'}"
 
 
@@ -88,7 +91,12 @@ def model_revision(model: SentenceTransformer) -> str:
 
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
-    routes = {name: route.transformer for name, route in Pipeline.of(model).routes.items()}
+    if sides := sides_of(model):
+        own = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
+        return {**own, "sides": {name: _settings(side) for name, side in sides.items()}}
+    alone = model[0] if isinstance(model[0], StaticEmbedding) else None  # the cut of depth 0
+    routes = {} if alone else {name: route.transformer for name, route in Pipeline.of(model).routes.items()}
+    table = alone or token_table(model)
     modules: dict[str, Any] = {}
     for name, part in model.named_children():
         describe: Any = getattr(part, "get_config_dict", None)
@@ -96,6 +104,7 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
     adapters = {name: adapter_settings(transformer.model) for name, transformer in routes.items()}
     return {
         **({"adapters": adapters} if any(adapters.values()) else {}),
+        **({"table": json.loads(table.tokenizer.to_str())} if table else {}),
         "configs": {name: _settings_of(transformer) for name, transformer in routes.items()},
         "modules": modules,
         "prompts": model.prompts,
@@ -129,16 +138,16 @@ def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
     """Copy the card of a model to one derived from it: license, data, training and papers, but not scores."""
     for name in _INHERITED:
         setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
-    _take_origin(made, card_text(model))
+    take_origin(made, card_text(model))
 
 
 def replace_card(model: SentenceTransformer) -> None:
     """Drop the whole model's card from a loaded cut, so that saving writes a new one, but keep the origin in it."""
-    _take_origin(model, card_text(model))
+    take_origin(model, card_text(model))
     drop_card_text(model)
 
 
-def _take_origin(made: SentenceTransformer, text: str | None) -> None:
+def take_origin(made: SentenceTransformer, text: str | None) -> None:
     """Fill in missing card data from the text of a loaded card, which sentence-transformers does not parse."""
     if not text:
         return

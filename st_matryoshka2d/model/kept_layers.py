@@ -16,6 +16,9 @@ LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]
 FIRST, ENDS = "first", "ends"
 _LAST = 0.4  # share of a depth's layers that ENDS takes from the end
 
+# Names of the number of layers in the config.json of BERT and most others, of DistilBERT, and of T5.
+_DEPTHS = ("num_hidden_layers", "n_layers", "num_layers")
+
 # Lists that may be as long as the model is deep by accident; every other list of that length has one entry per layer.
 _NOT_PER_LAYER = {
     *("architectures", "bos_token_id", "eos_token_id", "pad_token_id"),
@@ -49,6 +52,11 @@ def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[i
 def _ends(num_layers: int, total: int) -> list[int]:
     last = round(_LAST * num_layers)
     return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
+
+
+def written_depth(config: Mapping[str, Any]) -> Any:
+    """Return the number of layers in the content of a config.json; None if it has none."""
+    return next((config[name] for name in _DEPTHS if name in config), None)
 
 
 def declare_layers(config: Any, chosen: LayersByDepth) -> None:

@@ -116,7 +116,10 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Rout
         widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
     depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
-        raise ValueError(f"The routes of the Router differ in depth, {depths}; all must have as many layers.")
+        raise ValueError(
+            f"The routes of the Router differ in depth, {depths}, so the model has no single number of layers, which is "
+            'needed here. Load the side that you mean, such as load(folder, route="query").'
+        )
     if len(set(widths.values())) > 1:
         raise ValueError(f"The routes of the Router differ in width, {widths}: their embeddings cannot be compared.")
     return routes

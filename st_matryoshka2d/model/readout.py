@@ -1,4 +1,4 @@
-"""The readout: an affine map for each depth into the space of the whole model."""
+"""The readout: an affine map for each depth into the space of the whole model, and the token table of depth 0."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import around, parts
@@ -23,18 +24,28 @@ class Readout(Dense):
     .. math:: z = M_n h_n + b_n
 
     At the full depth N it equals a `Dense` with `linear`. Checkpoints name it `Dense`, so that plain sentence-transformers
-    loads them at the full depth. The maps of the other depths, `shallower`, are in separate files in the same folder.
+    loads them at the full depth. The maps of the other depths, `shallower`, are in separate files in the same folder, and so
+    is the table of depth 0, which has a row in that space for each token. A model that is not aligned has no other maps.
     """
 
     linear: nn.Linear
     shallower: nn.ModuleDict
+    table: StaticEmbedding | None
 
-    def __init__(self, num_layers: int, linear: nn.Linear, shallower: Mapping[int, nn.Linear]) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        linear: nn.Linear,
+        shallower: Mapping[int, nn.Linear],
+        table: StaticEmbedding | None = None,
+    ) -> None:
         with torch.device("meta"):  # the initial weights of `Dense` are not used
             super().__init__(linear.in_features, linear.out_features, activation_function=nn.Identity())
         self.num_layers = num_layers
         self.linear = linear
         self.shallower = nn.ModuleDict({str(depth): shallower[depth] for depth in sorted(shallower)})
+        # No loss trains it, and distributed training stops at weights that have no gradient.
+        self.register_module("table", None if table is None else table.requires_grad_(False))
         self._warned: set[int] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -53,7 +64,7 @@ class Readout(Dense):
 
     def at(self, num_layers: int) -> nn.Linear:
         """Return the map of a depth; if none was fitted, warn and return that of the whole model."""
-        if num_layers == self.num_layers:
+        if num_layers == self.num_layers or not self.shallower:
             return self.linear
         if str(num_layers) in self.shallower:
             return cast("nn.Linear", self.shallower[str(num_layers)])
@@ -75,15 +86,16 @@ class Readout(Dense):
 
     def plain(self) -> Dense:
         """Convert the map of the full depth to a plain `Dense`, which does not need this package; weights are shared."""
-        whole = around(self, {name: part for name, part in parts(self).items() if name != "shallower"})
+        whole = around(self, {name: part for name, part in parts(self).items() if name not in ("shallower", "table")})
         made = Dense.__new__(Dense)
         vars(made).update({name: value for name, value in vars(whole).items() if name not in ("num_layers", "_warned")})
         return made
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Write the map of the full depth as `Dense` does, and each other map into its own file."""
+        """Write the map of the full depth as `Dense` does, and each other map and the table into its own file."""
         self.plain().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        write_readouts(Path(output_path), self.linear, self.num_layers, {depth: self.at(depth) for depth in self.depths})
+        stored = StoredReadouts(self.num_layers, {depth: self.at(depth) for depth in self.depths}, self.table)
+        write_readouts(Path(output_path), self.linear, stored)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]  # a Dense too
@@ -94,9 +106,11 @@ class Readout(Dense):
 
     @classmethod
     def around(cls, dense: Dense, readouts: StoredReadouts) -> Readout:
-        """Combine the map of the full depth with those of the other depths."""
-        num_layers, by_depth = readouts
-        return cls(num_layers, dense.linear, {depth: linear.to(dense.linear.weight) for depth, linear in by_depth.items()})
+        """Combine the map of the full depth with those of the other depths and the table."""
+        alike = dense.linear.weight
+        shallower = {depth: linear.to(alike) for depth, linear in readouts.by_depth.items()}
+        table = readouts.table and readouts.table.to(alike)
+        return cls(readouts.num_layers, dense.linear, shallower, table)
 
 
 # sentence-transformers writes the class name into modules.json, and only trusts its own classes, so this class uses the name
@@ -118,11 +132,13 @@ def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> No
     """Refuse a model whose config declares readouts that are missing; warn if it is a cut, which cannot have them."""
     declared = getattr(config, "matryoshka_readouts", None)
     below = sorted(depth for depth in depths if depth < getattr(config, "num_hidden_layers", 0))
+    if declared == [0] and 0 not in below:
+        return  # it has a table, and was not aligned
     if declared is None or not below or any(isinstance(module, Readout) for module in model.modules()):
         return
     if declared:
         raise ValueError(
-            f"This model is aligned, with readouts for {declared} layers, but they were not loaded, because plain "
+            f"This model has readouts for {declared} layers, but they were not loaded, because plain "
             "sentence-transformers ignores them. Load it with `st_matryoshka2d.load(folder_or_hub_id)`."
         )
     warnings.warn(

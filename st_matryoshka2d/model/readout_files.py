@@ -1,22 +1,32 @@
-"""Write, read and check the files of readouts."""
+"""Write, read and check the files of readouts, and of the token table of depth 0."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from st_matryoshka2d.files.atomic import replace_file
 
-# N of their model, and the maps by depth.
-StoredReadouts: TypeAlias = tuple[int, dict[int, nn.Linear]]
+_ROWS, _TOKENIZER = "embedding.weight", "tokenizer"  # the tensors of a table; the second is JSON in UTF-8
+
+
+class StoredReadouts(NamedTuple):
+    """N of their model, the maps by depth, and the table of depth 0."""
+
+    num_layers: int
+    by_depth: dict[int, nn.Linear]
+    table: StaticEmbedding | None = None
 
 
 def readout_file(num_layers: int | str) -> str:
@@ -24,28 +34,36 @@ def readout_file(num_layers: int | str) -> str:
     return f"readout-{num_layers}L.safetensors"
 
 
-def write_readouts(folder: Path, whole: nn.Linear, num_layers: int, by_depth: Mapping[int, nn.Linear]) -> None:
+def write_readouts(folder: Path, whole: nn.Linear, readouts: StoredReadouts) -> None:
     """Write a file for each depth, with a fingerprint of the map of the full depth; remove files of other depths."""
-    for of_another in set(folder.glob(readout_file("*"))) - {folder / readout_file(depth) for depth in by_depth}:
+    stored = {depth: _of_map(linear) for depth, linear in readouts.by_depth.items()}
+    if readouts.table is not None:
+        stored[0] = _of_table(readouts.table)
+    for of_another in set(folder.glob(readout_file("*"))) - {folder / readout_file(depth) for depth in stored}:
         of_another.unlink()
-    about = {"num_layers": str(num_layers), "of": _fingerprint(whole)}
-    for depth, linear in by_depth.items():
-        tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
+    about = {"num_layers": str(readouts.num_layers), "of": _fingerprint(whole)}
+    for depth, tensors in stored.items():
         replace_file(folder / readout_file(depth), partial(save_file, tensors, metadata={**about, "depth": str(depth)}))
+
+
+def _of_map(linear: nn.Linear) -> dict[str, Tensor]:
+    return {f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()}
+
+
+def _of_table(table: StaticEmbedding) -> dict[str, Tensor]:
+    """Return rows and tokenizer in one file, because neither is of use without the other."""
+    text = np.frombuffer(table.tokenizer.to_str().encode(), dtype=np.uint8)
+    return {_ROWS: table.embedding.weight.detach().contiguous(), _TOKENIZER: torch.from_numpy(text.copy())}
 
 
 def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
     """Read the files of one folder; refuse the readout of another model, depth or width."""
     fingerprint = _fingerprint(whole)
     by_depth: dict[int, nn.Linear] = {}
+    table: StaticEmbedding | None = None
     facts: dict[str, str] = {}
     for file in sorted(files):
-        try:
-            with safe_open(file, framework="pt") as opened:
-                facts = opened.metadata() or {}
-                linear = linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
-        except (SafetensorError, OSError, IndexError) as error:
-            raise ValueError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
+        facts, found = _read(file)
         if facts.get("of") != fingerprint:
             raise ValueError(
                 f"{file} belongs to other weights than the model.safetensors in the same folder, so its embeddings would "
@@ -55,11 +73,36 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
             raise ValueError(
                 f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again."
             )
-        if linear.weight.shape != whole.weight.shape:
-            found, expected = (" x ".join(map(str, each.weight.shape)) for each in (linear, whole))
-            raise ValueError(f"{file} is {found}, but must be {expected}. Download or save the aligned model again.")
-        by_depth[int(facts["depth"])] = linear
-    return int(facts["num_layers"]), by_depth
+        if isinstance(found, StaticEmbedding):
+            table = found
+            _require_shape(file, table.embedding.weight, (table.tokenizer.get_vocab_size(), whole.weight.shape[0]))
+        else:
+            by_depth[int(facts["depth"])] = found
+            _require_shape(file, found.weight, tuple(whole.weight.shape))
+    return StoredReadouts(int(facts["num_layers"]), by_depth, table)
+
+
+def _read(file: Path) -> tuple[dict[str, str], nn.Linear | StaticEmbedding]:
+    """Read a map or a table, and what the file says of it."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            facts = opened.metadata() or {}
+            if _ROWS not in opened.keys():  # noqa: SIM118  # no dict
+                return facts, linear_of(opened.get_tensor("linear.weight"), opened.get_tensor("linear.bias"))
+            tokenizer = Tokenizer.from_str(opened.get_tensor(_TOKENIZER).numpy().tobytes().decode())
+            return facts, StaticEmbedding(tokenizer, embedding_weights=opened.get_tensor(_ROWS))
+    except (SafetensorError, OSError, IndexError) as error:
+        raise ValueError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
+    except Exception as error:  # as the library raises of a tokenizer
+        if type(error) is not Exception:
+            raise
+        raise ValueError(f"{file} has no usable tokenizer: {error}. Fit the queries again.") from error
+
+
+def _require_shape(file: Path, tensor: Tensor, expected: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != expected:
+        found, wanted = (" x ".join(map(str, shape)) for shape in (tensor.shape, expected))
+        raise ValueError(f"{file} is {found}, but must be {wanted}. Download or save the aligned model again.")
 
 
 def _fingerprint(linear: nn.Linear) -> str:

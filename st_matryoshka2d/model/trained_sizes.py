@@ -88,7 +88,7 @@ def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
 def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
     """Warn, two calls up, if the model was not trained at this size, or nothing says that it was trained for any."""
     trained = trained_sizes(original)
-    if size == full or size in trained:
+    if size == full or size in trained or not size.num_layers:  # a token table was fitted, or there is none
         return
     told = _untrained_size(original, size, trained) if trained else _untrained_model(original, size, full)
     if told:

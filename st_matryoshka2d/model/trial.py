@@ -10,6 +10,7 @@ import copy
 from typing import Any, TypeVar
 
 import torch
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -24,6 +25,8 @@ def share_memory(module: Copied) -> Copied:
     memo.update({id(b): b.detach() for b in module.buffers()})
     for part in module.modules():  # a hook that is a bound method keeps reporting to its object, not to a copy of it
         memo.update({id(hook): hook for hook in hooks(part)})
+        if isinstance(part, StaticEmbedding):  # whose tokenizer has no settings of a call, and a copy would parse it again
+            memo[id(part.tokenizer)] = part.tokenizer
     return copy.deepcopy(module, memo)
 
 

@@ -13,6 +13,7 @@ from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model.declared_agreement import agreement_table, declared_agreement
 from st_matryoshka2d.model.trained_sizes import ALIGN, layers_by_dims, trained_sizes
 from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
+from st_matryoshka2d.model_card.sides_section import sides_section
 from st_matryoshka2d.sizes import Size
 
 _PAPERS = {
@@ -42,7 +43,8 @@ _AGREEMENT = (
 def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
     """Add a section to the card of a saved model: its trained sizes, what they keep, and what it was cut from.
 
-    The section "Layers and dimensions" goes into `README.md`; a second call replaces it. Saving a newly trained or cut model
+    The section "Layers and dimensions" goes into `README.md`, or "Queries and documents" for an `asymmetric` model; a second
+    call replaces it. Saving a newly trained or cut model
     writes a new card, so call this after saving; a model that is loaded from the folder keeps the card. To show the model's
     name on the Hub in title and section, set it before saving: `model.model_card_data.set_model_id("you/name")`.
 
@@ -62,7 +64,8 @@ def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
         True
     """
     readme, name = card_of(folder)
-    write_section(readme, "trained sizes", _section(_config(Path(folder)), name))
+    section = sides_section(Path(folder), name) or _section(_config(Path(folder)), name)
+    write_section(readme, "trained sizes", section)
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 import transformers
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import GridResult, Size, evaluate, sizes_ladder, sts_task, truncate
+from st_matryoshka2d import GridResult, Size, align, asymmetric, evaluate, load, sizes_ladder, sts_task, truncate
 from st_matryoshka2d.model.declared_agreement import declare_agreement
 from tests.support import families
 from tests.support.command_line import PAIRS, answer, run
@@ -275,3 +275,48 @@ def test_info_explains_why_model_cannot_be_cut(tmp_path: Path) -> None:
     assert (found["can_be_cut"], found["ladder"]) == (False, [])
     assert "cannot be cut" in found["refusal"]
     assert f"Can be cut in depth: no. {found['refusal']}" in run("info", tmp_path / "model").stdout
+
+
+def test_asymmetric_joins_two_sizes(tiny_folder: Path, files: Path) -> None:
+    model = SentenceTransformer(str(tiny_folder), device="cpu")
+    aligned = align(model, [f"the {one} {other}" for one in families.WORDS for other in families.WORDS[:3]], steps=0)
+    aligned.save_pretrained(str(files / "aligned"))
+    out = files / "joined"
+    found = answer("asymmetric", files / "aligned", "--query", "1L-8d", "--out", out, "--device", "cpu")
+    expected = asymmetric(load(files / "aligned", device="cpu"), "1L-8d")
+    made = SentenceTransformer(str(out), device="cpu")
+    assert np.array_equal(made.encode_query("a cat"), expected.encode_query("a cat"))
+    assert np.array_equal(made.encode_document("a cat"), expected.encode_document("a cat"))
+    assert {name: found[name] for name in ("query", "document", "saved")} == {
+        "query": "1L-8d",
+        "document": "4L-8d",
+        "saved": str(out),
+    }
+    assert "## Queries and documents" in (out / "README.md").read_text(encoding="utf-8")
+    sides = answer("info", out, "--device", "cpu")["sides"]
+    assert {name: side["size"] for name, side in sides.items()} == {"query": "1L-8d", "document": "4L-8d"}
+    assert {name: side["parameters"] for name, side in sides.items()} == found["parameters"]
+    assert "1 layer for a query and 4 layers for a document x 8 dimensions" in run("info", out).stdout
+    refused = run("asymmetric", files / "aligned", "--query", "5L-8d", "--out", files / "no")
+    assert refused.exit_code == 1
+    assert "--query: 5L-8d has 5 layers, but the model has 4." in refused.stderr
+
+
+def test_recommend_takes_times_of_documents(files: Path) -> None:
+    grid = random_grid(0)
+    pair = GridResult(pd.concat([grid.to_frame(), grid.to_frame().assign(documents="4L-64d")]))
+    pair.save(files / "pairs-of-sizes.parquet")
+    of_documents = random_times(0).assign(milliseconds_per_text=[50.0, 60.0, 90.0])
+    of_documents.to_csv(files / "documents.csv", index=False)
+    given = ["--min-score", 0.5, "--queries-per-document", 3, "--latency", files / "times.csv"]
+    found = answer("recommend", files / "pairs-of-sizes.parquet", *given, "--document-latency", files / "documents.csv")
+    timed = pair.with_latency(random_times(0), documents=of_documents)
+    expected = timed.recommend(0.5, queries_per_document=3)
+    assert (found["size"], found["documents"]) == (str(expected.size), str(expected.documents))
+    assert found["summary"] == str(expected)
+    shown = run("recommend", files / "pairs-of-sizes.parquet", *given).stdout
+    assert "documents" in shown
+    assert "ms in all" in shown
+    refused = run("recommend", files / "first.parquet", "--document-latency", files / "documents.csv")
+    assert refused.exit_code == 2
+    assert "--document-latency needs --latency" in refused.stderr

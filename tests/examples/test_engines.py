@@ -97,3 +97,16 @@ def test_infinity_matches_cut(tmp_path: Path) -> None:
     assert [row[:3] for row in rows] == [(cut, *asked) for cut in ("plain", "aligned") for asked in dims]
     assert all(float(difference) < 1e-5 for *_, difference in rows)
     assert [length == "1.00" for *_, length, _ in rows] == [True, False, False] * 2, "it cuts, and leaves the length"
+
+
+def test_clients_run_the_small_encoder_for_queries(tmp_path: Path) -> None:
+    python = ROOT / ".venv-clients" / "bin" / "python"
+    if not (ROOT / ".venv-clients" / ".ready").exists():
+        pytest.skip("the clients are not installed: make example-clients_asymmetric")
+    printed = finished(python, ROOT / "examples" / "clients_asymmetric.py", "--smoke", cwd=tmp_path, timeout=900)
+    rows = re.findall(r"^\| ([\w-]+) [\d.]+ \| ([\w, ]+) \| ([\w, ]+) \| ([\w, ]+) \|$", printed, re.MULTILINE)
+    assert len(rows) == 8
+    for client, given, query, document in rows:
+        told = "tasks" in given or "side" in given
+        assert (query == "encode_query") is told, client
+        assert (document == "encode_document") is (told or client.startswith("llama")), client

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.grid.costs import costs
+from st_matryoshka2d.grid.costs import costs, document_size
 from tests.support.grids import BITS, curve, random_grid, random_times, timed, with_scores
 from tests.support.quick import quick
 
@@ -238,6 +238,23 @@ def test_chooses_cheapest_pair_of_sizes(seed: int, queries_per_document: float) 
     ]
     assert (f"{best.documents} for documents" in str(best)) is (best.size != best.documents)
     assert "ms a document and its queries" in str(best)
+
+
+def test_documents_may_have_times_of_their_own() -> None:
+    grid = across(0)
+    assert grid.latency is not None
+    times = grid.latency.assign(milliseconds_per_text=[100.0, 200.0, 400.0])
+    timed = grid.with_latency(grid.latency, documents=times)
+    pd.testing.assert_frame_equal(timed.to_frame(), grid.to_frame())
+    few, many = (each.recommend(0.5, queries_per_document=2).to_frame() for each in (grid, timed))
+    at = ["num_layers", "dim", "documents"]
+    both = few.merge(many, on=at, suffixes=("", "_of_documents"))
+    depths = [document_size(row).num_layers for row in both.itertuples()]
+    per_text = [table.set_index("num_layers")["milliseconds_per_text"] for table in (grid.latency, times)]
+    own, other = (of_depth[depths].to_numpy() for of_depth in per_text)
+    np.testing.assert_allclose(both["milliseconds_in_all_of_documents"] - both["milliseconds_in_all"], other - own)
+    with pytest.raises(ValueError, match="no times for documents of 4 layers"):
+        grid.with_latency(grid.latency, documents=times[times["num_layers"] < 4]).recommend(0.1, queries_per_document=2)
 
 
 def test_without_pairs_documents_have_the_size_of_the_queries() -> None:

@@ -54,8 +54,11 @@ def test_the_cut_shares_memory_and_leaves_the_model(tiny: SentenceTransformer) -
 def test_routes_of_different_depth_are_refused(tiny: SentenceTransformer) -> None:
     shallow = truncate(tiny, num_layers=2)
     router = Router.for_query_document(query_modules=list(shallow.children()), document_modules=list(tiny.children()))
+    model = SentenceTransformer(modules=[router], device="cpu")
     with pytest.raises(ValueError, match=r"differ in depth.*'query': 2.*'document': 4"):
-        truncate(SentenceTransformer(modules=[router], device="cpu"), num_layers=1)
+        encode_sizes(model, TEXTS, ["1L-8d"])
+    with pytest.raises(ValueError, match="cannot be cut in depth"):
+        truncate(model, num_layers=1)
 
 
 def test_a_route_without_a_transformer_is_refused(tiny: SentenceTransformer) -> None:

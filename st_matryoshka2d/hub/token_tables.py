@@ -1,0 +1,73 @@
+"""Load depth 0 of a checkpoint: the token table alone, without the weights of the network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize
+from torch import nn
+
+from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
+from st_matryoshka2d.hub.readouts import fetched
+from st_matryoshka2d.hub.weights import read_config, without_pickles
+from st_matryoshka2d.model.identity import name_apart, take_origin
+from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
+from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
+from st_matryoshka2d.sizes import Size, within
+
+_ABOUT = "config_sentence_transformers.json"
+_PROMPTS = ("query", "document")  # of a checkpoint that names none, as in sentence-transformers
+
+
+def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, allow_bin: bool) -> SentenceTransformer:
+    """Load the table as the pipeline that `truncate(model, 0)` makes."""
+    folder = _folder(checkpoint, kwargs)
+    without_pickles(checkpoint, allow_bin, kwargs)
+    file = Path(checkpoint.weights_in(folder) or WEIGHTS).name
+    weights = Dense.load_torch_weights(str(fetched(checkpoint, folder, file).parent))
+    whole = linear_of(weights["linear.weight"], weights["linear.bias"])
+    stored = read_readouts([fetched(checkpoint, folder, readout_file(0))], whole)
+    if stored.table is None:
+        raise ValueError(f"{folder}/{readout_file(0)} of {checkpoint.name} holds no table. Fit the queries again.")
+    modules: list[nn.Module] = [stored.table]
+    modules += [Normalize() for kind, _ in checkpoint.modules[-1:] if kind.endswith(".Normalize")]
+    about = json.loads(checkpoint.fetch(_ABOUT).read_text(encoding="utf-8")) if _ABOUT in checkpoint.files else {}
+    model = SentenceTransformer(
+        modules=modules,
+        device=kwargs.get("device"),
+        similarity_fn_name=kwargs.get("similarity_fn_name") or about.get("similarity_fn_name"),
+        truncate_dim=kwargs.get("truncate_dim") or about.get("truncate_dim"),
+    )
+    model.prompts = dict.fromkeys(about.get("prompts") or _PROMPTS, "")
+    if dim is not None:
+        model.truncate_dim = within(dim, whole.out_features, "dim")
+    warn_if_wider_trained(model)
+    _name(model, checkpoint, Size(0, model.truncate_dim or whole.out_features))
+    return model
+
+
+def _folder(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> str:
+    """Return the folder of the readout with the table; refuse a checkpoint without one."""
+    folders = [folder for kind, folder in checkpoint.modules if kind.endswith(".Dense")]
+    config = read_config(checkpoint, checkpoint.transformer, kwargs) if folders and checkpoint.is_plain else None
+    if 0 not in (getattr(config, "matryoshka_readouts", None) or []):
+        raise ValueError(
+            f"{checkpoint.name} has no token table, which 0 layers mean. Load the whole model, give it one with "
+            "`fit_queries(model, documents)`, and save it."
+        )
+    return folders[-1]
+
+
+def _name(model: SentenceTransformer, checkpoint: Checkpoint, size: Size) -> None:
+    """Write into the card what the table is a part of."""
+    card = model.model_card_data
+    if checkpoint.commit:
+        card.set_base_model(checkpoint.name, revision=checkpoint.commit)
+    else:
+        card.model_name = f"local/{checkpoint.root.resolve().name}"
+    if "README.md" in checkpoint.files:
+        take_origin(model, checkpoint.fetch("README.md").read_text(encoding="utf-8"))
+    name_apart(model, model, size)

@@ -1,0 +1,112 @@
+"""Put two sizes of an aligned model into one checkpoint: a small one for queries, a large one for documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+
+from st_matryoshka2d.model.cut import cut_to
+from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
+from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.kept_layers import declare_layers
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.readout import Readout, expect_readouts
+from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, joined, side_of, sides_of, with_modules
+from st_matryoshka2d.model.token_table import require_table
+from st_matryoshka2d.model.trained_sizes import warn_if_untrained
+from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
+
+ASYMMETRIC = "asymmetric"  # tag of a card
+
+
+def asymmetric(
+    model: SentenceTransformer, query: Size | str | int, document: Size | str | int | None = None
+) -> SentenceTransformer:
+    """Put two sizes of an aligned model into one: `encode_query` runs the small one, `encode_document` the large one.
+
+    The result is a plain `SentenceTransformer` that starts with a `Router`: once saved, it loads anywhere without this
+    package, and LlamaIndex, mteb and others that call `encode_query` and `encode_document` need no setting. `encode` without
+    a `task` embeds documents. It shares its weights with the model; a saved one has those of both sides.
+
+    Both sides return the same dims, by `truncate_dim`. If the model compares unit vectors by dot product, the result
+    compares them by cosine, which is the same and stays right if fewer dims are kept.
+
+    Args:
+        model: A model that `align` returned, with all its readouts.
+        query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers; 0 is the token table of
+            `fit_queries`.
+        document: Size of the document encoder; None for all layers. If the dims differ, both get the fewer.
+
+    Returns:
+        A model whose name in mteb has both sizes. To load one side of a saved one, use `load(folder, route="query")`.
+
+    Raises:
+        TypeError: `model` is not a `SentenceTransformer`, or a size is neither a size nor an integer.
+        ValueError: A size exceeds the model; the model is not aligned for these depths, so that their embeddings cannot be
+            compared; or its readouts were not loaded.
+
+    Warns:
+        DataWarning: As for `truncate`.
+
+    Example:
+        >>> from st_matryoshka2d import align
+        >>> aligned = align(model, ["a cat sat", "it rains", "how to cook rice"], layers="first")
+        >>> small_queries = asymmetric(aligned, query="3L-128d")
+        >>> small_queries.encode_query("a cat").shape, small_queries.encode_document("a cat sat").shape
+        ((128,), (128,))
+        >>> small_queries.save_pretrained("saved")
+    """
+    if sides_of(model):
+        raise ValueError("This model is asymmetric already. Join two sizes of the aligned model that it was made of.")
+    full = Pipeline.of(model).full
+    asked = {QUERY: resolve_size(query, None, None), DOCUMENT: resolve_size(document, None, None)}
+    depths = {name: full.num_layers if each is None else each for name, (each, _) in asked.items()}
+    within(depths[QUERY], full.num_layers, "num_layers", least=0)
+    within(depths[DOCUMENT], full.num_layers, "num_layers")
+    width = min([within(dim, full.dim, "dim") for _, dim in asked.values() if dim is not None], default=None)
+    _require_one_space(model, depths)
+    sides = {name: _alone(side_of(cut_to(model, depth, width), name)) for name, depth in depths.items()}
+    if len(set(depths.values())) == 1 and not isinstance(next(model.children()), Router):
+        sides[QUERY] = sides[DOCUMENT]  # saved once
+    made = joined(model, **sides)
+    if made.similarity_fn_name == "dot" and all(map(ends_with_normalize, sides.values())):
+        made.similarity_fn_name = "cosine"
+    inherit_card(made, model)
+    made.model_card_data.tags = [*dict.fromkeys([*made.model_card_data.tags, ASYMMETRIC])]
+    sizes = {name: full_size(side) for name, side in sides.items()}
+    for size in sizes.values():
+        warn_if_untrained(model.config, size, full)
+    name_apart(made, model, "-".join(f"{size}-{name}" for name, size in sizes.items()))
+    return made
+
+
+def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) -> None:
+    """Refuse two depths whose embeddings cannot be compared."""
+    if len(set(depths.values())) == 1:
+        return
+    if depths[QUERY] == 0:
+        require_table(model)
+    full, readouts = full_size(model).num_layers, getattr(model.config, "matryoshka_readouts", None)
+    if not {*depths.values()} <= {full, *(readouts or [])}:
+        found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
+        raise ValueError(
+            f"Embeddings of {depths[QUERY]} and of {depths[DOCUMENT]} layers of this model are not in one space, so queries "
+            f"would not find documents. {found}. First align the whole model: aligned = align(model, texts)."
+        )
+
+
+def _alone(side: SentenceTransformer) -> SentenceTransformer:
+    """Take what other depths need out of a side, so that any program can load it."""
+    modules = {name: part.plain() if isinstance(part, Readout) else part for name, part in side.named_children()}
+    made = with_modules(side, modules, SentenceTransformer)
+    made.truncate_dim = side.truncate_dim
+    if (config := made.config) is not None:
+        agreement = declared_agreement(config).items()
+        declare_agreement(config, {size: value for size, value in agreement if size.num_layers == config.num_hidden_layers})
+        declare_layers(config, {})
+        expect_readouts(made[0], False)
+        if hasattr(config, "matryoshka_readouts"):
+            config.matryoshka_readouts = []  # only that of its own depth, in its `Dense`
+    return made

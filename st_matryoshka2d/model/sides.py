@@ -1,0 +1,93 @@
+"""The two sides of an asymmetric model: a `Router` embeds queries at one depth and documents at another."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch import nn
+
+QUERY, DOCUMENT = "query", "document"
+# The prompts that `encode_query` and `encode_document` look for, in this order.
+_PROMPTS = {QUERY: [QUERY], DOCUMENT: [DOCUMENT, "passage", "corpus"]}
+
+Made = TypeVar("Made", bound=SentenceTransformer)
+
+
+def sides_of(model: object) -> dict[str, SentenceTransformer]:
+    """Return both sides of an asymmetric model as models that share its modules; nothing if one depth embeds all texts."""
+    if not isinstance(model, SentenceTransformer):
+        return {}
+    first = next(model.children())
+    if not isinstance(first, Router) or set(first.sub_modules) != {QUERY, DOCUMENT}:
+        return {}
+    depths = {_depth(next(route.children())) for route in first.sub_modules.values()}
+    return {} if None in depths or len(depths) == 1 else {name: side_of(model, name) for name in (QUERY, DOCUMENT)}
+
+
+def side_of(model: SentenceTransformer, name: str) -> SentenceTransformer:
+    """Return the route of a model as a model without a `Router`, whose `encode` has the prompt of that side."""
+    first, *after = model.children()
+    modules = [*first.sub_modules[name].children(), *after] if isinstance(first, Router) else [first, *after]
+    side = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
+    if isinstance(first, Router):
+        side.module_kwargs = None  # they go by the names of the modules
+    side.truncate_dim = model.truncate_dim
+    own = _prompt_name(model, name)
+    side.default_prompt_name = own if own and model.prompts.get(own) else None
+    return side
+
+
+def joined(model: SentenceTransformer, query: SentenceTransformer, document: SentenceTransformer) -> SentenceTransformer:
+    """Return the asymmetric model of two sides, which shares their modules, with the settings of a model."""
+    router = Router.for_query_document(list(query.children()), list(document.children()))  # type: ignore[arg-type]
+    made = with_modules(model, {"0": router}, SentenceTransformer)
+    made.module_kwargs, made.truncate_dim = None, document.truncate_dim
+    # Of a table of tokens they are empty. Under these names, because loading adds them where they are missing, and then
+    # hides a prompt named "passage".
+    made.prompts |= {QUERY: _prompt(query, QUERY), DOCUMENT: _prompt(document, DOCUMENT)}
+    return made
+
+
+def ends_with_normalize(side: SentenceTransformer) -> bool:
+    """Tell whether the embeddings of a side have length 1 before dims are cut."""
+    *_, last = side.children()
+    return isinstance(last, Normalize)
+
+
+def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
+    """Make a pipeline of other modules with the settings of the model."""
+    ordered: Any = OrderedDict(modules)
+    made = cls(
+        modules=ordered,
+        device=str(model.device),
+        similarity_fn_name=model.similarity_fn_name,
+        trust_remote_code=model.trust_remote_code,  # the Trainer loads checkpoints with this setting
+    )
+    made.prompts = dict(model.prompts)  # the constructor would add default prompts
+    made.default_prompt_name = model.default_prompt_name
+    made.module_kwargs = copy.deepcopy(model.module_kwargs)
+    made.training = model.training  # not `train()`, which would change all modules: a loaded backbone is in eval mode
+    return made
+
+
+def _depth(start: nn.Module) -> int | None:
+    """Return the number of layers of the first module of a route; 0 for a table of tokens, None if it is unknown."""
+    if isinstance(start, Transformer):
+        return getattr(start.model.config, "num_hidden_layers", None)
+    return 0 if isinstance(start, StaticEmbedding) else None
+
+
+def _prompt_name(model: SentenceTransformer, name: str) -> str | None:
+    """Return the name of the prompt that `encode_query` or `encode_document` puts in front of texts."""
+    return next((each for each in _PROMPTS.get(name, ()) if each in model.prompts), model.default_prompt_name)
+
+
+def _prompt(model: SentenceTransformer, name: str) -> str:
+    found = _prompt_name(model, name)
+    return (model.prompts.get(found) if found else None) or ""

@@ -1,0 +1,249 @@
+"""Fit a token table: queries without a network, in the space of the whole model."""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from collections.abc import Iterable, Sequence, Sized
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+from tqdm.auto import tqdm
+
+from st_matryoshka2d.aligning.agreement import agreement
+from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.model.cut import without_adapters
+from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
+from st_matryoshka2d.model.identity import name_apart
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.queries.counts import Counts
+from st_matryoshka2d.queries.existing import Existing
+from st_matryoshka2d.queries.gather import Embed, Gathered, add_documents, different, tokens_of
+from st_matryoshka2d.queries.place import with_table
+from st_matryoshka2d.queries.solve import Sums, solved
+from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.queries.vocabulary import shrunk, table_tokenizer
+from st_matryoshka2d.sizes import Size, mrl_dims
+
+_SAMPLE = 10_000  # documents of which stand-ins for queries are made
+_HELD, _MOST_HELD = 0.1, 1000  # share of the queries that is left out to choose by, and at most so many
+_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
+_FEW = 100  # with fewer documents, little is known of their words
+_COMPARED = 512  # held-out queries, with each other
+_WHOLE = 2**16  # a vocabulary of at most so many tokens is kept whole
+
+
+def fit_queries(
+    model: SentenceTransformer,
+    documents: Iterable[str],
+    *,
+    queries: Iterable[str] | None = None,
+    embeddings: ArrayLike | Tensor | str | os.PathLike[str] | None = None,
+    batch_size: int = 32,
+    show_progress_bar: bool | None = None,
+) -> SentenceTransformer:
+    r"""Give a model a depth 0: a token table, by which queries search an index of the whole model without a network.
+
+    The table has one row for each token; the embedding of a query is the mean of its rows. They are fitted in closed form:
+
+    .. math:: \min_T \sum_i |x_i T - (y_i - \bar y)|^2 + \lambda |T - W A|^2
+
+    with x_i the token counts of text i (square roots, of unit length), y_i its embedding by the whole model, W the model's
+    token embeddings and A the linear map of them that predicts y best. The texts are the documents; stand-ins for queries,
+    made from up to 10,000 documents: the beginning of each, a short piece, and its rare words; and your queries. The mean of
+    the embeddings is left off, because it only adds the same to the score of each document, unevenly. The strength is chosen
+    on queries left out of the fit.
+
+    `truncate(model, 0)` is the table as a plain `SentenceTransformer`, and a size such as `"0L-384d"` works in `load`,
+    `encode_sizes`, `evaluate` and the like. A table serves short queries on the documents that it was fitted on; for other
+    documents, fit again. Documents are always embedded by the network. After training the model, fit again too.
+
+    Args:
+        model: A `SentenceTransformer` that starts with a `Transformer` with a fast tokenizer; aligned or not. It does not
+            change; the result shares its weights.
+        documents: The texts that are searched: a list, a column of a `datasets.Dataset`, or a generator, which is read once.
+            Empty ones (None, NaN or blank) are left out. Memory does not grow with their number.
+        queries: Real queries like those that will be asked, if there are any; hundreds already help.
+        embeddings: Embeddings of the documents by the whole model, in their order, so that these are not embedded again: an
+            array (documents, D), or the folder or a file that `encode_to_parquet` wrote, with the document prompt. Of a
+            large corpus, embed it with that first, as it can be resumed.
+        batch_size: Texts per forward pass.
+        show_progress_bar: Show progress bars. None: on a terminal or in a notebook.
+
+    Returns:
+        A `SentenceTransformer` whose embeddings at the full size are the same bit for bit. Saved, it also loads with plain
+        sentence-transformers, at the full size; `load` restores the table. Its config has the agreement of the table with
+        the whole model: `GridResult.from_agreement`.
+
+    Raises:
+        TypeError: The model is not a `SentenceTransformer`, or a text is not a string.
+        ValueError: There are fewer than three different documents, the model has a `truncate_dim`, a `Router` or no fast
+            tokenizer, embeddings are not finite, or `embeddings` are not those of the documents by this model.
+        FileNotFoundError: There are no files of embeddings.
+
+    Warns:
+        DataWarning: Documents or queries are empty, or there are fewer than 100 documents.
+
+    Example:
+        >>> from st_matryoshka2d import truncate
+        >>> things, places = ("a cat", "rain", "the piano"), ("at home", "in town")
+        >>> documents = [f"{thing} {place}, part {part}" for part in range(20) for thing in things for place in places]
+        >>> fitted = fit_queries(model, documents)
+        >>> query = truncate(fitted, 0).encode_query("piano in town")  # no network
+        >>> documents[model.similarity(query, fitted.encode_document(documents)).argmax()].split(",")[0]
+        'the piano in town'
+    """
+    tokenizer = _tokenizer(model)
+    model = without_adapters(model)
+    full = Pipeline.of(model).full
+    existing = None if embeddings is None else Existing(embeddings, str(full), full.dim)
+    asked, empty = different(queries, "queries")
+    hidden = None if show_progress_bar is None else not show_progress_bar
+    embedder = _Embedder(model, batch_size, hidden)
+    with TemporaryDirectory() as folder:
+        counts = Counts(Path(folder), tokenizer.get_vocab_size())
+        gathered = Gathered(tokenizer, model.max_seq_length, counts, Sums(_words(model, counts.vocabulary), full.dim))
+        stand_ins = StandIns(_SAMPLE)
+        total = len(documents) if isinstance(documents, Sized) else None
+        with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
+            left_out = add_documents(gathered, documents, embedder.document, existing, stand_ins, bar)
+        left_out.tell(stacklevel=2)
+        empty.tell(stacklevel=2)
+        if (count := len(set(stand_ins.documents))) < 3:
+            raise ValueError(f"A token table needs at least 3 different documents, and serves those it saw; got {count}.")
+        if (fitted := left_out.total - len(left_out.rows)) < _FEW:
+            few = f"{fitted} documents tell little of the words of queries, so most rows of the table hardly change."
+            warnings.warn(f"{few} Pass all documents that are searched.", DataWarning, stacklevel=2)
+        table, kept = _fitted(gathered, [*stand_ins.texts(), *asked], embedder.query, full.num_layers)
+    made = with_table(model, table)
+    measured = declared_agreement(made.config)
+    for network in Pipeline.of(made).networks:
+        declare_agreement(network.config, {**kept, **measured, **{size: kept[size] for size in kept if not size.num_layers}})
+    name_apart(made, model, "queries")
+    return made
+
+
+def _tokenizer(model: SentenceTransformer) -> Tokenizer:
+    """Return the tokenizer of the table; refuse what a table cannot serve."""
+    first = next(Pipeline.of(model).model.children())
+    if isinstance(first, Router):
+        raise ValueError(
+            "The model starts with a Router. A table stands in for one model: fit it to the route of the documents, as a "
+            "SentenceTransformer of its modules."
+        )
+    if model.truncate_dim is not None:
+        raise ValueError(
+            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the whole model. Set "
+            "truncate_dim = None, fit the queries, and cut it afterwards."
+        )
+    fast = getattr(model.tokenizer, "backend_tokenizer", None)
+    if not isinstance(fast, Tokenizer):
+        raise ValueError(
+            f"A table needs a fast tokenizer, of the `tokenizers` library, but the model has a "
+            f"{type(model.tokenizer).__name__}."
+        )
+    return table_tokenizer(fast)
+
+
+def _words(model: SentenceTransformer, vocabulary: int) -> Float[np.ndarray, "vocabulary hidden"]:
+    """Return the token embeddings of a model, one for each token of the tokenizer."""
+    network: Any = Pipeline.of(model).transformer.model
+    found = network.get_input_embeddings().weight.detach().float().cpu().numpy()
+    return np.pad(found[:vocabulary], ((0, max(0, vocabulary - len(found))), (0, 0)))
+
+
+class _Embedder:
+    """Embeds by the whole model, each side with its prompt."""
+
+    def __init__(self, model: SentenceTransformer, batch_size: int, hidden: bool | None) -> None:
+        self.model, self.hidden = model, hidden
+        self._settings: dict[str, Any] = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
+
+    def document(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
+        """Embed documents."""
+        return self._checked(self.model.encode_document(list(texts), **self._settings), len(texts))
+
+    def query(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
+        """Embed queries, with a progress bar."""
+        shown = {**self._settings, "show_progress_bar": self.hidden is False}
+        return self._checked(self.model.encode_query(list(texts), **shown), len(texts))
+
+    def _checked(self, embedded: Tensor, count: int) -> Float[np.ndarray, "texts dim"]:
+        rows = embedded.float().cpu().numpy().reshape(count, -1)
+        if not np.isfinite(rows).all():
+            raise ValueError("The model's embeddings of the texts are not all finite.")
+        return rows
+
+
+def _fitted(
+    gathered: Gathered, queries: list[str], embed: Embed, num_layers: int
+) -> tuple[StaticEmbedding, dict[Size, float]]:
+    """Fit the table on the documents and the queries; also return how well its sizes agree with the whole model."""
+    random.Random(0).shuffle(queries)
+    true, tokens = embed(queries), tokens_of(gathered.tokenizer, queries, gathered.longest)
+    held = min(_MOST_HELD, max(1, round(_HELD * len(queries))))
+    gathered.add(tokens[held:], true[held:])
+    narrow, found = gathered.narrowed(tokens[:held])
+    left, true = [np.searchsorted(found, ids).tolist() for ids in tokens[:held]], true[:held]
+    table, strength = _chosen(narrow, left, true - narrow.sums.mean)
+    kept = _agreement(_pooled(table, left), true, num_layers)
+    narrow.add(left, true)
+    table = solved(narrow.counts.matrix(), narrow.sums, strength, table)
+    rows = narrow.sums.of_words(gathered.sums.words)
+    rows[found] = table
+    # The mean of a query's rows is shorter than what it stands for, which matters to a model that does not normalize.
+    length = np.linalg.norm(_pooled(table, left), axis=1).mean()
+    rows *= np.linalg.norm(true, axis=1).mean() / length if length else 1.0
+    tokenizer, former = gathered.tokenizer, list(range(len(rows)))
+    if len(rows) > _WHOLE:
+        tokenizer, former = shrunk(tokenizer, found.tolist())
+    return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), kept
+
+
+def _chosen(
+    narrow: Gathered, left: list[list[int]], true: Float[np.ndarray, "held dim"]
+) -> tuple[Float[np.ndarray, "tokens dim"], float]:
+    """Fit with each strength, from the table before; return the best table on held-out texts, and its strength."""
+    x = narrow.counts.matrix()
+    table, best = narrow.sums.start(), (-np.inf, 0.0, narrow.sums.start())
+    for strength in _STRENGTHS:
+        table = solved(x, narrow.sums, strength, table)
+        if (closeness := _closeness(_pooled(table, left), true)) > best[0]:
+            best = closeness, strength, table
+    return best[2], best[1]
+
+
+def _pooled(table: Float[np.ndarray, "tokens dim"], texts: Sequence[Sequence[int]]) -> Float[np.ndarray, "texts dim"]:
+    """Embed texts by their token ids as a `StaticEmbedding` does."""
+    none = np.zeros(table.shape[1], np.float32)
+    return np.stack([table[tokens].mean(0) if tokens else none for tokens in texts])
+
+
+def _closeness(found: Float[np.ndarray, "texts dim"], true: Float[np.ndarray, "texts dim"]) -> float:
+    """Return the mean cosine of texts with what the whole model makes of them, both without the mean of all."""
+    return float(cosine_similarity(torch.from_numpy(found), torch.from_numpy(true)).mean())
+
+
+def _agreement(
+    found: Float[np.ndarray, "held dim"], true: Float[np.ndarray, "held dim"], num_layers: int
+) -> dict[Size, float]:
+    """Measure the table at each dim, and the whole model, which is only narrowed."""
+    predicted, whole = torch.from_numpy(found[:_COMPARED]), torch.from_numpy(true[:_COMPARED])
+    if len(whole) < 3:  # too few to have different similarities
+        return {}
+    dims = [*mrl_dims(whole.shape[1]), whole.shape[1]]
+    by_depth = {0: predicted, num_layers: whole}
+    return {Size(n, dim): agreement(prefix(rows, dim), whole) for n, rows in by_depth.items() for dim in dims}

@@ -1,0 +1,60 @@
+"""The fit against a dense solution of its equation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from st_matryoshka2d.queries.counts import Counts, rows_of_counts
+from st_matryoshka2d.queries.solve import Sums, solved
+
+DRAW = np.random.default_rng(0)
+WORDS = DRAW.normal(size=(30, 6)).astype(np.float32)
+TOKENS = [DRAW.integers(0, 25, size=length).tolist() for length in DRAW.integers(0, 12, size=80)]
+EMBEDDED = DRAW.normal(size=(80, 5)).astype(np.float32) + 3
+
+
+def by_hand() -> np.ndarray:
+    x = np.zeros((80, 30))
+    for row, tokens in enumerate(TOKENS):
+        for token in tokens:
+            x[row, token] += 1
+    x = np.sqrt(x)
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+
+
+def test_counts_are_square_roots_of_unit_length(tmp_path: Path) -> None:
+    counts = Counts(tmp_path, 30)
+    parts = [counts.add(TOKENS[:50]), counts.add(TOKENS[50:])]
+    np.testing.assert_allclose(np.concatenate([part.toarray() for part in parts]), by_hand(), rtol=1e-6)
+    np.testing.assert_allclose(counts.matrix().toarray(), by_hand(), rtol=1e-6)
+    counts.renumber(np.arange(30)[by_hand().any(0)])
+    np.testing.assert_allclose(counts.matrix().toarray(), by_hand()[:, by_hand().any(0)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.03])
+def test_table_solves_the_equation(strength: float) -> None:
+    x, y = by_hand(), EMBEDDED - EMBEDDED.mean(0)
+    sums = Sums(WORDS, 5)
+    for part in (slice(0, 30), slice(30, 80)):
+        sums.add(rows_of_counts(TOKENS[part], 30), EMBEDDED[part])
+    pooled = x @ WORDS
+    weak = 1e-3 * np.trace(pooled.T @ pooled) / 6
+    towards = WORDS @ np.linalg.solve(pooled.T @ pooled + weak * np.eye(6), pooled.T @ y)
+    np.testing.assert_allclose(sums.start(), towards, rtol=1e-3, atol=1e-4)
+    expected = np.linalg.solve(x.T @ x + strength * np.eye(30), x.T @ y + strength * towards)
+    table = solved(rows_of_counts(TOKENS, 30), sums, strength, sums.start())
+    assert np.linalg.norm(table - expected) < 0.02 * np.linalg.norm(expected)
+    unseen = ~x.any(0)
+    np.testing.assert_allclose(table[unseen], towards[unseen], rtol=1e-3, atol=1e-4)
+
+
+def test_mean_is_left_off() -> None:
+    tables = []
+    for shift in (0, 100):
+        sums = Sums(WORDS, 5)
+        sums.add(rows_of_counts(TOKENS, 30), EMBEDDED + shift)
+        tables.append(solved(rows_of_counts(TOKENS, 30), sums, 0.1, sums.start()))
+    np.testing.assert_allclose(tables[0], tables[1], atol=0.01)

@@ -92,7 +92,7 @@ def test_align_time(tmp_path: Path) -> None:
     assert [row["depths keep"] for row in rows] == [
         "first layers",
         "first and last layers",
-        "first and last layers, refined for the ladder",
+        "first and last layers, not refined",
     ]
     assert all(row["align, MB"] >= row["encode, MB"] > 0 for row in rows)
 

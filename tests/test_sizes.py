@@ -73,9 +73,9 @@ def test_parse_refuses_invalid_text(text: object) -> None:
         Size.parse(text)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("num_layers", "dim"), [(0, 8), (-1, 8), (2, 0), (2, -8)])
-def test_refuses_numbers_below_one(num_layers: int, dim: int) -> None:
-    with pytest.raises(ValueError, match="1 or more"):
+@pytest.mark.parametrize(("num_layers", "dim"), [(-1, 8), (2, 0), (2, -8)])
+def test_refuses_numbers_below_the_least(num_layers: int, dim: int) -> None:
+    with pytest.raises(ValueError, match="must be [01] or more"):
         Size(num_layers, dim)
 
 

@@ -94,8 +94,6 @@ def _read(file: Path) -> tuple[dict[str, str], nn.Linear | StaticEmbedding]:
     except (SafetensorError, OSError, IndexError) as error:
         raise ValueError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
     except Exception as error:  # as the library raises of a tokenizer
-        if type(error) is not Exception:
-            raise
         raise ValueError(f"{file} has no usable tokenizer: {error}. Fit the queries again.") from error
 
 

@@ -11,39 +11,30 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.aligning.agreement import agreement
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.counts import Counts
 from st_matryoshka2d.queries.existing import Existing
-from st_matryoshka2d.queries.gather import Embed, Gathered, add_documents, different, tokens_of
+from st_matryoshka2d.queries.fit import fit_table
+from st_matryoshka2d.queries.gather import Gathered, add_documents, different
 from st_matryoshka2d.queries.place import with_table
-from st_matryoshka2d.queries.solve import Sums, solved
+from st_matryoshka2d.queries.solve import Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
-from st_matryoshka2d.queries.vocabulary import shrunk, table_tokenizer
-from st_matryoshka2d.sizes import Size, mrl_dims
+from st_matryoshka2d.queries.vocabulary import table_tokenizer
 
 _SAMPLE = 10_000  # documents of which stand-ins for queries are made
-_HELD, _MOST_HELD = 0.1, 1000  # share of the queries that is left out to choose by, and at most so many
-_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 _FEW = 100  # with fewer documents, little is known of their words
-_COMPARED = 512  # held-out queries, with each other
-_WHOLE = 2**16  # a vocabulary of at most so many tokens is kept whole
 
 
 def fit_queries(
@@ -106,7 +97,7 @@ def fit_queries(
         >>> documents[model.similarity(query, fitted.encode_document(documents)).argmax()].split(",")[0]
         'the piano in town'
     """
-    tokenizer = _tokenizer(model)
+    tokenizer = tokenizer_of(model)
     model = without_adapters(model)
     full = Pipeline.of(model).full
     existing = None if embeddings is None else Existing(embeddings, str(full), full.dim)
@@ -115,7 +106,7 @@ def fit_queries(
     embedder = _Embedder(model, batch_size, hidden)
     with TemporaryDirectory() as folder:
         counts = Counts(Path(folder), tokenizer.get_vocab_size())
-        gathered = Gathered(tokenizer, model.max_seq_length, counts, Sums(_words(model, counts.vocabulary), full.dim))
+        gathered = Gathered(tokenizer, model.max_seq_length, counts, Sums(words_of(model, counts.vocabulary), full.dim))
         stand_ins = StandIns(_SAMPLE)
         total = len(documents) if isinstance(documents, Sized) else None
         with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
@@ -127,7 +118,9 @@ def fit_queries(
         if (fitted := left_out.total - len(left_out.rows)) < _FEW:
             few = f"{fitted} documents tell little of the words of queries, so most rows of the table hardly change."
             warnings.warn(f"{few} Pass all documents that are searched.", DataWarning, stacklevel=2)
-        table, kept = _fitted(gathered, [*stand_ins.texts(), *asked], embedder.query, full.num_layers)
+        every = [*stand_ins.texts(), *asked]
+        random.Random(0).shuffle(every)
+        table, kept = fit_table(gathered, every, embedder.query(every), full.num_layers)
     made = with_table(model, table)
     measured = declared_agreement(made.config)
     for network in Pipeline.of(made).networks:
@@ -136,7 +129,7 @@ def fit_queries(
     return made
 
 
-def _tokenizer(model: SentenceTransformer) -> Tokenizer:
+def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
     """Return the tokenizer of the table; refuse what a table cannot serve."""
     first = next(Pipeline.of(model).model.children())
     if isinstance(first, Router):
@@ -158,7 +151,7 @@ def _tokenizer(model: SentenceTransformer) -> Tokenizer:
     return table_tokenizer(fast)
 
 
-def _words(model: SentenceTransformer, vocabulary: int) -> Float[np.ndarray, "vocabulary hidden"]:
+def words_of(model: SentenceTransformer, vocabulary: int) -> Float[np.ndarray, "vocabulary hidden"]:
     """Return the token embeddings of a model, one for each token of the tokenizer."""
     network: Any = Pipeline.of(model).transformer.model
     found = network.get_input_embeddings().weight.detach().float().cpu().numpy()
@@ -186,64 +179,3 @@ class _Embedder:
         if not np.isfinite(rows).all():
             raise ValueError("The model's embeddings of the texts are not all finite.")
         return rows
-
-
-def _fitted(
-    gathered: Gathered, queries: list[str], embed: Embed, num_layers: int
-) -> tuple[StaticEmbedding, dict[Size, float]]:
-    """Fit the table on the documents and the queries; also return how well its sizes agree with the whole model."""
-    random.Random(0).shuffle(queries)
-    true, tokens = embed(queries), tokens_of(gathered.tokenizer, queries, gathered.longest)
-    held = min(_MOST_HELD, max(1, round(_HELD * len(queries))))
-    gathered.add(tokens[held:], true[held:])
-    narrow, found = gathered.narrowed(tokens[:held])
-    left, true = [np.searchsorted(found, ids).tolist() for ids in tokens[:held]], true[:held]
-    table, strength = _chosen(narrow, left, true - narrow.sums.mean)
-    kept = _agreement(_pooled(table, left), true, num_layers)
-    narrow.add(left, true)
-    table = solved(narrow.counts.matrix(), narrow.sums, strength, table)
-    rows = narrow.sums.of_words(gathered.sums.words)
-    rows[found] = table
-    # The mean of a query's rows is shorter than what it stands for, which matters to a model that does not normalize.
-    length = np.linalg.norm(_pooled(table, left), axis=1).mean()
-    rows *= np.linalg.norm(true, axis=1).mean() / length if length else 1.0
-    tokenizer, former = gathered.tokenizer, list(range(len(rows)))
-    if len(rows) > _WHOLE:
-        tokenizer, former = shrunk(tokenizer, found.tolist())
-    return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), kept
-
-
-def _chosen(
-    narrow: Gathered, left: list[list[int]], true: Float[np.ndarray, "held dim"]
-) -> tuple[Float[np.ndarray, "tokens dim"], float]:
-    """Fit with each strength, from the table before; return the best table on held-out texts, and its strength."""
-    x = narrow.counts.matrix()
-    table, best = narrow.sums.start(), (-np.inf, 0.0, narrow.sums.start())
-    for strength in _STRENGTHS:
-        table = solved(x, narrow.sums, strength, table)
-        if (closeness := _closeness(_pooled(table, left), true)) > best[0]:
-            best = closeness, strength, table
-    return best[2], best[1]
-
-
-def _pooled(table: Float[np.ndarray, "tokens dim"], texts: Sequence[Sequence[int]]) -> Float[np.ndarray, "texts dim"]:
-    """Embed texts by their token ids as a `StaticEmbedding` does."""
-    none = np.zeros(table.shape[1], np.float32)
-    return np.stack([table[tokens].mean(0) if tokens else none for tokens in texts])
-
-
-def _closeness(found: Float[np.ndarray, "texts dim"], true: Float[np.ndarray, "texts dim"]) -> float:
-    """Return the mean cosine of texts with what the whole model makes of them, both without the mean of all."""
-    return float(cosine_similarity(torch.from_numpy(found), torch.from_numpy(true)).mean())
-
-
-def _agreement(
-    found: Float[np.ndarray, "held dim"], true: Float[np.ndarray, "held dim"], num_layers: int
-) -> dict[Size, float]:
-    """Measure the table at each dim, and the whole model, which is only narrowed."""
-    predicted, whole = torch.from_numpy(found[:_COMPARED]), torch.from_numpy(true[:_COMPARED])
-    if len(whole) < 3:  # too few to have different similarities
-        return {}
-    dims = [*mrl_dims(whole.shape[1]), whole.shape[1]]
-    by_depth = {0: predicted, num_layers: whole}
-    return {Size(n, dim): agreement(prefix(rows, dim), whole) for n, rows in by_depth.items() for dim in dims}

@@ -34,14 +34,16 @@ class StandIns:
 
     def texts(self) -> list[str]:
         """Return each stand-in once."""
+        return list(dict.fromkeys(text for of_one in self.by_document() for text in of_one if text.strip()))
+
+    def by_document(self) -> list[tuple[str, str, str]]:
+        """Return the beginning, a piece and the rare words of each document of the sample."""
         split = [list(dict.fromkeys(re.findall(r"\w+", document.lower()))) for document in self.documents]
         frequency = Counter(word for words in split for word in words)
-        made: dict[str, None] = {}
-        for document, words in zip(self.documents, split, strict=True):
-            made |= dict.fromkeys(
-                [self._piece(document, start=True), self._piece(document), self._keywords(words, frequency)]
-            )
-        return [text for text in made if text.strip()]
+        return [
+            (self._piece(document, start=True), self._piece(document), self._keywords(words, frequency))
+            for document, words in zip(self.documents, split, strict=True)
+        ]
 
     def _piece(self, document: str, *, start: bool = False) -> str:
         words, number = document.split(), self._draw.randint(*_WORDS)

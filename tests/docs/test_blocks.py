@@ -67,6 +67,9 @@ def _without_the_hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch
         return triplets.rename_column("anchor", "text").to_iterable_dataset() if "fineweb" in name else triplets
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    (tmp_path / "texts").mkdir()
+    for place, text in enumerate(demo_data.triplets(n=120)["anchor"]):
+        (tmp_path / "texts" / f"{place}.txt").write_text(text, encoding="utf-8")
 
     def get_task(name: str) -> AbsTask:
         if name != "STSBenchmark":

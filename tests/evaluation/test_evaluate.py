@@ -136,7 +136,7 @@ def test_refuses_unsupported_tasks_before_loading_data(
         ({"sizes": []}, ValueError, "sizes is empty"),
         ({"num_layers": []}, ValueError, "num_layers is empty"),
         ({"num_layers": 5}, ValueError, "num_layers=5: the model has 4 layers"),
-        ({"num_layers": range(5)}, ValueError, "num_layers must be 1 or more, got 0"),
+        ({"num_layers": range(5)}, ValueError, "num_layers=0: 0 layers mean a token table"),
         ({"num_layers": True}, TypeError, "num_layers must be an integer"),
         ({"dims": [8, 33]}, ValueError, "dims=33: the model has 32 dimensions"),
         ({"dims": [8, 8]}, ValueError, "more than once"),

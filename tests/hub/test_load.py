@@ -80,7 +80,7 @@ class TestBadSizes:
         ("size", "words"),
         [
             ({"num_layers": 7}, "num_layers=7: the model has 6 layers"),
-            ({"num_layers": 0}, "1 or more, got 0"),
+            ({"num_layers": 0}, "has no token table, which 0 layers mean"),
             ({"dim": -1}, "1 or more, got -1"),
             ({"size": "7L-64d"}, "num_layers=7: the model has 6 layers"),
             ({"size": Size(6, 385)}, "dim=385: the model has 384 dimensions"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import align, truncate
+from st_matryoshka2d import align, fit_queries, truncate
 from tests.support.hub import Hub, pieces_in
 from tests.support.loader import Loader, Worker
 from tests.support.pipelines import TEXTS, normalized, turned
@@ -87,3 +87,23 @@ def test_push_and_load_round_trip(shared: Path, tiny: SentenceTransformer, tmp_p
             assert found["embedding"] == made[f"{depth}L-8d"]
         assert process.load("me/aligned-cut")["embedding"] == made["2L-8d"]
         process.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*documents tell little")
+def test_only_the_table_is_fetched_for_depth_0(
+    hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer
+) -> None:
+    fitted = fit_queries(normalized(tiny), TEXTS)
+    folder = hub.root / "org" / "queries"
+    fitted.save_pretrained(str(folder))
+    hub.reset()
+    expected = truncate(fitted, 0, 8).encode(SENTENCES).tolist()
+    for process in (loader, offline):
+        found = process.load("org/queries", num_layers=0, dim=8)
+        assert found.get("embedding") == expected, found
+    files = {path.name: path.stat().st_size for path in folder.glob("2_Dense/*.safetensors")}
+    assert {name: size for name, size in hub.sent.items() if name.endswith(".safetensors")} == files
+    assert not any(path.startswith("tokenizer") for path, _ in hub.asked)
+    hub.reset()
+    assert loader.load("org/queries", num_layers=2)["embedding"] == truncate(fitted, 2).encode(SENTENCES).tolist()
+    assert "readout-0L.safetensors" not in hub.sent

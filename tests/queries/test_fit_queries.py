@@ -1,0 +1,220 @@
+"""`fit_queries`: the model that it makes, its texts, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from st_matryoshka2d import DataWarning, GridResult, Size, align, encode_to_parquet, fit_queries, truncate
+from st_matryoshka2d.model.token_table import token_table
+from tests.support.pipelines import KINDS, OTHERS, TEXTS, equal, normalized, readouts
+from tests.support.quick import quick
+
+FEW = pytest.mark.filterwarnings("ignore:.* documents tell little")
+MANY = [f"{text} {rest}" for text in TEXTS for rest in ("", "the red mat", "over a tree")]
+
+
+@FEW
+@pytest.mark.parametrize("kind", quick([kind for kind in KINDS if "router" not in kind], "mean", "mean, unit", "Dense"))
+def test_full_size_stays_bit_for_bit(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    model = KINDS[kind](tiny, tmp_path)
+    before, keys = model.encode(OTHERS), set(model.config.to_dict())
+    fitted = fit_queries(model, TEXTS)
+    assert np.array_equal(fitted.encode(OTHERS), before)
+    assert np.array_equal(model.encode(OTHERS), before)
+    assert set(model.config.to_dict()) == keys
+    assert token_table(model) is None
+    assert fitted.model_card_data.model_name.endswith("-queries")
+    cut = truncate(fitted, 0)
+    found, whole = cut.encode(TEXTS), model.encode(TEXTS)
+    lengths = [np.linalg.norm(rows, axis=1).mean() for rows in (found, whole)]
+    assert 0.7 < lengths[0] / lengths[1] < 1.4
+    random = np.random.default_rng(0).permutation(len(TEXTS))
+    left, right = (rows - rows.mean(0) for rows in (found, whole))
+    assert (left * right).sum() > 3 * abs((left * right[random]).sum())
+
+
+def test_table_finds_documents(fitted: SentenceTransformer) -> None:
+    documents = list(dict.fromkeys(TEXTS))
+    found = truncate(fitted, 0).encode_query(documents) @ fitted.encode_document(documents).T
+    shuffled = [" ".join(reversed(text.split())) for text in documents]
+    assert (found.argmax(1) == np.arange(len(documents))).mean() > 0.5
+    np.testing.assert_allclose(truncate(fitted, 0).encode(shuffled), truncate(fitted, 0).encode(documents), atol=1e-6)
+
+
+@FEW
+def test_prompts_are_in_the_rows(tiny: SentenceTransformer) -> None:
+    """Documents and queries get the prompts that sentence-transformers chooses; the table gets none."""
+    model = normalized(tiny)
+    model.prompts = {"query": "the river ", "passage": "a house "}
+    asked: list[tuple[str, str | None]] = []
+
+    class Watching(SentenceTransformer):
+        def preprocess(self, inputs: Any, prompt: str | None = None, **kwargs: Any) -> Any:
+            asked.extend((text, prompt) for text in inputs)
+            return super().preprocess(inputs, prompt=prompt, **kwargs)
+
+    watching = copy.copy(model)
+    watching.__class__ = Watching
+    queries = ["red bird ran", "blue cat"]
+    fitted = fit_queries(watching, TEXTS, queries=[*queries, queries[0]])
+    of_documents = [text for text, prompt in asked if prompt == "a house "]
+    of_queries = [text for text, prompt in asked if prompt == "the river "]
+    assert sorted(of_documents) == sorted(TEXTS)
+    assert set(queries) < set(of_queries)
+    assert len(of_queries) == len(set(of_queries)), "each once"
+    assert len(of_documents) + len(of_queries) == len(asked)
+    cut = truncate(fitted, 0)
+    assert cut.prompts == {"query": "", "passage": ""}
+    assert np.array_equal(cut.encode_query(OTHERS), cut.encode(OTHERS))
+    assert cut.encode("red bird ran") @ model.encode_query("red bird ran") > cut.encode("red bird ran") @ model.encode_query(
+        "a"
+    )
+
+
+@FEW
+@pytest.mark.parametrize("kind", ["array", "tensor", "memmap", "folder"])
+def test_existing_embeddings_are_taken(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+    model = normalized(tiny)
+    rows = model.encode_document(TEXTS)
+    given: Any = rows
+    if kind == "tensor":
+        given = torch.tensor(rows, dtype=torch.float64)
+    elif kind == "memmap":
+        rows.tofile(tmp_path / "rows")
+        given = np.memmap(tmp_path / "rows", np.float32, "r", shape=rows.shape)
+    elif kind == "folder":
+        encode_to_parquet(model, TEXTS, tmp_path / "rows", ["2L-8d", "4L-32d"], shard_size=15, show_progress_bar=False)
+        given = tmp_path / "rows"
+    calls = 0
+
+    class Counting(SentenceTransformer):
+        def encode_document(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+            nonlocal calls
+            calls += len(inputs)
+            return super().encode_document(inputs, **kwargs)
+
+    counting = copy.copy(model)
+    counting.__class__ = Counting
+    fitted = fit_queries(counting, iter(TEXTS), embeddings=given)
+    assert calls < 10, "a few rows are compared with the model"
+    expected = fit_queries(model, TEXTS)
+    np.testing.assert_allclose(truncate(fitted, 0).encode(OTHERS), truncate(expected, 0).encode(OTHERS), atol=1e-3)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "narrow": (lambda rows: rows[:, :8], r"must be \(documents, 32\), got \(40, 8\)"),
+    "short": (lambda rows: rows[:-1], "ends after 39 rows, but there are more documents"),
+    "long": (lambda rows: np.concatenate([rows, rows[:1]]), "more rows than the 40 documents"),
+    "not finite": (lambda rows: np.where(np.arange(40)[:, None] == 7, np.nan, rows), "row 7 is not finite"),
+    "another order": (lambda rows: rows[::-1], r"row \d+ is not what this model makes of the document"),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_refuses_other_embeddings(how: str, tiny: SentenceTransformer) -> None:
+    model = normalized(tiny)
+    change, told = WRONG[how]
+    with pytest.raises(ValueError, match=told):
+        fit_queries(model, TEXTS, embeddings=change(model.encode(TEXTS)))
+
+
+def test_refuses_files_of_other_embeddings(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no Parquet files"):
+        fit_queries(tiny, TEXTS, embeddings=tmp_path)
+    encode_to_parquet(tiny, TEXTS, tmp_path, ["2L-8d"], show_progress_bar=False)
+    with pytest.raises(ValueError, match=r"one column of embeddings of 32 dims, such as '4L-32d'; its columns are"):
+        fit_queries(tiny, TEXTS, embeddings=tmp_path)
+
+
+def test_empty_rows_are_left_out_with_their_embeddings(tiny: SentenceTransformer) -> None:
+    holes = [*MANY[:50], None, " ", *MANY[50:]]
+    rows = np.insert(tiny.encode(MANY), [50, 50], 99.0, axis=0)
+    with pytest.warns(DataWarning, match=r"documents: 2 of 122 rows have an empty cell and are left out: 50, 51"):
+        found = fit_queries(tiny, holes, embeddings=rows)
+    expected = fit_queries(tiny, MANY, embeddings=tiny.encode(MANY))
+    assert equal(found, expected)
+
+
+@FEW
+@pytest.mark.parametrize(
+    ("texts", "error", "told"),
+    [
+        (["one", "two", "one"], ValueError, "at least 3 different documents.* got 2"),
+        ("one", TypeError, "documents must be a list of texts, got one string"),
+        (["one", 2, "three"], TypeError, r"documents\[1\] is 2"),
+    ],
+)
+def test_refuses_documents(texts: Any, error: type[Exception], told: str, tiny: SentenceTransformer) -> None:
+    with pytest.raises(error, match=told):
+        fit_queries(tiny, texts)
+
+
+def test_refuses_models(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="starts with a Router"):
+        fit_queries(KINDS["router"](copy.deepcopy(tiny), tmp_path), TEXTS)
+    with pytest.raises(TypeError, match="Expected a SentenceTransformer"):
+        fit_queries(nn.Linear(2, 2), TEXTS)  # type: ignore[arg-type]
+    tiny.truncate_dim = 8
+    with pytest.raises(ValueError, match=r"truncate_dim=8.*cut it afterwards"):
+        fit_queries(tiny, TEXTS)
+    tiny.truncate_dim = None
+    with torch.no_grad():
+        next(tiny.parameters()).fill_(torch.nan)
+    with pytest.raises(ValueError, match="not all finite"):
+        fit_queries(tiny, TEXTS)
+
+
+def test_warns_of_few_documents(tiny: SentenceTransformer) -> None:
+    with pytest.warns(DataWarning, match="40 documents tell little"):
+        fit_queries(tiny, TEXTS)
+
+
+@FEW
+@pytest.mark.filterwarnings("ignore:.*too few to align", "ignore:This model was not aligned for")
+def test_before_and_after_align(fitted: SentenceTransformer) -> None:
+    """Aligning keeps the coordinates, so the table stays; and fits the layers as without one."""
+    aligned = align(fitted, TEXTS, steps=0)
+    assert aligned.config.matryoshka_readouts == [0, 1, 2, 3]
+    assert np.array_equal(truncate(aligned, 0).encode(OTHERS), truncate(fitted, 0).encode(OTHERS))
+    np.testing.assert_allclose(aligned.encode(OTHERS), fitted.encode(OTHERS), atol=1e-6)
+    plain = normalized(SentenceTransformer(modules=list(fitted.children())[:2], device="cpu"))
+    del plain.config.matryoshka_readouts
+    expected = align(plain, TEXTS, steps=0, rotation="keep")
+    assert aligned.config.matryoshka_layers == expected.config.matryoshka_layers
+    np.testing.assert_allclose(truncate(aligned, 2).encode(OTHERS), truncate(expected, 2).encode(OTHERS), atol=1e-5)
+    again = fit_queries(expected, TEXTS)
+    assert again.config.matryoshka_readouts == [0, 1, 2, 3]
+    assert len(list(again.children())) == len(list(expected.children()))
+    assert np.array_equal(truncate(again, 2).encode(OTHERS), truncate(expected, 2).encode(OTHERS))
+    for model in (aligned, again):
+        grid = GridResult.from_agreement(model)
+        assert {size.num_layers for size in grid.sizes} == {0, 1, 2, 3, 4}
+
+
+def test_agreement_is_declared(fitted: SentenceTransformer) -> None:
+    grid = GridResult.from_agreement(fitted)
+    assert {size.num_layers for size in grid.sizes} == {0, 4}
+    assert grid.score("4L-32d") == 1.0
+    assert 0 < grid.score("0L-32d") < 1
+    assert grid.sizes[0] == Size(0, 8)
+
+
+@FEW
+def test_copies_pickles_and_repeats(fitted: SentenceTransformer) -> None:
+    for copied in (copy.deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):
+        assert equal(copied, fitted)
+        assert np.array_equal(truncate(copied, 0).encode(OTHERS), truncate(fitted, 0).encode(OTHERS))
+    assert [readout.table is not None for readout in readouts(fitted)] == [True]
+    again = fit_queries(fitted, TEXTS)
+    assert equal(again, fitted)
+    assert not any(weight.requires_grad for weight in token_table(fitted).parameters())  # type: ignore[union-attr]
+    assert all(weight.requires_grad for weight in truncate(fitted, 0).parameters())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
@@ -22,13 +23,15 @@ ASYMMETRIC = "asymmetric"  # tag of a card
 
 
 def asymmetric(
-    model: SentenceTransformer, query: Size | str | int, document: Size | str | int | None = None
+    model: SentenceTransformer,
+    query: Size | str | int | SentenceTransformer,
+    document: Size | str | int | None = None,
 ) -> SentenceTransformer:
     """Put two sizes of an aligned model into one: `encode_query` runs the small one, `encode_document` the large one.
 
     The result is a plain `SentenceTransformer` that starts with a `Router`: once saved, it loads anywhere without this
-    package, and LlamaIndex, mteb and others that call `encode_query` and `encode_document` need no setting. `encode` without
-    a `task` embeds documents. It shares its weights with the model; a saved one has those of both sides.
+    package, and mteb and others that call `encode_query` and `encode_document` need no setting. `encode` without a `task`
+    embeds documents. It shares its weights with the model; a saved one has those of both sides.
 
     Both sides return the same dims, by `truncate_dim`. If the model compares unit vectors by dot product, the result
     compares them by cosine, which is the same and stays right if fewer dims are kept.
@@ -36,7 +39,7 @@ def asymmetric(
     Args:
         model: A model that `align` returned, with all its readouts.
         query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers; 0 is the token table of
-            `fit_queries`.
+            `fit_queries`. Or an encoder, such as a cut that was trained to return the embeddings of the whole model.
         document: Size of the document encoder; None for all layers. If the dims differ, both get the fewer.
 
     Returns:
@@ -45,7 +48,7 @@ def asymmetric(
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a size is neither a size nor an integer.
         ValueError: A size exceeds the model; the model is not aligned for these depths, so that their embeddings cannot be
-            compared; or its readouts were not loaded.
+            compared; its readouts were not loaded; or an encoder of queries has another width than the model.
 
     Warns:
         DataWarning: As for `truncate`.
@@ -60,6 +63,23 @@ def asymmetric(
     """
     if sides_of(model):
         raise ValueError("This model is asymmetric already. Join two sizes of the aligned model that it was made of.")
+    given = query if isinstance(query, SentenceTransformer) else None
+    sides = _cuts(model, query, document) if given is None else _with_encoder(model, given, document)
+    made = joined(model, **sides)
+    if made.similarity_fn_name == "dot" and all(map(ends_with_normalize, sides.values())):
+        made.similarity_fn_name = "cosine"
+    inherit_card(made, model)
+    made.model_card_data.tags = [*dict.fromkeys([*made.model_card_data.tags, ASYMMETRIC])]
+    sizes = {name: full_size(side) for name, side in sides.items()}
+    for name, size in sizes.items():
+        if name == DOCUMENT or given is None:
+            warn_if_untrained(model.config, size, Pipeline.of(model).full)
+    name_apart(made, model, "-".join(f"{size}-{name}" for name, size in sizes.items()))
+    return made
+
+
+def _cuts(model: SentenceTransformer, query: Any, document: Any) -> dict[str, SentenceTransformer]:
+    """Cut both sides out of a model."""
     full = Pipeline.of(model).full
     asked = {QUERY: resolve_size(query, None, None), DOCUMENT: resolve_size(document, None, None)}
     depths = {name: full.num_layers if each is None else each for name, (each, _) in asked.items()}
@@ -70,16 +90,25 @@ def asymmetric(
     sides = {name: _alone(side_of(cut_to(model, depth, width), name)) for name, depth in depths.items()}
     if len(set(depths.values())) == 1 and not isinstance(next(model.children()), Router):
         sides[QUERY] = sides[DOCUMENT]  # saved once
-    made = joined(model, **sides)
-    if made.similarity_fn_name == "dot" and all(map(ends_with_normalize, sides.values())):
-        made.similarity_fn_name = "cosine"
-    inherit_card(made, model)
-    made.model_card_data.tags = [*dict.fromkeys([*made.model_card_data.tags, ASYMMETRIC])]
-    sizes = {name: full_size(side) for name, side in sides.items()}
-    for size in sizes.values():
-        warn_if_untrained(model.config, size, full)
-    name_apart(made, model, "-".join(f"{size}-{name}" for name, size in sizes.items()))
-    return made
+    return sides
+
+
+def _with_encoder(model: SentenceTransformer, encoder: SentenceTransformer, document: Any) -> dict[str, SentenceTransformer]:
+    """Cut the side of documents out of a model, for an encoder of queries."""
+    depth, dim = resolve_size(document, None, None)
+    full = Pipeline.of(model).full
+    alone = with_modules(encoder, dict(encoder.named_children()), SentenceTransformer)
+    if (width := alone.get_embedding_dimension()) != full.dim:
+        raise ValueError(
+            f"The encoder of queries returns {width} dimensions and the model {full.dim}, so they cannot be compared. Train "
+            "a cut of this model: truncate(model, num_layers=...)."
+        )
+    kept = [each for each in (encoder.truncate_dim, model.truncate_dim, dim) if each is not None]
+    alone.truncate_dim = min(kept, default=None)
+    return {
+        QUERY: _alone(side_of(alone, QUERY)),
+        DOCUMENT: _alone(side_of(cut_to(model, depth, alone.truncate_dim), DOCUMENT)),
+    }
 
 
 def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,25 @@ def test_the_fewer_dims_decide(aligned: SentenceTransformer) -> None:
         made = asymmetric(aligned, query, document)
         assert made.encode_query("cat").shape == made.encode_document("cat").shape == (8,)
     assert asymmetric(aligned, 2).encode_query("cat").shape == (32,)
+
+
+@pytest.mark.parametrize("document", [None, "4L-16d"])
+def test_a_trained_cut_embeds_queries(aligned: SentenceTransformer, document: str | None) -> None:
+    cut = copy.deepcopy(truncate(aligned, 2))
+    with torch.no_grad():
+        for parameter in cut.parameters():
+            parameter.add_(0.01)
+    made = asymmetric(aligned, cut, document)
+    width = 32 if document is None else 16
+    assert np.array_equal(made.encode_query(OTHERS), cut.encode_query(OTHERS)[:, :width])
+    assert np.array_equal(made.encode_document(OTHERS), aligned.encode_document(OTHERS)[:, :width])
+    trained = cut[0].model.get_input_embeddings().weight
+    assert made[0].sub_modules["query"][0].model.get_input_embeddings().weight.data_ptr() == trained.data_ptr()
+
+
+def test_an_encoder_of_another_width_is_refused(aligned: SentenceTransformer, minilm: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match=r"returns \d+ dimensions and the model 32"):
+        asymmetric(aligned, minilm)
 
 
 def test_a_process_without_this_package_computes_the_same(aligned: SentenceTransformer, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_parse_refuses_invalid_text(text: object) -> None:
 
 @pytest.mark.parametrize(("num_layers", "dim"), [(-1, 8), (2, 0), (2, -8)])
 def test_refuses_numbers_below_the_least(num_layers: int, dim: int) -> None:
-    with pytest.raises(ValueError, match="must be [01] or more"):
+    with pytest.raises(ValueError, match=r"must be [01] or more"):
         Size(num_layers, dim)
 
 

@@ -90,9 +90,7 @@ def test_push_and_load_round_trip(shared: Path, tiny: SentenceTransformer, tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:.*documents tell little")
-def test_only_the_table_is_fetched_for_depth_0(
-    hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer
-) -> None:
+def test_only_the_table_is_fetched_for_depth_0(hub: Hub, loader: Loader, offline: Loader, tiny: SentenceTransformer) -> None:
     fitted = fit_queries(normalized(tiny), TEXTS)
     folder = hub.root / "org" / "queries"
     fitted.save_pretrained(str(folder))

@@ -35,7 +35,7 @@ from st_matryoshka2d.queries.counts import Counts
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.fit_queries import tokenizer_of, words_of
 from st_matryoshka2d.queries.gather import Gathered, tokens_of
-from st_matryoshka2d.queries.solve import Sums
+from st_matryoshka2d.queries.solve import DOCUMENTS, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.sizes import full_size
 
@@ -77,7 +77,7 @@ class Lab:
             gathered = Gathered(
                 tokenizer, self.model.max_seq_length, counts, Sums(words_of(self.model, counts.vocabulary), full.dim)
             )
-            gathered.add(tokens_of(tokenizer, [texts[place] for place in kept], gathered.longest), embedded[kept])
+            gathered.add(tokens_of(tokenizer, [texts[place] for place in kept], gathered.longest), embedded[kept], DOCUMENTS)
             table, _ = fit_table(
                 gathered, [text for text, _ in queries], np.stack([row for _, row in queries]), full.num_layers
             )

@@ -55,8 +55,8 @@ def fit_queries(
     with x_i the token counts of text i (square roots, of unit length), y_i its embedding by the whole model, W the model's
     token embeddings and A the linear map of them that predicts y best. The texts are the documents; stand-ins for queries,
     made from up to 10,000 documents: the beginning of each, a short piece, and its rare words; and your queries. The mean of
-    the embeddings is left off, because it only adds the same to the score of each document, unevenly. The strength is chosen
-    on queries left out of the fit.
+    the documents, and that of the queries, is left off, because it only adds the same to the score of each document,
+    unevenly. The strength is chosen on queries left out of the fit.
 
     `truncate(model, 0)` is the table as a plain `SentenceTransformer`, and a size such as `"0L-384d"` works in `load`,
     `encode_sizes`, `evaluate` and the like. A table serves short queries on the documents that it was fitted on; for other

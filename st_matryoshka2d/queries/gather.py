@@ -16,7 +16,7 @@ from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.queries.counts import Counts
 from st_matryoshka2d.queries.existing import Existing
-from st_matryoshka2d.queries.solve import Sums
+from st_matryoshka2d.queries.solve import DOCUMENTS, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
 
 _CHUNK = 4096  # documents in memory
@@ -35,14 +35,14 @@ class Gathered:
     counts: Counts
     sums: Sums
 
-    def add(self, tokens: Sequence[Sequence[int]], embedded: Float[np.ndarray, "texts dim"]) -> None:
+    def add(self, tokens: Sequence[Sequence[int]], embedded: Float[np.ndarray, "texts dim"], side: int) -> None:
         """Add texts to the fit."""
-        self.sums.add(self.counts.add(tokens), embedded)
+        self.sums.add(self.counts.add(tokens), embedded, side)
 
     def narrowed(self, others: Sequence[Sequence[int]]) -> tuple[Gathered, NDArray[np.int64]]:
         """Renumber the tokens that occur in the texts and in these others; also return their former ids."""
         ids = np.fromiter((token for tokens in others for token in tokens), dtype=np.int64)
-        found = np.union1d(np.flatnonzero(self.sums.x), ids)
+        found = np.union1d(self.sums.found, ids)
         self.counts.renumber(found)
         return replace(self, sums=self.sums.narrowed(found)), found
 
@@ -68,7 +68,7 @@ def add_documents(
             few = slice(None, None, max(1, len(filled) // _CHECKED))
             _require_same(existing, filled[few], embedded[few], embed)
         if texts:
-            gathered.add(tokens_of(gathered.tokenizer, texts, gathered.longest), embedded)
+            gathered.add(tokens_of(gathered.tokenizer, texts, gathered.longest), embedded, DOCUMENTS)
         for text in texts:
             stand_ins.add(text)
         bar.update(len(chunk))

@@ -15,54 +15,66 @@ _COLUMNS = 128  # solved at once, which bounds memory
 _WEAK = 1e-3  # of the mean variance: strength of the regression of the starting point
 
 
+DOCUMENTS, QUERIES = 0, 1  # the sides, whose embeddings have different means where their prompts differ
+
+
 @dataclass
 class Sums:
-    """Sums over texts: of counts times embeddings, and of both; and of the pooled token embeddings X W with the same."""
+    """Sums over texts: of counts times embeddings; of the pooled token embeddings X W with both; and of each by side."""
 
     words: Float[np.ndarray, "tokens hidden"]
     dim: int
-    texts: int = 0
     xy: Float[np.ndarray, "tokens dim"] = field(init=False)
-    x: Float[np.ndarray, " tokens"] = field(init=False)
-    y: Float[np.ndarray, " dim"] = field(init=False)
     pooled_y: Float[np.ndarray, "hidden dim"] = field(init=False)
-    pooled: Float[np.ndarray, " hidden"] = field(init=False)
     squares: Float[np.ndarray, "hidden hidden"] = field(init=False)
+    texts: Float[np.ndarray, " sides"] = field(init=False)
+    x: Float[np.ndarray, "sides tokens"] = field(init=False)
+    y: Float[np.ndarray, "sides dim"] = field(init=False)
+    pooled: Float[np.ndarray, "sides hidden"] = field(init=False)
 
     def __post_init__(self) -> None:
         vocabulary, hidden = self.words.shape
-        self.xy, self.x = np.zeros((vocabulary, self.dim), np.float32), np.zeros(vocabulary)
-        self.y, self.pooled_y = np.zeros(self.dim), np.zeros((hidden, self.dim))
-        self.pooled, self.squares = np.zeros(hidden), np.zeros((hidden, hidden))
+        self.xy = np.zeros((vocabulary, self.dim), np.float32)
+        self.pooled_y, self.squares = np.zeros((hidden, self.dim)), np.zeros((hidden, hidden))
+        self.texts, self.x, self.y, self.pooled = (
+            np.zeros((2, *size)) for size in ((), (vocabulary,), (self.dim,), (hidden,))
+        )
 
-    def add(self, rows: csr_matrix, embedded: Float[np.ndarray, "texts dim"]) -> None:
+    def add(self, rows: csr_matrix, embedded: Float[np.ndarray, "texts dim"], side: int) -> None:
         """Add texts by their counts and embeddings."""
         found = np.unique(rows.indices)  # a few of many tokens
         few = rows[:, found]
         pooled = few @ self.words[found]
-        self.texts += len(embedded)
         self.xy[found] += few.T @ embedded
-        self.x[found] += np.asarray(few.sum(0)).ravel()
-        self.y += embedded.sum(0, dtype=np.float64)
         self.pooled_y += pooled.T @ embedded
-        self.pooled += pooled.sum(0, dtype=np.float64)
         self.squares += pooled.T @ pooled
+        self.texts[side] += len(embedded)
+        self.x[side, found] += np.asarray(few.sum(0)).ravel()
+        self.y[side] += embedded.sum(0, dtype=np.float64)
+        self.pooled[side] += pooled.sum(0, dtype=np.float64)
 
     @property
-    def mean(self) -> Float[np.ndarray, " dim"]:
-        """The mean embedding."""
-        return self.y / self.texts
+    def found(self) -> NDArray[np.int64]:
+        """The tokens that occur."""
+        occur: NDArray[np.int64] = np.flatnonzero(self.x.any(0))
+        return occur
+
+    @property
+    def means(self) -> Float[np.ndarray, "sides dim"]:
+        """The mean embedding of each side."""
+        found: Float[np.ndarray, "sides dim"] = self.y / np.maximum(self.texts, 1)[:, None]
+        return found
 
     def narrowed(self, tokens: NDArray[np.int64]) -> Sums:
         """Keep these tokens alone."""
         made = copy.copy(self)
-        made.words, made.xy, made.x = self.words[tokens], self.xy[tokens], self.x[tokens]
+        made.words, made.xy, made.x = self.words[tokens], self.xy[tokens], self.x[:, tokens]
         return made
 
     def of_words(self, words: Float[np.ndarray, "tokens hidden"]) -> Float[np.ndarray, "tokens dim"]:
         """Map token embeddings by the linear map that predicts embeddings, without their mean, from pooled ones."""
         weak = _WEAK * np.trace(self.squares) / len(self.squares) + np.finfo(np.float32).tiny
-        right = self.pooled_y - np.outer(self.pooled, self.mean)
+        right = self.pooled_y - self.pooled.T @ self.means
         found = np.linalg.solve(self.squares + weak * np.eye(len(self.squares)), right)
         return words @ found.astype(np.float32)
 
@@ -71,14 +83,15 @@ class Sums:
         return self.of_words(self.words)
 
     def right_side(self) -> Float[np.ndarray, "tokens dim"]:
-        r"""Return :math:`X^T (Y - 1 \bar y^T)`."""
-        return self.xy - np.outer(self.x, self.mean).astype(np.float32)
+        r"""Return :math:`X^T (Y - \bar Y)`, each text without the mean of its side."""
+        found: Float[np.ndarray, "tokens dim"] = self.xy - (self.x.T @ self.means).astype(np.float32)
+        return found
 
 
 def solved(
     x: csr_matrix, sums: Sums, strength: float, start: Float[np.ndarray, "tokens dim"]
 ) -> Float[np.ndarray, "tokens dim"]:
-    r"""Solve :math:`(X^T X + \lambda I)\, T = X^T Y + \lambda T_0` by conjugate gradients from a starting point."""
+    r"""Solve :math:`(X^T X + \lambda I)\, T = X^T (Y - \bar Y) + \lambda T_0` by conjugate gradients."""
     scale = np.full(x.shape[1], strength, np.float32)
     np.add.at(scale, x.indices, np.square(x.data))
     wanted = sums.right_side() + strength * sums.start()

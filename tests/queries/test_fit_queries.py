@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -218,3 +219,17 @@ def test_copies_pickles_and_repeats(fitted: SentenceTransformer) -> None:
     assert equal(again, fitted)
     assert not any(weight.requires_grad for weight in token_table(fitted).parameters())  # type: ignore[union-attr]
     assert all(weight.requires_grad for weight in truncate(fitted, 0).parameters())
+
+
+@pytest.mark.slow
+def test_search_by_a_real_table(shared: Path, minilm: SentenceTransformer) -> None:
+    """Of the ten documents that the whole model finds, the table finds most."""
+    folder = shared / "data" / "retrieval" / "cranfield"
+    documents = list(pd.read_parquet(folder / "corpus.parquet")["text"])[:300]
+    queries = list(pd.read_parquet(folder / "queries.parquet")["text"])[:60]
+    index = minilm.encode_document(documents)
+    fitted = fit_queries(minilm, documents, embeddings=index)
+    found, wanted = (
+        np.argsort(-(model.encode_query(queries) @ index.T), axis=1)[:, :10] for model in (truncate(fitted, 0), minilm)
+    )
+    assert np.mean([len({*left} & {*right}) / 10 for left, right in zip(found, wanted, strict=True)]) > 0.5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from st_matryoshka2d.queries.counts import Counts, rows_of_counts
-from st_matryoshka2d.queries.solve import Sums, solved
+from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums, solved
 
 DRAW = np.random.default_rng(0)
 WORDS = DRAW.normal(size=(30, 6)).astype(np.float32)
@@ -36,10 +36,13 @@ def test_counts_are_square_roots_of_unit_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("strength", [1.0, 0.03])
 def test_table_solves_the_equation(strength: float) -> None:
-    x, y = by_hand(), EMBEDDED - EMBEDDED.mean(0)
+    x, y = by_hand(), EMBEDDED.copy()
+    for part in (slice(0, 30), slice(30, 80)):  # the two sides
+        y[part] -= y[part].mean(0)
     sums = Sums(WORDS, 5)
-    for part in (slice(0, 30), slice(30, 80)):
-        sums.add(rows_of_counts(TOKENS[part], 30), EMBEDDED[part])
+    for side, parts in enumerate([[slice(0, 10), slice(10, 30)], [slice(30, 80)]]):
+        for part in parts:
+            sums.add(rows_of_counts(TOKENS[part], 30), EMBEDDED[part], side)
     pooled = x @ WORDS
     weak = 1e-3 * np.trace(pooled.T @ pooled) / 6
     towards = WORDS @ np.linalg.solve(pooled.T @ pooled + weak * np.eye(6), pooled.T @ y)
@@ -51,10 +54,11 @@ def test_table_solves_the_equation(strength: float) -> None:
     np.testing.assert_allclose(table[unseen], towards[unseen], rtol=1e-3, atol=1e-4)
 
 
-def test_mean_is_left_off() -> None:
+def test_means_of_both_sides_are_left_off() -> None:
     tables = []
     for shift in (0, 100):
         sums = Sums(WORDS, 5)
-        sums.add(rows_of_counts(TOKENS, 30), EMBEDDED + shift)
+        sums.add(rows_of_counts(TOKENS[:40], 30), EMBEDDED[:40] + shift, DOCUMENTS)
+        sums.add(rows_of_counts(TOKENS[40:], 30), EMBEDDED[40:] - shift, QUERIES)
         tables.append(solved(rows_of_counts(TOKENS, 30), sums, 0.1, sums.start()))
     np.testing.assert_allclose(tables[0], tables[1], atol=0.01)

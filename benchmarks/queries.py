@@ -33,7 +33,7 @@ from torch.nn.functional import normalize
 
 from st_matryoshka2d.queries.counts import Counts
 from st_matryoshka2d.queries.fit import fit_table
-from st_matryoshka2d.queries.fit_queries import tokenizer_of, words_of
+from st_matryoshka2d.queries.fit_queries import side_of_queries, tokenizer_of, words_of
 from st_matryoshka2d.queries.gather import Gathered, tokens_of
 from st_matryoshka2d.queries.solve import DOCUMENTS, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
@@ -75,7 +75,11 @@ class Lab:
         with TemporaryDirectory() as folder:
             counts = Counts(Path(folder), tokenizer.get_vocab_size())
             gathered = Gathered(
-                tokenizer, self.model.max_seq_length, counts, Sums(words_of(self.model, counts.vocabulary), full.dim)
+                tokenizer,
+                self.model.max_seq_length,
+                counts,
+                Sums(words_of(self.model, counts.vocabulary), full.dim),
+                side_of_queries(self.model),
             )
             gathered.add(tokens_of(tokenizer, [texts[place] for place in kept], gathered.longest), embedded[kept], DOCUMENTS)
             table, _ = fit_table(

@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity
 from st_matryoshka2d.aligning.agreement import agreement
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.queries.gather import Gathered, tokens_of
-from st_matryoshka2d.queries.solve import QUERIES, solved
+from st_matryoshka2d.queries.solve import solved
 from st_matryoshka2d.queries.vocabulary import shrunk
 from st_matryoshka2d.sizes import Size, mrl_dims
 
@@ -29,12 +29,12 @@ def fit_table(
     """Fit the table on the documents and queries in random order; return it, and how well its sizes agree with the whole."""
     tokens = tokens_of(gathered.tokenizer, queries, gathered.longest)
     held = min(_MOST_HELD, max(1, round(_HELD * len(queries))))
-    gathered.add(tokens[held:], true[held:], QUERIES)
+    gathered.add(tokens[held:], true[held:], gathered.side)
     narrow, found = gathered.narrowed(tokens[:held])
     left, true = [np.searchsorted(found, ids).tolist() for ids in tokens[:held]], true[:held]
-    table, strength = _chosen(narrow, left, true - narrow.sums.means[QUERIES])
+    table, strength = _chosen(narrow, left, true - narrow.sums.means[narrow.side])
     kept = _agreement(_pooled(table, left), true, num_layers)
-    narrow.add(left, true, QUERIES)
+    narrow.add(left, true, narrow.side)
     table = solved(narrow.counts.matrix(), narrow.sums, strength, table)
     rows = narrow.sums.of_words(gathered.sums.words)
     rows[found] = table

@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.encoding.prompts import chosen_prompt
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import name_apart
@@ -29,7 +30,7 @@ from st_matryoshka2d.queries.existing import Existing
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.gather import Gathered, add_documents, different
 from st_matryoshka2d.queries.place import with_table
-from st_matryoshka2d.queries.solve import Sums
+from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.vocabulary import table_tokenizer
 
@@ -55,8 +56,8 @@ def fit_queries(
     with x_i the token counts of text i (square roots, of unit length), y_i its embedding by the whole model, W the model's
     token embeddings and A the linear map of them that predicts y best. The texts are the documents; stand-ins for queries,
     made from up to 10,000 documents: the beginning of each, a short piece, and its rare words; and your queries. The mean of
-    the documents, and that of the queries, is left off, because it only adds the same to the score of each document,
-    unevenly. The strength is chosen on queries left out of the fit.
+    the embeddings is left off, because it only adds the same to the score of each document, unevenly; where queries have a
+    prompt of their own, theirs is. The strength is chosen on queries left out of the fit.
 
     `truncate(model, 0)` is the table as a plain `SentenceTransformer`, and a size such as `"0L-384d"` works in `load`,
     `encode_sizes`, `evaluate` and the like. A table serves short queries on the documents that it was fitted on; for other
@@ -106,7 +107,8 @@ def fit_queries(
     embedder = _Embedder(model, batch_size, hidden)
     with TemporaryDirectory() as folder:
         counts = Counts(Path(folder), tokenizer.get_vocab_size())
-        gathered = Gathered(tokenizer, model.max_seq_length, counts, Sums(words_of(model, counts.vocabulary), full.dim))
+        sums = Sums(words_of(model, counts.vocabulary), full.dim)
+        gathered = Gathered(tokenizer, model.max_seq_length, counts, sums, side_of_queries(model))
         stand_ins = StandIns(_SAMPLE)
         total = len(documents) if isinstance(documents, Sized) else None
         with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
@@ -149,6 +151,16 @@ def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
             f"{type(model.tokenizer).__name__}."
         )
     return table_tokenizer(fast)
+
+
+def side_of_queries(model: SentenceTransformer) -> int:
+    """Return the side whose mean is taken off queries: their own if their prompt is another than that of documents."""
+    # As `encode_document` chooses.
+    names = [name for name in ("document", "passage", "corpus") if name in model.prompts][:1]
+    of_documents, of_queries = (
+        chosen_prompt(model, None, next(iter(each), None)) for each in (names, {"query"} & {*model.prompts})
+    )
+    return DOCUMENTS if (of_documents or "") == (of_queries or "") else QUERIES
 
 
 def words_of(model: SentenceTransformer, vocabulary: int) -> Float[np.ndarray, "vocabulary hidden"]:

@@ -16,7 +16,7 @@ from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.queries.counts import Counts
 from st_matryoshka2d.queries.existing import Existing
-from st_matryoshka2d.queries.solve import DOCUMENTS, Sums
+from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
 
 _CHUNK = 4096  # documents in memory
@@ -34,6 +34,7 @@ class Gathered:
     longest: int | None  # tokens of a text that the whole model reads
     counts: Counts
     sums: Sums
+    side: int = QUERIES  # of queries: that of the documents if both have the same prompt
 
     def add(self, tokens: Sequence[Sequence[int]], embedded: Float[np.ndarray, "texts dim"], side: int) -> None:
         """Add texts to the fit."""

@@ -22,7 +22,7 @@ USAGE = [
     ("grid {empty} --tasks T --plot grid", ".png, .svg or .pdf, got 'grid'"),
     ("grid {empty} --tasks T --sizes 6-128", "A size must look like '6L-128d'"),
     ("grid {empty} --tasks T --sizes 6L-128d --num-layers 6", "Give --sizes, or --num-layers and --dims"),
-    ("grid {empty} --tasks T --num-layers 0", "Invalid value for '--num-layers'"),
+    ("grid {empty} --tasks T --num-layers -1", "Invalid value for '--num-layers'"),
     ("grid {empty} --pairs {empty}/pairs.csv", "does not exist"),
     ("grid {empty} --pairs {files}/second.json", "must end with .csv or .parquet"),
     ("grid {empty} --pairs {files}/pairs.csv --columns a,b", "two columns of texts and one of scores, as in sentence1"),

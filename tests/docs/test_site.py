@@ -59,12 +59,12 @@ def test_every_public_name_is_in_the_reference_once(module: str) -> None:
 
 
 def test_every_command_is_in_the_reference() -> None:
-    commands = [str(command.callback.__name__) for command in app.registered_commands if command.callback]
+    commands = [command.callback.__name__.replace("_", "-") for command in app.registered_commands if command.callback]
     assert commands
     page = run_path(str(DOCS / "tools" / "commands.py"))["on_page_markdown"](
         (DOCS / "api" / "cli.md").read_text(encoding="utf-8")
     )
-    assert re.findall(r"^## `st-matryoshka2d (\w+)`$", page, flags=re.MULTILINE) == commands
+    assert re.findall(r"^## `st-matryoshka2d ([\w-]+)`$", page, flags=re.MULTILINE) == commands
     assert "* `--num-layers " in page
 
 

@@ -33,9 +33,9 @@ def positive_int(value: object, name: str, least: int = 1) -> int:
 
 def within(value: object, limit: int, name: str, least: int = 1) -> int:
     """Check a number of layers or dims against that of the model."""
-    number = positive_int(value, name, least=0 if name == "num_layers" else 1)
-    if number < least:
-        raise ValueError(f"{name}={number}: {_NO_LAYERS}")
+    if name == "num_layers" and least and isinstance(value, Integral) and value == 0 and not isinstance(value, bool):
+        raise ValueError(f"num_layers=0: {_NO_LAYERS}")
+    number = positive_int(value, name, least)
     if number > limit:
         raise ValueError(f"{name}={number}: the model has {limit} {'layers' if name == 'num_layers' else 'dimensions'}.")
     return number

@@ -15,7 +15,7 @@ from torch import nn
 
 from st_matryoshka2d.evaluation.embeddings import Memo
 from st_matryoshka2d.files.atomic import replace_file, share_weights
-from st_matryoshka2d.model.readout_files import write_readouts
+from st_matryoshka2d.model.readout_files import StoredReadouts, write_readouts
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no umask")
 
@@ -60,7 +60,7 @@ def test_so_have_weights_that_a_library_saved(mode: int, tmp_path: Path) -> None
 
 
 def test_so_have_readouts_and_cached_embeddings(mode: int, tmp_path: Path) -> None:
-    write_readouts(tmp_path, nn.Linear(3, 3), 2, {1: nn.Linear(3, 3)})
+    write_readouts(tmp_path, nn.Linear(3, 3), StoredReadouts(2, {1: nn.Linear(3, 3)}, None))
     Memo(tmp_path / "texts").add(["a text"], torch.zeros(1, 3).numpy())
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 2

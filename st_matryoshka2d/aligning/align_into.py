@@ -33,7 +33,7 @@ from st_matryoshka2d.model.kept_layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import expect_readouts
 from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
-from st_matryoshka2d.sizes import Size, mrl_dims, positive_int
+from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product
 
 INTO = "matryoshka_into"  # the entry of a config that names the other model
 
@@ -79,8 +79,8 @@ def align_into(
             them, a warning tells.
         prompt_name: Name of the prompt of all texts, in both models. None: the default prompt of each model, if it has one.
         layers: Which layers each depth keeps, as for `align`.
-        units: Random units of the hidden layer. None: one for four texts, up to 4,096. 0: none, and no hidden layer: the maps
-            are affine, smaller and a little worse.
+        units: Random units of the hidden layer. None: one for four texts, up to 4,096. 0: no hidden layer, so that the
+            maps are affine, smaller and a little worse.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars. None: on a terminal or in a notebook.
 
@@ -151,8 +151,8 @@ def _check(model: SentenceTransformer) -> None:
         )
     if model.truncate_dim is not None:
         raise ValueError(
-            f"The model has truncate_dim={model.truncate_dim}, but the maps read all of its dims. Set truncate_dim = None, and "
-            "cut what `align_into` returns."
+            f"The model has truncate_dim={model.truncate_dim}, but the maps read all of its dims. Set truncate_dim = None, "
+            "and cut what `align_into` returns."
         )
     if known := getattr(model.config, INTO, None):
         raise ValueError(f"This model is in the space of {known} already. Pass the model that it was made of.")
@@ -160,7 +160,8 @@ def _check(model: SentenceTransformer) -> None:
 
 def _agreement(fitted: Mapping[int, Fitted], z: Float[Tensor, "texts out"]) -> dict[Size, float]:
     """Measure how each size, on texts that were left out, agrees with the other model in searching its index."""
-    dims, kept = [*mrl_dims(z.shape[1]), z.shape[1]], {}
+    dims = [*mrl_dims(z.shape[1]), z.shape[1]]
+    kept: dict[Size, float] = {}
     for depth, each in fitted.items():
         index = z[each.held[:_COMPARED]]
         kept |= {Size(depth, dim): agreement_across(prefix(each.predicted[:_COMPARED], dim), index) for dim in dims}
@@ -174,16 +175,14 @@ def _declared(
     inherit_card(made, model)
     made.model_card_data.add_tags("aligned")
     other = model_name(into) if isinstance(into, SentenceTransformer) else "other embeddings"
-    full, transformer = max(kept), Pipeline.of(made).transformer
+    full, transformer = Pipeline.of(made).full, Pipeline.of(made).transformer
     config: Any = transformer.model.config
     config.matryoshka_readouts = list(range(1, full.num_layers))
     expect_readouts(transformer, True)
     narrow = [dim for dim in declared_dims(into.config) if dim < full.dim] if isinstance(into, SentenceTransformer) else []
     declare_dims(config, [*narrow, full.dim])
     config.matryoshka_sizes = []  # those of this model's own dims no longer apply
-    declare_training(
-        config, [Size(depth, dim) for depth in range(1, full.num_layers + 1) for dim in [*narrow, full.dim]], ALIGN
-    )
+    declare_training(config, sizes_product(range(1, full.num_layers + 1), [*narrow, full.dim]), ALIGN)
     declare_agreement(config, kept)
     setattr(config, INTO, other)
     if isinstance(into, SentenceTransformer):

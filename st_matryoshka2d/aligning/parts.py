@@ -21,7 +21,7 @@ class Part:
         self._rows = rows_of(texts, name)
 
     def different(self, seen: set[int]) -> Iterator[tuple[int, str]]:
-        """Yield the texts and their rows that were not seen with this prompt, without empty ones; refuse what is not a string."""
+        """Yield texts that were not seen with this prompt, with their rows, but no empty ones; refuse other than strings."""
         for place, row in enumerate(self._rows):
             if self.left_out.lacks(row):
                 continue

@@ -87,10 +87,10 @@ def _of_files(files: Iterable[Path], column: str, dim: int) -> Iterator[Float[np
 
 def _column(schema: pa.Schema, name: str | None, dim: int | None, file: Path) -> tuple[str, int]:
     """Return the column of the full size, and its dims: by its name, or the only one that is as wide."""
-    widths = {field.name: getattr(field.type, "list_size", 0) for field in schema}
+    widths: dict[str, int] = {field.name: getattr(field.type, "list_size", 0) for field in schema}
     width = dim or max(widths.values(), default=0)
     wide = [column for column in widths if width and widths[column] == width]
-    found = [name] if name in wide else wide
+    found = [column for column in wide if column == name] or wide
     if len(found) != 1:
         asked = f"of {dim} dims, such as {name!r}" if dim else "that is wider than all others"
         raise ValueError(

@@ -137,9 +137,9 @@ def compared(query: Side, other: Side) -> tuple[str, list[dict[str, object]]]:
             print(rows[-1], flush=True)
     frame = pd.DataFrame(rows)
     shares = frame.pivot(index="map", columns="column", values="share").loc[list(frame["map"].unique()), list(ways)]
-    took = frame[frame["column"] == list(ways)[-1]].set_index("map")["seconds"]
+    took = frame[frame["column"] == list(ways)[-1]].set_index("map")["seconds"].to_dict()
     lines = [["map", *ways, "seconds"]]
-    lines += [[str(name), *(f"{share:.1f}" for share in row), f"{took[name]:.0f}"] for name, row in shares.iterrows()]
+    lines += [[str(name), *(f"{share:.1f}" for share in row), f"{took[str(name)]:.0f}"] for name, row in shares.iterrows()]
     few, *_, many = frame.drop_duplicates("column")["texts"]
     about = (
         f"nDCG@10 of {query.name}'s queries in {other.name}'s index, in percent of {other.name}'s own queries ({own:.1f}). "
@@ -166,15 +166,15 @@ def main() -> None:
     sets = [SearchSet(options.data, name) for name in SEARCH]
     one = Side(options.model, options.data, options.cache, options.query, options.document, sets)
     two = Side(options.other, options.data, options.cache, options.other_query, options.other_document, sets)
-    reports, rows = zip(compared(one, two), compared(two, one), strict=True)
+    there, back = compared(one, two), compared(two, one)
     about = (
         "# The index of another model\n\nWritten by `benchmarks/other_index.py`: mean of Cranfield, CISI, CACM, WikiQA and "
         f"TREC-QA. Fitted on {_NLI // 2:,} NLI sentences, the training questions of two sets, and the documents, with a "
         "piece of each that stands for a query. Drift-Adapter's maps are written from its paper, not its authors' code."
     )
     options.out.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame([row for each in rows for row in each]).to_csv(options.out / f"{one.name}-{two.name}.csv", index=False)
-    (options.out / f"{one.name}-{two.name}.md").write_text("\n\n".join([about, *reports]) + "\n", encoding="utf-8")
+    pd.DataFrame([*there[1], *back[1]]).to_csv(options.out / f"{one.name}-{two.name}.csv", index=False)
+    (options.out / f"{one.name}-{two.name}.md").write_text("\n\n".join([about, there[0], back[0]]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ class Procrustes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rotate unit vectors."""
-        return normalize(x) @ self.rotation
+        turned: Tensor = normalize(x) @ self.rotation
+        return turned
 
 
 class Centred(nn.Module):
@@ -43,7 +44,8 @@ class Centred(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rotate the deviations from the mean."""
-        return (normalize(x) - self.mean_x) @ self.map + self.mean_z
+        turned: Tensor = (normalize(x) - self.mean_x) @ self.map + self.mean_z
+        return turned
 
 
 class Affine(nn.Module):

@@ -118,7 +118,7 @@ def align_into(
         parts, target = parts_of(model, texts, None, prompt_name), target_of(into, texts, prompt_name, batch_size, hide)
         start = without_readouts(starting_point(without_adapters(model), layers))
         full = Pipeline.of(start).full
-        sample, total = drawn(parts, 1.0, 4 * (full.num_layers * full.dim + target.dim))
+        sample, total = drawn(parts, 1.0, 4 * (full.num_layers * full.dim + target.dim), stacklevel=3)
         warn_without_prompts(start, sample, stacklevel=2)
         if total < _FEW:
             told = f"{total:,} texts tell little of another model's space. Pass some 10,000: the index's own, and queries."

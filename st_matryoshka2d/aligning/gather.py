@@ -106,7 +106,7 @@ def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text], stac
         warnings.warn(told, DataWarning, stacklevel=stacklevel + 1)
 
 
-def drawn(parts: Sequence[Part], cost: float, size: int) -> tuple[list[Text], int]:
+def drawn(parts: Sequence[Part], cost: float, size: int, stacklevel: int = 4) -> tuple[list[Text], int]:
     """Draw texts at random, each once, and count all; `cost` in passes through the model, `size` in bytes of a text."""
     room, draw = max(1000, min(_SAMPLE, _SAMPLE_BYTES // size)), random.Random(0)
     taken: list[Text] = []
@@ -117,7 +117,7 @@ def drawn(parts: Sequence[Part], cost: float, size: int) -> tuple[list[Text], in
         elif (place := draw.randrange(total)) < room:
             taken[place] = text
     for part in parts:
-        part.left_out.tell(stacklevel=4)
+        part.left_out.tell(stacklevel)
     if total < 3:
         raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {total}.")
     draw.shuffle(taken)

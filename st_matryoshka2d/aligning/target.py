@@ -78,7 +78,7 @@ class OtherModel:
     def rows(self, texts: Sequence[Text], parts: Sequence[Part]) -> Float[Tensor, "texts out"]:
         """Embed texts, those of a part with its prompt."""
         prompted = [text._replace(prompt=self.prompts[text.part]) for text in texts]
-        warn_without_prompts(self.model, prompted, stacklevel=4)
+        warn_without_prompts(self.model, prompted, stacklevel=3)
         found = torch.empty(len(texts), self.dim)
         with tqdm(total=len(texts), desc="Embedding texts by the other model", unit=" texts", disable=self.hidden) as bar:
             for number, prompt in enumerate(self.prompts):

@@ -29,7 +29,7 @@ from st_matryoshka2d.model.declared_agreement import declared_agreement
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, routed
 
-pytestmark = pytest.mark.filterwarnings("ignore:40 texts tell little", "ignore:80 texts tell little")
+pytestmark = pytest.mark.filterwarnings("ignore:40 texts tell little", "ignore:This model was not aligned for")
 
 SIZES = [Size(depth, dim) for depth in (1, 2, 3, 4) for dim in (8, 24)]
 
@@ -210,3 +210,30 @@ def test_refuses_a_prompt_that_one_model_lacks(tiny: SentenceTransformer, other:
     assert caught.value.__notes__ == ["This is about the model of the other space."]
     with pytest.raises(FileNotFoundError, match="no Parquet files"):
         align_into(tiny, TEXTS, "nowhere")
+
+
+def test_few_texts_are_told(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
+    with pytest.warns(DataWarning, match="40 texts tell little of another model's space"):
+        align_into(tiny, TEXTS, other)
+
+
+def test_a_decoder_is_mapped(other: SentenceTransformer, tmp_path: Path) -> None:
+    decoder = families.pipeline(families.CONFIGS["qwen3"](), tmp_path / "weights", "lasttoken", dense=None, normalize=False)
+    found = align_into(decoder, TEXTS, other)
+    for size, rows in encode_sizes(found, OTHERS, [Size(2, 24), Size(4, 24)]).items():
+        np.testing.assert_allclose(rows, truncate(found, size).encode(OTHERS), atol=1e-5)
+        assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_real_queries_search_the_index_of_an_earlier_version(minilm: SentenceTransformer) -> None:
+    """The version with other coordinates and one layer less stands for the former one."""
+    things = ["a cat", "my car", "rain", "the piano", "soup", "a tall tree", "the news", "a red bus", "cold milk", "chess"]
+    rests = ["at home", "in town", "today", "again", "is good", "for two", "and a dog", "at night", "in May", "is gone"]
+    texts = [f"{thing} {rest}" for thing in things for rest in rests]
+    turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(384, 384)))
+    index = truncate(align(minilm, texts, rotation="keep"), 5).encode(texts) @ turn
+    with pytest.warns(DataWarning, match="100 texts tell little"):
+        found = align_into(minilm, texts, index.astype(np.float32))
+    best = (found.encode(texts) @ index.T).argmax(1)
+    assert (best == np.arange(len(texts))).mean() > 0.9

@@ -121,7 +121,10 @@ def align_into(
         sample, total = drawn(parts, 1.0, 4 * (full.num_layers * full.dim + target.dim), stacklevel=3)
         warn_without_prompts(start, sample, stacklevel=2)
         if total < _FEW:
-            told = f"{total:,} texts tell little of another model's space. Pass some 10,000: the index's own, and queries."
+            told = (
+                f"{total:,} texts are too few to align a model with another one well: with 1,000, about two thirds of the "
+                "search scores are kept. Pass some 10,000, those of the index and texts like the queries."
+            )
             warnings.warn(told, DataWarning, stacklevel=2)
         with torch.device("cpu"):  # whatever the user's default
             z = target.rows(sample, parts)

@@ -29,7 +29,7 @@ from st_matryoshka2d.model.declared_agreement import declared_agreement
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, routed
 
-pytestmark = pytest.mark.filterwarnings("ignore:40 texts tell little", "ignore:This model was not aligned for")
+pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
 SIZES = [Size(depth, dim) for depth in (1, 2, 3, 4) for dim in (8, 24)]
 
@@ -213,7 +213,7 @@ def test_refuses_a_prompt_that_one_model_lacks(tiny: SentenceTransformer, other:
 
 
 def test_few_texts_are_told(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
-    with pytest.warns(DataWarning, match="40 texts tell little of another model's space"):
+    with pytest.warns(DataWarning, match="40 texts are too few to align a model with another"):
         align_into(tiny, TEXTS, other)
 
 
@@ -233,7 +233,7 @@ def test_real_queries_search_the_index_of_an_earlier_version(minilm: SentenceTra
     texts = [f"{thing} {rest}" for thing in things for rest in rests]
     turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(384, 384)))
     index = truncate(align(minilm, texts, rotation="keep"), 5).encode(texts) @ turn
-    with pytest.warns(DataWarning, match="100 texts tell little"):
+    with pytest.warns(DataWarning, match="100 texts are too few"):
         found = align_into(minilm, texts, index.astype(np.float32))
     best = (found.encode(texts) @ index.T).argmax(1)
     assert (best == np.arange(len(texts))).mean() > 0.9

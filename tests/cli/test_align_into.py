@@ -14,8 +14,6 @@ from tests.support import families
 from tests.support.command_line import answer, run, told
 from tests.support.pipelines import OTHERS, TEXTS, equal
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* texts tell little")
-
 
 @pytest.mark.parametrize("embedded", [False, True])
 def test_align_into_matches_library(embedded: bool, tiny_folder: Path, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product
 
 INTO = "matryoshka_into"  # the entry of a config that names the other model
 
+_SAMPLE = 50_000  # texts that are embedded; documents that are fitted are found best
 _UNITS, _TEXTS_PER_UNIT = 4096, 4
 _FEW = 1000  # with fewer texts, less than two thirds of the search scores are kept
 _COMPARED = 512  # texts whose similarities are compared
@@ -70,7 +71,7 @@ def align_into(
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`. It does not change; the result shares its weights.
             Readouts of an earlier alignment are replaced.
-        texts: Texts of the index and texts like the queries, as for `align`. Of many, 20,000 are drawn at random. A dict has
+        texts: Texts of the index and texts like the queries, as for `align`. Of many, 50,000 are drawn at random. A dict has
             the texts of several prompts by their names, `{"query": queries, "document": documents}`: each model embeds them
             with its own prompts of these names.
         into: The other model; or its embeddings of the texts, in their order and one row for each, which are then not
@@ -118,7 +119,8 @@ def align_into(
         parts, target = parts_of(model, texts, None, prompt_name), target_of(into, texts, prompt_name, batch_size, hide)
         start = without_readouts(starting_point(without_adapters(model), layers))
         full = Pipeline.of(start).full
-        sample, total = drawn(parts, 1.0, 4 * (full.num_layers * full.dim + target.dim), stacklevel=3)
+        bytes_of_text = 4 * (full.num_layers * full.dim + target.dim)
+        sample, total = drawn(parts, 1.0, bytes_of_text, _SAMPLE, stacklevel=3)
         warn_without_prompts(start, sample, stacklevel=2)
         if total < _FEW:
             told = (

@@ -106,9 +106,11 @@ def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text], stac
         warnings.warn(told, DataWarning, stacklevel=stacklevel + 1)
 
 
-def drawn(parts: Sequence[Part], cost: float, size: int, stacklevel: int = 4) -> tuple[list[Text], int]:
+def drawn(
+    parts: Sequence[Part], cost: float, size: int, most: int | None = None, stacklevel: int = 4
+) -> tuple[list[Text], int]:
     """Draw texts at random, each once, and count all; `cost` in passes through the model, `size` in bytes of a text."""
-    room, draw = max(1000, min(_SAMPLE, _SAMPLE_BYTES // size)), random.Random(0)
+    room, draw = max(1000, min(most or _SAMPLE, _SAMPLE_BYTES // size)), random.Random(0)
     taken: list[Text] = []
     total = 0
     for total, text in enumerate(_different(parts), start=1):

@@ -34,14 +34,19 @@ def kept_agreement(fitted: Mapping[int, Fitted], whole: Float[Tensor, "texts dim
 
 def agreement(embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts whole"]) -> float:
     """Correlate each text's similarities to the others with those by the whole model; return the mean over texts."""
-    return float(cosine_similarity(_to_others(embedded), _to_others(whole)).mean())
+    return float(cosine_similarity(_to_others(embedded, embedded), _to_others(whole, whole)).mean())
 
 
-def _to_others(rows: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts others"]:
+def agreement_across(embedded: Float[Tensor, "texts dim"], index: Float[Tensor, "texts whole"]) -> float:
+    """Correlate each text's similarities to the others as an index has them with those by the index alone."""
+    narrow = prefix(index, embedded.shape[1])
+    return float(cosine_similarity(_to_others(embedded, narrow), _to_others(index, index)).mean())
+
+
+def _to_others(rows: Float[Tensor, "texts dim"], columns: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts others"]:
     """Compute the similarities of each text to the others, as differences from their mean."""
-    unit = normalize(rows)
     others = ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
-    similarities = (unit @ unit.T)[others].view(len(rows), -1)
+    similarities = (normalize(rows) @ normalize(columns).T)[others].view(len(rows), -1)
     return similarities - similarities.mean(1, keepdim=True)
 
 

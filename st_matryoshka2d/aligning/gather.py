@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -32,7 +32,14 @@ _COPIES = 1000  # texts that are embedded again with words left out
 _COMPARED = 4000  # texts among which near copies are looked for
 _KIND: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the user's defaults
 
-Text: TypeAlias = tuple[str | None, str]  # its prompt, and itself
+
+class Text(NamedTuple):
+    """A text with its prompt, and where it stands: the number of its part, and its row there."""
+
+    prompt: str | None
+    text: str
+    part: int
+    row: int
 
 
 @dataclass
@@ -75,63 +82,70 @@ def gather(
     """Embed a sample of the texts by each route of the model, with the prompts of their parts."""
     pipeline = Pipeline.of(model)
     full = pipeline.full
-    texts, total = _drawn(model, parts, passes(model.config, full.num_layers), 4 * full.num_layers * full.dim)
-    if all(prompt is None for prompt, _ in texts) and (told := without_prompts(model, [text for _, text in texts])):
-        warnings.warn(told, DataWarning, stacklevel=3)
+    texts, total = drawn(parts, passes(model.config, full.num_layers), 4 * full.num_layers * full.dim)
+    warn_without_prompts(model, texts, stacklevel=3)
     every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
     whole = EveryLayer.of(model, [full.num_layers], normalize=False)
-    places, copies = with_words_left_out([text for _, text in texts], _COPIES)
-    lacking = [(texts[place][0], copy) for place, copy in zip(places, copies, strict=True)]
+    places, copies = with_words_left_out([each.text for each in texts], _COPIES)
+    lacking = [texts[place]._replace(text=copy) for place, copy in zip(places, copies, strict=True)]
     gathered = {}
     steps = (len(texts) + len(lacking)) * len(pipeline.routes)
     with tqdm(total=steps, desc="Embedding texts", unit=" texts", disable=hide_progress_bar) as bar:
         for name in pipeline.routes:
-            states = _embedded(every, texts, name, batch_size, bar)
+            states = embedded(every, texts, name, batch_size, bar)
             if not states.isfinite().all():
                 raise ValueError("The model's embeddings of the texts are not all finite.")
-            close = states[places, -1], _embedded(whole, lacking, name, batch_size, bar)[:, 0]
+            close = states[places, -1], embedded(whole, lacking, name, batch_size, bar)[:, 0]
             gathered[name] = Gathered(states, close, total)
     return _without_copies(gathered)
 
 
-def _drawn(model: SentenceTransformer, parts: Sequence[Part], cost: float, size: int) -> tuple[list[Text], int]:
+def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text], stacklevel: int) -> None:
+    """Warn if a model declares prompts and the texts have none."""
+    if all(each.prompt is None for each in texts) and (told := without_prompts(model, [each.text for each in texts])):
+        warnings.warn(told, DataWarning, stacklevel=stacklevel + 1)
+
+
+def drawn(
+    parts: Sequence[Part], cost: float, size: int, most: int | None = None, stacklevel: int = 4
+) -> tuple[list[Text], int]:
     """Draw texts at random, each once, and count all; `cost` in passes through the model, `size` in bytes of a text."""
-    room, draw = max(1000, min(_SAMPLE, _SAMPLE_BYTES // size)), random.Random(0)
-    drawn: list[Text] = []
+    room, draw = max(1000, min(most or _SAMPLE, _SAMPLE_BYTES // size)), random.Random(0)
+    taken: list[Text] = []
     total = 0
     for total, text in enumerate(_different(parts), start=1):
         if total <= room:
-            drawn.append(text)
+            taken.append(text)
         elif (place := draw.randrange(total)) < room:
-            drawn[place] = text
+            taken[place] = text
     for part in parts:
-        part.left_out.tell(stacklevel=4)
+        part.left_out.tell(stacklevel)
     if total < 3:
         raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {total}.")
-    draw.shuffle(drawn)
-    return drawn[: max(_FEW, int(total * _PASSES / cost))], total
+    draw.shuffle(taken)
+    return taken[: max(_FEW, int(total * _PASSES / cost))], total
 
 
 def _different(parts: Sequence[Part]) -> Iterator[Text]:
     """Yield each text once; with another prompt, it is another text."""
     seen: set[int] = set()
-    for part in parts:
-        yield from ((part.prompt, text) for text in part.different(seen))
+    for number, part in enumerate(parts):
+        yield from (Text(part.prompt, text, number, row) for row, text in part.different(seen))
 
 
-def _embedded(
+def embedded(
     every: EveryLayer, texts: Sequence[Text], route: str, batch_size: int, bar: Any
 ) -> Float[Tensor, "texts layers dim"]:
     """Embed texts by one route of the model; its name is empty if there is only one."""
     kwargs: dict[str, Any] = {"task": route} if route else {}
     embeddings = torch.empty(len(texts), len(every.depths), Pipeline.of(every).full.dim, **_KIND)
-    by_prompt = sorted(range(len(texts)), key=lambda place: texts[place][0] or "")
-    for prompt, group in groupby(by_prompt, key=lambda place: texts[place][0]):
+    by_prompt = sorted(range(len(texts)), key=lambda place: texts[place].prompt or "")
+    for prompt, group in groupby(by_prompt, key=lambda place: texts[place].prompt):
         places = list(group)
         for start in range(0, len(places), _CHUNK):
             chunk = places[start : start + _CHUNK]
             found: Tensor = every.encode(
-                [texts[place][1] for place in chunk],
+                [texts[place].text for place in chunk],
                 prompt=prompt,
                 batch_size=batch_size,
                 convert_to_tensor=True,

@@ -20,15 +20,15 @@ class Part:
         self.left_out = LeftOut(name)
         self._rows = rows_of(texts, name)
 
-    def different(self, seen: set[int]) -> Iterator[str]:
-        """Yield the texts that were not seen with this prompt, without empty ones; refuse what is not a string."""
+    def different(self, seen: set[int]) -> Iterator[tuple[int, str]]:
+        """Yield texts that were not seen with this prompt, with their rows, but no empty ones; refuse other than strings."""
         for place, row in enumerate(self._rows):
             if self.left_out.lacks(row):
                 continue
             text = checked_text(row, f"{self.name}[{place}]")
             if (mark := hash((self.prompt, text))) not in seen:
                 seen.add(mark)
-                yield text
+                yield place, text
 
 
 def parts_of(

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.base.modules import Dense, Normalize, Router
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.ridge import Affine
-from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.model.identity import inherit_card
+from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.readout_files import linear_of
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trial import share_memory
@@ -37,6 +39,39 @@ def placed(model: SentenceTransformer, readouts: Mapping[str, Mapping[int, Affin
     (name, _), *after = model.named_children()
     router = around(first, {"sub_modules": around(first.sub_modules, ways)})
     return with_modules(model, {name: router, **{path: share_memory(module) for path, module in after}}, SentenceTransformer)
+
+
+def placed_into(
+    model: SentenceTransformer, hidden: nn.Linear | None, maps: Mapping[int, Affine], *, unit: bool
+) -> SentenceTransformer:
+    """Put a hidden layer and the maps of its features at the end of a pipeline, and a `Normalize` if they have length 1."""
+    dtype, total = model.dtype or torch.float32, max(maps)
+    head = dict(Pipeline.of(model).routes[""].without_normalize().head)
+    modules = [next(model.children()), *head.values()]
+    linears = {depth: linear_of(each.weight.to(dtype), each.bias.to(dtype)) for depth, each in maps.items()}
+    added: list[nn.Module] = [Readout(total, linears.pop(total), linears)]
+    if hidden is not None:
+        with torch.device("meta"):  # the initial weights are not used
+            dense = Dense(hidden.in_features, hidden.out_features, activation_function=nn.ReLU())
+        dense.linear = hidden.to(dtype)
+        added.insert(0, dense)
+    placed = [*map(share_memory, modules), *(each.to(model.device).train(model.training) for each in added)]
+    if unit:
+        placed.append(Normalize())
+    return with_modules(model, {str(place): module for place, module in enumerate(placed)}, SentenceTransformer)
+
+
+def without_readouts(model: SentenceTransformer) -> SentenceTransformer:
+    """Return the model as it was before it was aligned, with the layers of its depths; weights are shared."""
+    modules = {name: share_memory(part) for name, part in model.named_children() if not isinstance(part, Readout)}
+    if len(modules) == len(model):
+        return model
+    made = with_modules(model, modules, SentenceTransformer)
+    inherit_card(made, model)
+    transformer = Pipeline.of(made).transformer
+    del transformer.model.config.matryoshka_readouts
+    expect_readouts(transformer, False)
+    return made
 
 
 def _with_readout(way: nn.Module, readouts: Mapping[int, Affine], dtype: torch.dtype) -> dict[str, nn.Module]:

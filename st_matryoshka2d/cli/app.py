@@ -8,6 +8,7 @@ import typer
 
 from st_matryoshka2d import __version__
 from st_matryoshka2d.cli.align import align
+from st_matryoshka2d.cli.align_into import align_into
 from st_matryoshka2d.cli.asymmetric import asymmetric
 from st_matryoshka2d.cli.command import Command, printing
 from st_matryoshka2d.cli.compare import compare
@@ -37,5 +38,5 @@ def about(
     """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""
 
 
-for command in (info, align, fit_queries, grid, latency, recommend, compare, truncate, asymmetric):
+for command in (info, align, align_into, fit_queries, grid, latency, recommend, compare, truncate, asymmetric):
     app.command(cls=Command)(printing(command))

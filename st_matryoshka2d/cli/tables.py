@@ -47,11 +47,11 @@ def table_of_sizes(sizes: Iterable[Size]) -> Table:
     return table(["layers", "dims"], rows, texts=["layers", "dims"])
 
 
-def table_of_agreement(measured: Mapping[Size, float]) -> list[RenderableType]:
+def table_of_agreement(measured: Mapping[Size, float], other: str = "the whole model") -> list[RenderableType]:
     """Build a table of what `align` measured, by layers and dims, below its title; nothing if it was not measured."""
     if not measured:
         return []
-    title = "Agreement with the whole model, on texts left out of the fit (matryoshka_agreement)"
+    title = f"Agreement with {other}, on texts left out of the fit (matryoshka_agreement)"
     return [title, "", table(*agreement_table(measured))]
 
 

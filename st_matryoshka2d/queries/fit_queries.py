@@ -20,13 +20,13 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.encoding.prompts import chosen_prompt
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.counts import Counts
-from st_matryoshka2d.queries.existing import Existing
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.gather import Gathered, add_documents, different
 from st_matryoshka2d.queries.place import with_table
@@ -101,7 +101,7 @@ def fit_queries(
     tokenizer = tokenizer_of(model)
     model = without_adapters(model)
     full = Pipeline.of(model).full
-    existing = None if embeddings is None else Existing(embeddings, str(full), full.dim)
+    existing = None if embeddings is None else Existing(embeddings, "documents", str(full), full.dim)
     asked, empty = different(queries, "queries")
     hidden = None if show_progress_bar is None else not show_progress_bar
     embedder = _Embedder(model, batch_size, hidden)

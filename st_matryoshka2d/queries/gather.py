@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
+from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.queries.counts import Counts
-from st_matryoshka2d.queries.existing import Existing
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
 

@@ -57,8 +57,8 @@ def test_progress_counts_the_texts_and_the_copies_of_long_ones(
 
 
 def drawn_texts(model: SentenceTransformer, texts: list[str], layers: float = 1.0) -> tuple[list[str], int]:
-    drawn, total = module._drawn(model, parts_of(model, texts, None, None), layers, 4 * 4 * 32)
-    return [text for _, text in drawn], total
+    drawn, total = module.drawn(parts_of(model, texts, None, None), layers, 4 * 4 * 32)
+    return [each.text for each in drawn], total
 
 
 MANY = [f"text {number}" for number in range(5000)]

@@ -22,6 +22,7 @@ PAGE = ROOT / "docs" / "command_line.md"
 # Local files, fast settings, and a limit that some size meets on the small task too.
 SWAPPED = {
     "sentence-transformers/all-MiniLM-L6-v2": str(get_model_path()),
+    "intfloat/multilingual-e5-small": "aligned",
     "--rounds 10": "--rounds 1 --batch-size 2",
     "--max-bytes 600": "--max-bytes 1536",
 }
@@ -67,6 +68,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "aligned",
         "both",
         "difference.png",
+        "mapped",
         "minilm.parquet",
         "minilm.png",
         "small",

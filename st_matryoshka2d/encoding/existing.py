@@ -1,0 +1,100 @@
+"""Read embeddings that exist already, chunk by chunk: an array, or what `encode_to_parquet` wrote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from jaxtyping import Float
+
+_ROWS = 4096  # read from a file at once
+
+
+class Existing:
+    """Reads the rows of an array, or of the files that `encode_to_parquet` wrote, in order."""
+
+    def __init__(self, embeddings: Any, texts: str, name: str | None = None, dim: int | None = None) -> None:
+        """Name the texts that they are of, and the size and dims that they must have; None for the widest."""
+        self.texts, self.taken = texts, 0
+        if isinstance(embeddings, str | os.PathLike):
+            self.where = os.fspath(embeddings)
+            files = _files(Path(embeddings))
+            column, self.dim = _column(pq.read_schema(files[0]), name, dim, files[0])
+            self._chunks = _of_files(files, column, self.dim)
+        else:
+            self.where = "embeddings"
+            rows = _rows(embeddings, texts, dim)
+            self.dim, self._chunks = rows.shape[1], _of_array(rows)
+        self._rest = np.empty((0, self.dim), np.float32)
+
+    def take(self, count: int) -> Float[np.ndarray, "texts dim"]:
+        """Return the next rows; refuse fewer than the documents, and values that are not finite."""
+        parts, have = [self._rest], len(self._rest)
+        while have < count and (chunk := next(self._chunks, None)) is not None:
+            parts.append(chunk)
+            have += len(chunk)
+        rows = np.concatenate(parts)
+        rows, self._rest = rows[:count], rows[count:]
+        if len(rows) < count:
+            raise ValueError(
+                f"{self.where} ends after {self.taken + len(rows):,} rows, but there are more {self.texts}. Pass the "
+                f"embeddings of all {self.texts}, in their order."
+            )
+        if (broken := ~np.isfinite(rows).all(1)).any():
+            raise ValueError(f"{self.where}: row {self.taken + int(broken.argmax())} is not finite.")
+        self.taken += count
+        return rows
+
+    def end(self) -> None:
+        """Refuse rows that belong to no document."""
+        more = len(self._rest) or len(next(self._chunks, ()))
+        if more:
+            raise ValueError(f"{self.where} has more rows than the {self.taken:,} {self.texts}. Pass those that it embeds.")
+
+
+def _rows(embeddings: Any, texts: str, dim: int | None) -> Any:
+    rows = embeddings.detach().cpu() if isinstance(embeddings, torch.Tensor) else np.asanyarray(embeddings)  # maybe a file
+    if rows.ndim != 2 or (dim or rows.shape[1]) != rows.shape[1]:
+        raise ValueError(f"embeddings must be ({texts}, {dim or 'dims'}), got {tuple(rows.shape)}.")
+    return rows
+
+
+def _of_array(rows: Any) -> Iterator[Float[np.ndarray, "texts dim"]]:
+    for start in range(0, len(rows), _ROWS):
+        chunk = rows[start : start + _ROWS]
+        yield (chunk.float().numpy() if isinstance(chunk, torch.Tensor) else np.asarray(chunk, dtype=np.float32))
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.glob("[!.]*.parquet")) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
+        raise FileNotFoundError(f"There are no Parquet files at {path}. `encode_to_parquet` writes them.")
+    return files
+
+
+def _of_files(files: Iterable[Path], column: str, dim: int) -> Iterator[Float[np.ndarray, "texts dim"]]:
+    for file in files:
+        for batch in pq.ParquetFile(file).iter_batches(_ROWS, columns=[column]):
+            values = batch.column(0)
+            yield np.asarray(values.flatten(), dtype=np.float32).reshape(len(values), dim)
+
+
+def _column(schema: pa.Schema, name: str | None, dim: int | None, file: Path) -> tuple[str, int]:
+    """Return the column of the full size, and its dims: by its name, or the only one that is as wide."""
+    widths: dict[str, int] = {field.name: getattr(field.type, "list_size", 0) for field in schema}
+    width = dim or max(widths.values(), default=0)
+    wide = [column for column in widths if width and widths[column] == width]
+    found = [column for column in wide if column == name] or wide
+    if len(found) != 1:
+        asked = f"of {dim} dims, such as {name!r}" if dim else "that is wider than all others"
+        raise ValueError(
+            f"{file} must have one column of embeddings {asked}; its columns are {schema.names}. Write it with "
+            "`encode_to_parquet`."
+        )
+    return found[0], width

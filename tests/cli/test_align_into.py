@@ -1,0 +1,46 @@
+"""`st-matryoshka2d align-into`: results equal those of the library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d import align_into, encode_to_parquet, load
+from st_matryoshka2d.model.declared_agreement import declared_agreement
+from tests.support import families
+from tests.support.command_line import answer, run, told
+from tests.support.pipelines import OTHERS, TEXTS, equal
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_align_into_matches_library(embedded: bool, tiny_folder: Path, tmp_path: Path) -> None:
+    other = families.pipeline(families.CONFIGS["bert"](), tmp_path / "weights", "mean", dense=24, normalize=True)
+    into, texts, out = tmp_path / "other", tmp_path / "texts.txt", tmp_path / "mapped"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    if embedded:
+        encode_to_parquet(other, TEXTS, into, ["4L-24d"], show_progress_bar=False)
+    else:
+        other.save_pretrained(str(into))
+    given = ["--texts", texts, "--into", into, "--units", 8, "--out", out, "--device", "cpu"]
+    found = answer("align-into", tiny_folder, *given)
+    expected = align_into(SentenceTransformer(str(tiny_folder), device="cpu"), TEXTS, other, units=8)
+    loaded = load(out, device="cpu")
+    if embedded:
+        np.testing.assert_allclose(loaded.encode(OTHERS), expected.encode(OTHERS), atol=1e-5)
+    else:
+        assert equal(loaded, expected)
+        agreement = {str(size): value for size, value in declared_agreement(expected.config).items()}
+        assert found == {"texts": len(TEXTS), "agreement": agreement, "saved": str(out)}
+
+
+def test_too_many_embeddings_are_refused_in_words(tiny_folder: Path, tmp_path: Path) -> None:
+    other = SentenceTransformer(str(tiny_folder), device="cpu")
+    encode_to_parquet(other, TEXTS, tmp_path / "index", ["4L-32d"], show_progress_bar=False)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:30]), encoding="utf-8")
+    given = ["--texts", tmp_path / "texts.txt", "--into", tmp_path / "index", "--out", tmp_path / "out"]
+    result = run("align-into", tiny_folder, *given)
+    assert result.exit_code != 0
+    assert "has more rows than the 30 texts" in told(result)

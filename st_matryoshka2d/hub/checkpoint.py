@@ -80,6 +80,11 @@ class Checkpoint:
         """Arguments that select this checkpoint in the Hub's libraries."""
         return {"revision": self.commit, "cache_dir": self.cache_folder, "token": self.token}
 
+    def check_route(self) -> None:
+        """Refuse a checkpoint that lacks the wanted route."""
+        if self.route is not None:
+            _ = self._routes
+
     @property
     def transformer(self) -> str:
         """Folder of the first module, the Transformer; empty for the root."""

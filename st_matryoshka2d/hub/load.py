@@ -123,8 +123,7 @@ def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | N
         kwargs = without_pickles(checkpoint, allow_bin, kwargs)
         if checkpoint.adapter_folders:  # which have no config.json
             return _Plan(checkpoint, kwargs)
-    if checkpoint.route is not None:
-        checkpoint.module_folders  # noqa: B018  # refuses a route that is not there
+    checkpoint.check_route()
     if not checkpoint.is_plain:  # a Router may have several
         return _Plan(checkpoint, kwargs)
     config = read_config(checkpoint, checkpoint.transformer, kwargs)

@@ -87,7 +87,8 @@ def _require_same(
     wanted = embed([text for _, text in texts])
     lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
     cosines = (found * wanted).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)
-    if (worst := int(cosines.argmin())) is not None and cosines[worst] < _SAME:
+    worst = int(cosines.argmin())
+    if cosines[worst] < _SAME:
         raise ValueError(
             f"{existing.where}: row {texts[worst][0]} is not what this model makes of the document {texts[worst][1][:60]!r} "
             f"(cosine {cosines[worst]:.2f}). Pass embeddings by `model.encode_document`, in the order of the documents; "

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 _STEPS, _ENOUGH = 60, 1e-2  # at most so many steps, until residuals are this share of the right side
-_COLUMNS = 128  # solved at once, which bounds memory
+_COLUMNS, _COUNTS = 128, 2**20  # solved, and read, at once, which bounds memory
 _WEAK = 1e-3  # of the mean variance: strength of the regression of the starting point
-
 
 DOCUMENTS, QUERIES = 0, 1  # the sides, whose embeddings have different means where their prompts differ
 
@@ -93,7 +92,9 @@ def solved(
 ) -> Float[np.ndarray, "tokens dim"]:
     r"""Solve :math:`(X^T X + \lambda I)\, T = X^T (Y - \bar Y) + \lambda T_0` by conjugate gradients."""
     scale = np.full(x.shape[1], strength, np.float32)
-    np.add.at(scale, x.indices, np.square(x.data))
+    for first in range(0, x.nnz, _COUNTS):  # of a file that may be larger than the memory
+        part = slice(first, first + _COUNTS)
+        np.add.at(scale, x.indices[part], np.square(x.data[part]))
     wanted = sums.right_side() + strength * sums.start()
     table = np.empty_like(start)
     for first in range(0, start.shape[1], _COLUMNS):

@@ -27,7 +27,7 @@ from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.model.cut import without_adapters
-from st_matryoshka2d.model.declared_agreement import declare_agreement
+from st_matryoshka2d.model.declared_agreement import INTO, declare_agreement
 from st_matryoshka2d.model.identity import inherit_card, model_name, name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -35,7 +35,6 @@ from st_matryoshka2d.model.readout import expect_readouts
 from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product
 
-INTO = "matryoshka_into"  # the entry of a config that names the other model
 
 _SAMPLE = 50_000  # texts that are embedded; documents that are fitted are found best
 _UNITS, _TEXTS_PER_UNIT = 4096, 4

@@ -19,7 +19,7 @@ def info(source: Source) -> Answer:
     """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes."""
     source.require()
 
-    from st_matryoshka2d.model.declared_agreement import declared_agreement
+    from st_matryoshka2d.model.declared_agreement import agrees_with, declared_agreement
     from st_matryoshka2d.model.sides import sides_of
     from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
     from st_matryoshka2d.sizes import full_size
@@ -55,7 +55,7 @@ def info(source: Source) -> Answer:
     if sizes:
         shown += ["", "Trained sizes (matryoshka_sizes)", "", table_of_sizes(sizes)]
     if agreement:
-        shown += ["", *table_of_agreement(agreement)]
+        shown += ["", *table_of_agreement(agreement, agrees_with(model.config))]
     return Answer(shown, data)
 
 

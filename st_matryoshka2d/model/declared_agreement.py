@@ -10,6 +10,14 @@ from st_matryoshka2d.sizes import Size
 _DIGITS = 4
 _SHOWN = 6  # dims in a table: as many as the ladder has
 
+INTO = "matryoshka_into"  # the entry of a config that names the model into whose space this one was mapped
+
+
+def agrees_with(config: Any) -> str:
+    """Name what the sizes of a model were compared with."""
+    other = config.get(INTO) if isinstance(config, dict) else getattr(config, INTO, None)
+    return str(other).removeprefix("local/") if other else "the whole model"
+
 
 def declare_agreement(config: Any, measured: Mapping[Size, float]) -> None:
     """Write the agreement of each size into a model's config, in place of an earlier one; without any, remove the entry."""

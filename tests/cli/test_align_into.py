@@ -34,6 +34,9 @@ def test_align_into_matches_library(embedded: bool, tiny_folder: Path, tmp_path:
         assert equal(loaded, expected)
         agreement = {str(size): value for size, value in declared_agreement(expected.config).items()}
         assert found == {"texts": len(TEXTS), "agreement": agreement, "saved": str(out)}
+    other_name = "other embeddings" if embedded else "other"
+    assert f"Agreement with {other_name}," in run("info", out).output
+    assert f"How well each size agrees with {other_name}, on texts" in (out / "README.md").read_text(encoding="utf-8")
 
 
 def test_too_many_embeddings_are_refused_in_words(tiny_folder: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.pipeline import Pipeline, Route, unwrap
 from st_matryoshka2d.model.readout import require_readouts
+from st_matryoshka2d.model.token_table import token_table
 from st_matryoshka2d.model.trained_sizes import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, validate_sizes
 
@@ -119,11 +120,18 @@ class MultiSizeLoss(nn.Module):
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         require_readouts(model, model.config, depths)
         self.backbones = {name: self._checked(route, depths) for name, route in Pipeline.of(model).routes.items()}
+        stacklevel = 3 if type(self).__init__ is not MultiSizeLoss.__init__ else 2
         if self.full not in self.sampler.candidates:
             warnings.warn(
                 f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
                 "the sizes, or ship only cuts of the trained sizes.",
-                stacklevel=3 if type(self).__init__ is not MultiSizeLoss.__init__ else 2,
+                stacklevel=stacklevel,
+            )
+        if token_table(model) is not None:
+            warnings.warn(
+                f"{type(self).__name__} does not train the token table, and training moves the whole model away from it. "
+                "Call `fit_queries` again afterwards.",
+                stacklevel=stacklevel,
             )
 
     @property

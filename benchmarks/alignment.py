@@ -37,6 +37,7 @@ from st_matryoshka2d.sizes import full_size, mrl_dims
 COUNTS = [20, 40, 100, 400, 1000, 4000, 10_000, 20_000]
 WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="keep"': "keep", 'rotation="search"': "search"}
 NARROW = [64, 128]  # dims of search beside all
+FIRST = "cut, first layers"  # what `truncate` keeps of a model that is not aligned; all other ways keep both ends
 
 
 class Report:
@@ -64,10 +65,10 @@ def cut(embedded: Embedded, dim: int) -> Readouts:
     return {depth: Affine(torch.eye(dim), torch.zeros(dim)) for depth in embedded.depths}
 
 
-def pairs(report: Report, embedded: Embedded, sizes: list[Size], count: int) -> None:
+def pairs(report: Report, embedded: Embedded, first: Embedded, sizes: list[Size], count: int) -> None:
     """STS by size for each way to rotate, and how well agreement predicts it."""
     full = max(sizes)
-    ways = {"cut": cut(embedded, full.dim)}
+    ways, where = {FIRST: cut(embedded, full.dim), "cut": cut(embedded, full.dim)}, {FIRST: first}
     for name, rotation in WAYS.items():
         ways[name], agreement = aligned(embedded.sentences(count), embedded.copies(count), embedded.depths, rotation)
         if rotation is None:
@@ -76,9 +77,11 @@ def pairs(report: Report, embedded: Embedded, sizes: list[Size], count: int) -> 
     depths = [Size(depth, full.dim) for depth in embedded.depths]
     widths = [Size(full.num_layers, dim) for dim in [*mrl_dims(full.dim), full.dim]]
     for title, columns in {"STS": sizes, f"STS, all {full.dim} dims": depths, "STS, all layers": widths}.items():
-        rows = {name: [sts(embedded, readouts, size) for size in columns] for name, readouts in ways.items()}
+        rows = {name: [sts(where.get(name, embedded), made, size) for size in columns] for name, made in ways.items()}
         report.table(title, about, columns, rows)
-    across = {name: [sts(embedded, readouts, size, across=True) for size in depths] for name, readouts in ways.items()}
+    across = {
+        name: [sts(where.get(name, embedded), made, size, across=True) for size in depths] for name, made in ways.items()
+    }
     report.table("STS, one text at n layers and the other at all layers", about, depths, across)
     every = [Size(depth, dim) for depth in embedded.depths for dim in [*mrl_dims(full.dim), full.dim]]
     scores = [sts(embedded, ways["aligned"], size) for size in every]
@@ -86,13 +89,14 @@ def pairs(report: Report, embedded: Embedded, sizes: list[Size], count: int) -> 
     report.parts.append(f"Rank correlation of agreement with these scores over {len(every)} sizes: {rank:.2f}.")
 
 
-def searches(report: Report, embedded: Embedded, count: int, data: Path) -> None:
+def searches(report: Report, embedded: Embedded, first: Embedded, count: int, data: Path) -> None:
     """Search by queries at every depth on documents at the full depth."""
     sets = [SearchSet(data, name) for name in SEARCH]
     documents = [embedded.fitted_documents(each.name, each.documents) for each in sets]
     states = torch.cat([embedded.sentences(count)[: count // 2], *documents, embedded.questions()])
     states = states[torch.randperm(len(states), generator=torch.Generator().manual_seed(0))]
-    full, ways = states.shape[2], {"cut": cut(embedded, states.shape[2])}
+    full = states.shape[2]
+    ways, where = {FIRST: cut(embedded, full), "cut": cut(embedded, full)}, {FIRST: first}
     for name, rotation in WAYS.items():
         ways[name], agreement = aligned(states, embedded.copies(count), embedded.depths, rotation)
         if rotation is None:
@@ -104,8 +108,8 @@ def searches(report: Report, embedded: Embedded, count: int, data: Path) -> None
     for dim in [full, *NARROW]:
         sizes = [Size(depth, dim) for depth in embedded.depths]
         rows = {
-            name: [float(np.mean([search(embedded, readouts, each, size) for each in sets])) for size in sizes]
-            for name, readouts in ways.items()
+            name: [float(np.mean([search(where.get(name, embedded), made, each, size) for each in sets])) for size in sizes]
+            for name, made in ways.items()
         }
         report.table(f"Search, {dim} dims", about, sizes, rows)
         share = {name: [100 * value / values[-1] for value in values] for name, values in rows.items()}
@@ -158,26 +162,33 @@ def main() -> None:
     parser.add_argument("--counts", nargs="*", type=int, default=COUNTS, help="fewer of them; none for no curve")
     parser.add_argument("--query", default="", help="prompt of queries and sentences")
     parser.add_argument("--document", default="", help="prompt of documents")
+    parser.add_argument("--max-seq-length", type=int, help="tokens of a text (default: the model's)")
+    parser.add_argument("--bf16", action="store_true", help="embed in bfloat16: twice as fast with AVX-512 BF16")
     parser.add_argument("--suites", nargs="+", choices=["sts", "search"], default=["sts", "search"])
     parser.add_argument("--cache", type=Path, default=Path("runs/alignment"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "alignment")
     options = parser.parse_args()
     name = model_name(options.model)
-    model = starting_point(SentenceTransformer(options.model, device="cpu"), None)
+    plain = SentenceTransformer(options.model, device="cpu")
+    plain.max_seq_length = options.max_seq_length or plain.max_seq_length
+    model = starting_point(plain, None)
     full = full_size(model)
     depths = options.depths or list(range(1, full.num_layers + 1))
-    embedded = Embedded(model, depths, options.data, options.cache / name, options.query, options.document)
+    embedding = options.data, options.cache / name, options.query, options.document
+    embedded = Embedded(model, depths, *embedding, bf16=options.bf16)
+    first = Embedded(plain, depths, *embedding, prefix="first-", bf16=options.bf16)
     sizes = [size for size in sizes_ladder(model) if size.num_layers in depths]
     out = options.out / name
     out.mkdir(parents=True, exist_ok=True)
+    how = f"Embedded {plain.max_seq_length} tokens of a text{' in bfloat16' if options.bf16 else ''}. "
     for suite in options.suites:
-        report = Report(f"# {name}, aligned: {suite}\n\n{full}, not trained. Written by `benchmarks/alignment.py`.")
+        report = Report(f"# {name}, aligned: {suite}\n\n{full}, not trained. {how}Written by `benchmarks/alignment.py`.")
         if suite == "sts":
-            pairs(report, embedded, sizes, options.texts)
+            pairs(report, embedded, first, sizes, options.texts)
             if options.counts:
                 curve(report, embedded, sizes, options.counts, options.texts, out / "texts.png")
         else:
-            searches(report, embedded, options.texts, options.data)
+            searches(report, embedded, first, options.texts, options.data)
         pd.DataFrame(report.rows).to_csv(out / f"{suite}.csv", index=False)
         (out / f"{suite}.md").write_text("\n\n".join(report.parts) + "\n", encoding="utf-8")
 

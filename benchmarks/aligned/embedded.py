@@ -29,19 +29,30 @@ class Embedded:
     """Embeddings of texts, (texts, depths, dim)."""
 
     def __init__(
-        self, model: SentenceTransformer, depths: Sequence[int], data: Path, folder: Path, query: str, document: str
+        self,
+        model: SentenceTransformer,
+        depths: Sequence[int],
+        data: Path,
+        folder: Path,
+        query: str,
+        document: str,
+        prefix: str = "",
+        bf16: bool = False,
     ) -> None:
-        self.model, self.depths, self.data, self.folder = model, list(depths), data, folder
+        self.model, self.depths, self.data, self.folder, self.prefix = model, list(depths), data, folder, prefix
+        self.bf16 = bf16
         self.query, self.document = query, document
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, texts: Texts, prompt: str, depths: Sequence[int] | None = None) -> Tensor:
         """Return the embeddings of texts, from the folder if they are there."""
-        file = self.folder / f"{name}.pt"
+        whole = depths is not None  # the full depth is the same, whichever layers the others keep
+        file = self.folder / f"{'' if whole else self.prefix}{name}.pt"
         if not file.exists():
             every = EveryLayer.of(self.model, depths or self.depths, normalize=False)
             prompted = [prompt + text for text in texts()]
-            found: Tensor = every.encode(prompted, convert_to_tensor=True, show_progress_bar=True)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+                found: Tensor = every.encode(prompted, convert_to_tensor=True, show_progress_bar=True)
             torch.save(found.float().cpu().clone().unflatten(1, (len(every.depths), -1)), file)
         kept: Tensor = torch.load(file)
         return kept

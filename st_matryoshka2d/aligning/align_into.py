@@ -35,7 +35,6 @@ from st_matryoshka2d.model.readout import expect_readouts
 from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, mrl_dims, positive_int, sizes_product
 
-
 _SAMPLE = 50_000  # texts that are embedded; documents that are fitted are found best
 _UNITS, _TEXTS_PER_UNIT = 4096, 4
 _FEW = 1000  # with fewer texts, less than two thirds of the search scores are kept

@@ -74,8 +74,8 @@ def reported(file: str, heading: str = "") -> dict[str, list[str]]:
 
 
 def papers() -> Cells:
-    """Return half the layers, the full size and the mean over the ladder, on two models and in the papers."""
-    rows = [["", *(f"{where}, {what}" for where in ("MiniLM", "MPNet", "paper") for what in ("half", "full", "mean"))]]
+    """Return the mean over the ladder and the full size, on two models and in the papers."""
+    rows = [["", *(f"{where}, {what}" for where in ("MiniLM", "MPNet", "paper") for what in ("mean", "full"))]]
     minilm, mpnet = (
         [reported(f"{folder}/README.md", f"{suite}: by size, mean of the tasks") for folder in folders]
         for suite, folders in (("sts", MINILM), ("ladder", MPNET))
@@ -83,7 +83,7 @@ def papers() -> Cells:
     for shown, method in METHODS.items():
         paper = minilm[0].get(f"*{method}: paper*", [""] * 7)
         cells = (found(minilm, method), found(mpnet, method), paper)
-        rows.append([shown, *(row[place] for row in cells for place in (2, 5, 6))])
+        rows.append([shown, *(row[place] for row in cells for place in (6, 5))])
     return rows
 
 

@@ -24,26 +24,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         config: Configuration of the site.
     """
     pages = [Path(page.abs_src_path) for page in files.documentation_pages() if page.abs_src_path]
-    known, new = {*pages}, {ROOT / "CHANGELOG.md", *(path for page in pages for path in linked(page))}
-    while new := {
-        path for path in new - known if path.is_file() and ROOT / "docs" not in path.parents
-    }:  # mkdocs reports others
-        known |= new
-        new = {path for page in new if page.suffix == ".md" for path in linked(page)}
-    for path in sorted(known.difference(pages)):
+    for path in sorted({ROOT / "CHANGELOG.md", *reached(pages)}):
         files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     return files
 
 
-def linked(page: Path) -> set[Path]:
-    """Return the files that a page links to by relative paths."""
-    return {(page.parent / link).resolve() for link in _LINK.findall(page.read_text(encoding="utf-8"))}
+def reached(pages: list[Path]) -> set[Path]:
+    """Return the files outside `docs/` that pages link to, themselves or through other Markdown files."""
+    found: set[Path] = set()
+    while pages:
+        page, *pages = pages
+        for link in _LINK.findall(page.read_text(encoding="utf-8")):
+            path = (page.parent / link).resolve()
+            if path.is_file() and ROOT / "docs" not in path.parents and path not in found:  # mkdocs reports broken links
+                found.add(path)
+                pages += [path] if path.suffix == ".md" else []
+    return found
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """MkDocs event: make links out of `docs/` relative to the site's root.
+    """MkDocs event: make links out of `docs/` relative to the site's root, not those that only leave a folder of it.
 
     Args:
         markdown: Source of the page.
     """
-    return _OUT_OF_DOCS.sub(r"\1", markdown)
+    return _OUT_OF_DOCS.sub(lambda link: link[1] if (ROOT / link[1]).exists() else link[0], markdown)

@@ -22,7 +22,15 @@ def on_page_content(html: str, **_: Any) -> str:
     Args:
         html: The page, with LaTeX formulas.
     """
-    return _FORMULA.sub(lambda found: convert(unescape(found[2]), "block" if found[1] == "div" else "inline"), html)
+    return _FORMULA.sub(_as_mathml, html)
+
+
+def _as_mathml(found: re.Match[str]) -> str:
+    """Return a formula in a line, or one of its own, which scrolls where it is wider than the page."""
+    inline = found[1] == "span"
+    formula = convert(unescape(found[2]), display="inline" if inline else "block")
+    formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)  # browsers ignore the attribute
+    return formula if inline else f'<div class="formula">{formula}</div>'
 
 
 class MarkdownDocstrings(griffe.Extension):

@@ -53,6 +53,9 @@ class MultiSizeLoss(nn.Module):
     normalised again. Pass this loss to the Trainer directly, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or
     `Matryoshka2dLoss`.
 
+    A step returns named parts that sum to the loss, each logged by the Trainer: `task` (or `task_<key>` for each part of a
+    wrapped loss that returns several) and the parts of each term. They have a `backward` method, for custom training loops.
+
     Args:
         model: The model to train. It starts with a `Transformer`, or a `Router` over several of the same depth.
         loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, which most losses have.
@@ -68,10 +71,6 @@ class MultiSizeLoss(nn.Module):
         TypeError: `loss` is not a loss, cannot be computed at several sizes, or is wrapped in one that chooses sizes too.
         ValueError: Sizes are outside the model, weights do not fit, the loss was built on another model, or the model
             cannot be cut exactly. In training: a batch has a wrong number of columns or non-finite embeddings.
-
-    Returns:
-        Named parts that sum to the loss, each logged by the Trainer: `task` (or `task_<key>` for each part of a wrapped
-        loss that returns several) and the parts of each term. They have a `backward` method, for custom training loops.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss

@@ -17,7 +17,7 @@ from st_matryoshka2d.sizes import Size, sizes_product
 
 ALIGN = "align"  # the value of `matryoshka_loss` for an alignment
 
-# Without training for it, a model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth: docs/peers.md
+# An untrained model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth: docs/other_ways.md
 _FEWEST = 5
 
 _LISTED = 64  # longer lists of sizes are written as layers by dims, plus the others

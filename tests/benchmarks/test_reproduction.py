@@ -141,36 +141,16 @@ def numbers(lines: list[str], name: str) -> list[str]:
 
 
 REPRODUCE = PUBLISHED.parents[1]
-LARGER = "all-mpnet-base-v2-100x32"
-OF_METHODS = tuple(f"| {method} |" for method in METHODS)
+NOTES = REPRODUCE / "notes.md"
 
 
-@pytest.mark.parametrize(
-    ("page", "begin", "end", "reports", "starts", "count"),
-    [
-        ("papers", "# ", "\n## A better recipe", ["100x64"], "|", None),
-        # All dims, across, search across.
-        ("papers", "\n## A better recipe", "\n### With the last layers", ["100x64"], OF_METHODS, 4 + 3 + 3),
-        # The ladder, all dims, across, search across.
-        ("papers", "\n### With the last layers", "\n### What else was tried", ["100x64-ends"], OF_METHODS, 3 * 2 + 1),
-        ("papers", "\n### On the seven STS sets", "\n## ", ["100x64-2e-05", "100x64-0.0005"], "|", None),
-        ("papers", "\n## A larger model", "\n## ", [LARGER, f"{LARGER}-ends", f"{LARGER}-2e-05"], "|", None),
-        ("alignment", "\n## Decoders and long texts", "\n## ", ["../decoders"], "|", None),
-        ("baselines", "# ", "\n## In search\n", ["../baselines"], "|", None),
-        ("baselines", "\n## In search\n", "\n## ", ["../baselines/search"], "|", None),
-        ("baselines", "\n## On a larger model\n", "\n## ", ["../baselines/all-mpnet-base-v2"], "|", None),
-    ],
-)
-def test_rows_of_a_page_are_rows_of_its_report(
-    page: str, begin: str, end: str, reports: list[str], starts: str | tuple[str, ...], count: int | None
-) -> None:
-    found = [line for one in reports for line in (REPRODUCE / one / "README.md").read_text(encoding="utf-8").splitlines()]
-    section = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").split(begin, 1)[1].split(end)[0]
-    rows = [line for line in section.splitlines() if line.startswith(starts)]
-    assert len(rows) == count if count else len(rows) > 4
+def test_rows_of_the_alignment_page_are_rows_of_a_report() -> None:
+    found = (REPRODUCE.parent / "decoders" / "README.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8")
+    section = page.split("\n## Decoders and long texts", 1)[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) > 4
     assert set(rows) <= set(found)
-    if (page, begin) == ("baselines", "# "):
-        assert rows == [line for line in found if line.startswith("|")], "the page has the whole report"
 
 
 @pytest.mark.parametrize(("quoted", "report"), [(README, PUBLISHED), (README_ENDS, ENDS)])
@@ -191,9 +171,9 @@ def test_alignment_page_quotes_reports() -> None:
     assert set(quoted) <= found
 
 
-def test_papers_page_quotes_learning_rates() -> None:
+def test_notes_quote_learning_rates() -> None:
     folders = {"2e-5": "100x64-2e-05", "5e-5": "100x64-5e-05", "2e-4": "100x64", "5e-4": "100x64-0.0005"}
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## Learning rates")[1].split("## ")[0]
+    page = NOTES.read_text(encoding="utf-8").split("## Learning rates")[1].split("## ")[0]
     table = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
     head, _, *rows = table
     quoted = 0
@@ -210,8 +190,29 @@ def test_papers_page_quotes_learning_rates() -> None:
     assert quoted == 20
 
 
-def test_papers_page_quotes_mipic_by_width() -> None:
-    page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
+def test_papers_page_quotes_reports() -> None:
+    """Means and full sizes of both models stand in their reports, and the papers' in `STARBUCKS_BY_RUNG`."""
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == 13
+    cells = {name: numbers for name, *numbers in rows}
+    for shown, method, folders in (
+        ("six models", "separate", ("100x64", "all-mpnet-base-v2-100x32-ends")),
+        ("2DMSE", "2DMSE", ("100x64", "all-mpnet-base-v2-100x32")),
+        ("Starbucks", "Starbucks", ("100x64", "all-mpnet-base-v2-100x32")),
+        ("MIPIC", "MIPIC", ("100x64-2e-05", "all-mpnet-base-v2-100x32-2e-05")),
+        ("recipe", BEST, ("100x64-ends", "all-mpnet-base-v2-100x32-ends")),
+    ):
+        for place, folder in zip((0, 2), folders, strict=True):
+            of_method = numbers((REPRODUCE / folder / "README.md").read_text(encoding="utf-8").splitlines(), method)
+            assert cells[shown][place : place + 2] == [of_method[6], of_method[5]]
+    for method in ("2DMSE", "Starbucks"):
+        rungs = STARBUCKS_BY_RUNG[method]
+        assert cells[method][4:] == [f"{score:.1f}" for score in (np.mean(rungs), rungs[5])]
+
+
+def test_notes_quote_mipic_by_width() -> None:
+    page = " ".join(NOTES.read_text(encoding="utf-8").split())
     cut, mrl, mipic = (
         pd.read_csv(file_of(PUBLISHED.parents[1] / folder / "scores", "sts", name, 0))
         .query("num_layers == 6")
@@ -229,7 +230,7 @@ def test_papers_page_quotes_mipic_by_width() -> None:
     ("model", "folder", "sts"),
     [("all-MiniLM-L6-v2", "100x64-ends", "sts"), ("all-mpnet-base-v2", "all-mpnet-base-v2-100x32-ends", "ladder")],
 )
-def test_papers_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -> None:
+def test_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -> None:
     scores = PUBLISHED.parents[1] / folder / "scores"
 
     def by_size(suite: str, method: str) -> pd.Series:
@@ -237,8 +238,8 @@ def test_papers_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -
         found = pd.concat([pd.read_csv(file) for file in files])
         return found.groupby(found["num_layers"].astype(str) + "L-" + found["dim"].astype(str) + "d")["score"].mean()
 
-    section = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("## What each size keeps")[1]
-    table = [line for line in section.split(f"\n{model} (")[1].split("\n\n")[1].splitlines() if line.startswith("|")]
+    page = (ROOT / "docs" / "kept.md").read_text(encoding="utf-8")
+    table = page.split(f"<!-- table: {model} by size -->\n\n")[1].split("\n\n")[0].splitlines()
     sizes, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in (table[0], *table[2:]))
     assert [name for name, *_ in rows] == ["STS, aligned", "STS, trained", "search, aligned", "classification, aligned"]
     suites = {"STS": sts, "search": "retrieval", "classification": "classification"}
@@ -249,8 +250,8 @@ def test_papers_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -
         assert cells == [f"{found[size]:.1f} ({found[size] / whole:.0%})" for size in sizes[1:]]
 
 
-def test_papers_page_quotes_larger_model_by_method() -> None:
-    page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
+def test_notes_quote_larger_model_by_method() -> None:
+    page = " ".join(NOTES.read_text(encoding="utf-8").split())
 
     def by_task(folder: str, method: str, seeds: str = "?") -> pd.DataFrame:
         scores = PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{folder}" / "scores"
@@ -285,8 +286,8 @@ def test_papers_page_quotes_larger_model_by_method() -> None:
     assert f"{(named - without).iloc[0]:.1f} points more with two layers" in page
 
 
-def test_baselines_page_quotes_distances() -> None:
-    page = " ".join((ROOT / "docs" / "baselines.md").read_text(encoding="utf-8").split())
+def test_page_quotes_distances_of_other_ways() -> None:
+    page = " ".join((ROOT / "docs" / "other_ways.md").read_text(encoding="utf-8").split())
 
     def behind(file: str) -> pd.DataFrame:
         cells = pd.read_csv(ROOT / "benchmarks" / "results" / "baselines" / file)

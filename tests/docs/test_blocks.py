@@ -39,7 +39,7 @@ FOR_THIS_MACHINE = {
 }
 
 
-ROWS = {"random_truncation": 450, "choosing": 140}  # components need more texts than dims, a choice 30 queries
+ROWS = {"other_ways": 450, "choosing": 140}  # components need more texts than dims, a choice 30 queries
 
 
 def run_blocks(page: Path) -> dict[str, Any]:

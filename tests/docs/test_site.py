@@ -82,6 +82,17 @@ def test_links_resolve() -> None:
         assert not missing, page
 
 
+def test_a_formula_on_its_own_line_is_a_block_that_scrolls() -> None:
+    render = run_path(str(DOCS / "tools" / "formulas.py"))["on_page_content"]
+    line = render(r'<p><span class="arithmatex">\(x_1\)</span></p>')
+    assert 'display="inline"' in line
+    assert "<div" not in line
+    block = render(r'<div class="arithmatex">\[\begin{split} a & = b \\ c & = d \end{split}\]</div>')
+    assert block.startswith('<div class="formula"><math')
+    assert 'display="block"' in block
+    assert block.count('style="text-align: right"') == 2
+
+
 def test_troubleshooting_quotes_messages_of_the_package() -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     said = messages(ROOT / "st_matryoshka2d")

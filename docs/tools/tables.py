@@ -1,0 +1,189 @@
+"""Write the tables of the pages from the result files. A table stands below a comment that names it.
+
+python docs/tools/tables.py
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+__all__ = ["TABLES", "filled"]
+
+DOCS = Path(__file__).resolve().parents[1]
+RESULTS = DOCS.parent / "benchmarks" / "results"
+_PLACE = re.compile(r"(<!-- table: (.+?) -->\n\n)(?:(?:\|.*\n)+\n)?")
+
+Cells = list[list[str]]
+# The scores of a model: most methods, aligned models with their last layers, MIPIC at its paper's learning rate.
+MINILM = ["reproduce/100x64", "reproduce/100x64-ends", "reproduce/100x64-2e-05"]
+MPNET = [f"reproduce/all-mpnet-base-v2-100x32{kind}" for kind in ("", "-ends", "-2e-05")]
+RECIPE = "aligned, distillation with labels, aligned"
+METHODS = {
+    "cut, not trained": "cut",
+    "full size trained, then cut": "full size",
+    "six models": "separate",
+    "six models, all dims trained": "separate, all dims trained",
+    **{name: name for name in ("MRL", "2DMSE", "Espresso", "Starbucks")},
+    "SMAE, then Starbucks": "SMAE, Starbucks",
+    "MIPIC": "MIPIC",
+    "distillation, no labels": "distillation",
+    "aligned, not trained": "cut, aligned",
+    "recipe": RECIPE,
+}
+WIDTHS = [
+    *["first dims", "random dims, seed 0", "dims of most variance", "random rotation"],
+    *["components", "components, white", "first and last layers, aligned"],
+]
+DEPTHS = [
+    *["first layers", "evenly spaced layers", "layers of most influence"],
+    *["first layers, aligned", "evenly spaced layers, aligned", "first and last layers, aligned"],
+]
+CUTS = [
+    *["first layers, first dims", "evenly spaced layers, first dims", "layers of most influence, first dims"],
+    *["layers of most influence, components", "first and last layers, aligned"],
+]
+WAYS = [
+    *["6 layers, as it is", "6 layers, first 128 dims", "6 layers, aligned, first 128 dims", "6 layers, 128 components"],
+    *["6 layers, first 64 dims", "6 layers, aligned, first 64 dims", "6 layers, 64 components"],
+    *["6 layers, aligned, first 64 dims, int8", "3 layers, as they are", "3 layers, 64 components", "3 layers, aligned"],
+    *["queries 3 layers, documents 6, aligned", "model2vec, 256 dims", "model2vec, 64 dims"],
+]
+LOSSES = {
+    ("`StarbucksLoss`, 6 sizes", "MultipleNegativesRanking"): ("starbucks", "mnrl"),
+    ("`StarbucksLoss`, 6 sizes", "Matryoshka2dLoss, all layers and dims"): ("starbucks", "st-2d"),
+    ("`TwoDMSELoss`", "MultipleNegativesRanking"): ("2dmse", "mnrl"),
+    ("`EspressoLoss`", "MultipleNegativesRanking"): ("espresso", "mnrl"),
+    ("`MIPICLoss`", "MatryoshkaLoss, the same dims"): ("mipic", "st-mrl"),
+    ("`RelationalDistillLoss`", "MultipleNegativesRanking"): ("distill", "mnrl"),
+    ("`StarbucksLoss(mini_batch_size=32)`", "MultipleNegativesRanking"): ("starbucks-cached", "mnrl"),
+}
+
+
+def reported(file: str, heading: str = "") -> dict[str, list[str]]:
+    """Return the rows of a report's table by their names, without the spread over seeds; "" names the head."""
+    text = (RESULTS / file).read_text(encoding="utf-8").split(f"\n## {heading}\n" if heading else "\n", 1)[1]
+    (table, *_) = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    rows = [[re.sub(r" ± .*", "", cell.strip()) for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    return {"": rows[0], **{name: cells for name, *cells in rows[2:]}}
+
+
+def papers() -> Cells:
+    """Return the mean over the ladder and the full size, on two models and in the papers."""
+    rows = [["", *(f"{where}, {what}" for where in ("MiniLM", "MPNet", "paper") for what in ("mean", "full"))]]
+    minilm, mpnet = (
+        [reported(f"{folder}/README.md", f"{suite}: by size, mean of the tasks") for folder in folders]
+        for suite, folders in (("sts", MINILM), ("ladder", MPNET))
+    )
+    for shown, method in METHODS.items():
+        paper = minilm[0].get(f"*{method}: paper*", [""] * 7)
+        cells = (found(minilm, method), found(mpnet, method), paper)
+        rows.append([shown, *(row[place] for row in cells for place in (6, 5))])
+    return rows
+
+
+def found(reports: Sequence[dict[str, list[str]]], method: str) -> list[str]:
+    """Return a method's row from the report that has it."""
+    most, ends, slow = reports
+    if method == "MIPIC":
+        return slow[method]
+    return (ends if "aligned" in method or method not in most else most)[method]
+
+
+def kept(folder: str, sts: str) -> Cells:
+    """Return scores over the ladder, and in brackets their share of the untrained full size."""
+    sizes = reported(f"{folder}/README.md", f"{sts}: by size, mean of the tasks")[""][1:-1]
+    rows = [["", *sizes]]
+    for name, suite, method in (
+        ("STS, aligned", sts, "cut_aligned"),
+        ("STS, trained", sts, RECIPE.replace(",", "").replace(" ", "_")),
+        ("search, aligned", "retrieval", "cut_aligned"),
+        ("classification, aligned", "classification", "cut_aligned"),
+    ):
+        scores = by_size(folder, suite, method)
+        whole = by_size(folder, suite, "cut")[sizes[-1]]
+        rows.append([name, *(f"{scores[size]:.1f} ({scores[size] / whole:.0%})" for size in sizes)])
+    return rows
+
+
+def by_size(folder: str, suite: str, method: str) -> pd.Series:
+    """Return the mean over tasks and seeds at each size."""
+    scores = pd.concat(map(pd.read_csv, (RESULTS / folder / "scores").glob(f"{suite}.{method}.?.csv")))
+    return scores.groupby(scores["num_layers"].astype(str) + "L-" + scores["dim"].astype(str) + "d")["score"].mean()
+
+
+def cuts(table: str, sizes: Sequence[str], ways: Iterable[str]) -> Cells:
+    """Return STS and search at some sizes; a star marks a difference to alignment that is more than chance."""
+    shown: dict[str, dict[tuple[str, str], str]] = {"STS": {}, "search": {}}
+    for kind, file in (("STS", "baselines/sts.csv"), ("search", "baselines/search/search.csv")):
+        with (RESULTS / file).open(encoding="utf-8", newline="") as cells:
+            for cell in csv.DictReader(cells):
+                star = "*" if float(cell["low"]) > 0 or float(cell["high"]) < 0 else ""
+                if cell["table"] == table:
+                    shown[kind][cell["way"], cell["size"]] = f"{float(cell['score']):.1f}{star}"
+    head = ["", *(f"{kind}, {size}" for kind in shown for size in sizes)]
+    return [head, *([way, *(cells[way, size] for cells in shown.values() for size in sizes)] for way in ways)]
+
+
+def steps() -> Cells:
+    """Return how long a training step takes, relative to another loss."""
+    files = {
+        "minilm-cpu": "6 x 384",
+        "bert-base-cpu": "12 x 768",
+        "minilm-cuda": "6 x 384, GPU",
+        "bert-base-cuda-bf16": "12 x 768, GPU",
+    }
+    ratios = []
+    for name in files:
+        times = json.loads((RESULTS / "train_step" / f"{name}.json").read_text(encoding="utf-8"))["time_table"]
+        ratios.append({(time["loss"], time["peer"]): f"{time['ratio']:.2f}" for time in times})
+    return [
+        ["Loss", "against", *files.values()],
+        *([*names, *(of.get(pair, "") for of in ratios)] for names, pair in LOSSES.items()),
+    ]
+
+
+def peers() -> Cells:
+    """Return the ways of `benchmarks/peers.py` that the page discusses."""
+    table = reported("peers/README.md")
+    return [table[""], *([way, *table[way]] for way in WAYS)]
+
+
+TABLES = {
+    "methods of the papers": papers,
+    "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1], "sts"),
+    "all-mpnet-base-v2 by size": lambda: kept(MPNET[1], "ladder"),
+    "fewer dims": lambda: cuts("Fewer dims, all layers", ["6L-32d", "6L-64d", "6L-128d"], WIDTHS),
+    "fewer layers": lambda: cuts("Fewer layers, all dims", ["2L-384d", "3L-384d", "4L-384d"], DEPTHS),
+    "fewer layers and dims": lambda: cuts("The ladder", ["2L-32d", "3L-64d", "4L-128d"], CUTS),
+    "other ways": peers,
+    "time of a step": steps,
+}
+
+
+def filled(page: str) -> str:
+    """Return a page with its tables written anew.
+
+    Args:
+        page: Markdown; `<!-- table: fewer dims -->` marks the place of a table of `TABLES`.
+    """
+    return _PLACE.sub(lambda place: f"{place[1]}{_markdown(TABLES[place[2]]())}\n", page)
+
+
+def _markdown(rows: Cells) -> str:
+    head, *body = rows
+    rule = ["---:" if all(re.match(r"\d|$", cell) for cell in column) else "---" for column in zip(*body, strict=True)]
+    lines = [head, rule, *body]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    for path in sorted(DOCS.glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        if (written := filled(page)) != page:
+            path.write_text(written, encoding="utf-8")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 EXTRAS = {
     **dict.fromkeys(("joblib", "mteb", "pytrec_eval"), "eval"),
     "matplotlib": "plot",
+    **dict.fromkeys(("altair", "vl_convert"), "report"),
     **dict.fromkeys(("rich", "typer"), "cli"),
 }
 

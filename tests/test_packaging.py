@@ -102,7 +102,21 @@ def test_every_module_imports_and_defines_its_names() -> None:
 
 # From the ground up: a room imports from those before it alone. The hall is what stands beside the rooms.
 ROOMS = [
-    *("threads", "_hosts", "hall", "files", "model", "hub", "encoding", "plots", "grid", "aligning", "queries", "losses"),
+    *(
+        "threads",
+        "_hosts",
+        "hall",
+        "files",
+        "model",
+        "hub",
+        "encoding",
+        "plots",
+        "report",
+        "grid",
+        "aligning",
+        "queries",
+        "losses",
+    ),
     *("pretraining", "evaluation", "model_card", "cli", "__main__", "__init__"),
 ]
 
@@ -168,14 +182,14 @@ def test_imports_are_declared() -> None:
     needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in set(distributions[name])])
     extras = PROJECT["project"]["optional-dependencies"]
     assert needed <= requirement_names(PROJECT["project"]["dependencies"]) | requirement_names(
-        [one for extra in ("eval", "plot", "cli") for one in extras[extra]]
+        [one for extra in ("eval", "plot", "report", "cli") for one in extras[extra]]
     )
 
 
 def test_each_library_of_an_extra_is_told_by_it() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     told = {dist: extra for name, extra in EXTRAS.items() for dist in importlib.metadata.packages_distributions()[name]}
-    declared = {dist: extra for extra in ("eval", "plot", "cli") for dist in requirement_names(extras[extra])}
+    declared = {dist: extra for extra in ("eval", "plot", "report", "cli") for dist in requirement_names(extras[extra])}
     assert {dist.lower().replace("_", "-"): extra for dist, extra in told.items()} == declared
 
 
@@ -193,15 +207,21 @@ for name in st_matryoshka2d.__all__:
         getattr(st_matryoshka2d, name)
     except ImportError as error:
         print(name, "|", error)
+try:
+    import st_matryoshka2d.report
+except ImportError as error:
+    print("report", "|", error)
 """
     path = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True, env=path)
     missing = dict(line.split(" | ") for line in done.stdout.splitlines())
     tasks = {"sts_task", "retrieval_task", "classification_task"}
+    report = missing.pop("report")
     assert set(missing) == {"evaluate", "evaluate_funnel", "evaluate_truncations", "GridEvaluator", "plot_speedup", *tasks}
     command = "pip install 'st_matryoshka2d[{}]'."
     assert missing["evaluate"] == f"`evaluate` needs mteb, which is not installed: {command.format('eval')}"
     assert missing["plot_speedup"] == f"A figure needs matplotlib, which is not installed: {command.format('plot')}"
+    assert report == f"A report needs altair, which is not installed: {command.format('report')}"
 
 
 def test_constraints_pin_every_direct_requirement() -> None:
@@ -217,6 +237,7 @@ def test_constraints_pin_every_direct_requirement() -> None:
 def test_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    here = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix == ".py" or path.name == "py.typed"}
-    assert "st_matryoshka2d/py.typed" in here
+    suffixes = {".py", ".typed", ".html", ".css", ".js"}
+    here = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in suffixes}
+    assert {"st_matryoshka2d/py.typed", "st_matryoshka2d/report/page.html"} <= here
     assert inside == here

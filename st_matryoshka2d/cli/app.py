@@ -17,6 +17,7 @@ from st_matryoshka2d.cli.grid import grid
 from st_matryoshka2d.cli.info import info
 from st_matryoshka2d.cli.latency import latency
 from st_matryoshka2d.cli.recommend import recommend
+from st_matryoshka2d.cli.report import report
 from st_matryoshka2d.cli.truncate import truncate
 
 # Bugs show Python's own traceback, which, unlike rich's, can be pasted into a report.
@@ -38,5 +39,5 @@ def about(
     """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""
 
 
-for command in (info, align, align_into, fit_queries, grid, latency, recommend, compare, truncate, asymmetric):
+for command in (info, align, align_into, fit_queries, grid, latency, recommend, report, compare, truncate, asymmetric):
     app.command(cls=Command)(printing(command))

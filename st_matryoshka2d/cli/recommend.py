@@ -10,7 +10,7 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import GridOrModel
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.tables import read_table, records, table_of
+from st_matryoshka2d.cli.tables import HOW_TO_TIME, read_times, records, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _MIN_SCORE = 0.97
 _SHOWN = 10
-_HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."
 
 _SHARE = "Share of the largest size's score, or of its agreement, to keep."
 _REFERENCE = "Grid of the model before training; --min-score is then a share of its largest size's score."
@@ -56,11 +55,11 @@ def recommend(
 
     scores = source.grid()
     if latency is not None:
-        of_documents = None if document_latency is None else _times(document_latency, set())
-        times = _times(latency, {size.num_layers for size in scores.sizes})
+        of_documents = None if document_latency is None else read_times(document_latency, set())
+        times = read_times(latency, {size.num_layers for size in scores.sizes})
         scores = scores.with_latency(times, documents=of_documents)
     if max_ms is not None and scores.latency is None:
-        raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {_HOW_TO_TIME}")
+        raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {HOW_TO_TIME}")
     choice = scores.recommend(
         None if best else _MIN_SCORE if min_score is None else min_score,
         max_ms=max_ms,
@@ -96,12 +95,3 @@ def _table(sizes: pd.DataFrame, measure: str, largest: str) -> Table:
     shares = ["score", "relative", "relative_low"]
     in_percent = sizes.assign(**{name: sizes[name] * 100 for name in shares})
     return table_of(in_percent.to_dict("records"), columns, texts=("precision", "documents", "refused"))
-
-
-def _times(path: Path, depths: set[int]) -> pd.DataFrame:
-    times = read_table(path)
-    if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
-        raise ValueError(f"{path} has no column {min(missing)}, so it is not a file of times. {_HOW_TO_TIME}")
-    if untimed := sorted(depths - set(times["num_layers"])):
-        raise ValueError(f"{path} has no time for {untimed} layers, which the grid has. {_HOW_TO_TIME}")
-    return times

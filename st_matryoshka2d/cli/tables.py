@@ -20,6 +20,8 @@ from st_matryoshka2d.sizes import Size
 if TYPE_CHECKING:
     import pandas as pd
 
+HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."
+
 _HINT = "Name the columns of texts with --columns."
 _COLUMNS = "A column of texts; may be repeated. A .txt file has one text per line."
 
@@ -83,6 +85,16 @@ def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: st
             f"it has {', '.join(map(repr, table.columns))}. {hint}"
         )
     return table
+
+
+def read_times(path: Path, depths: set[int]) -> pd.DataFrame:
+    """Read the times of some depths from a file that the command `latency` wrote."""
+    times = read_table(path)
+    if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
+        raise ValueError(f"{path} has no column {min(missing)}, so it is not a file of times. {HOW_TO_TIME}")
+    if untimed := sorted(depths - set(times["num_layers"])):
+        raise ValueError(f"{path} has no time for {untimed} layers, which the grid has. {HOW_TO_TIME}")
+    return times
 
 
 def texts_option(what: str) -> Any:

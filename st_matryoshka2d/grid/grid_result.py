@@ -215,6 +215,34 @@ class GridResult(Scores):
         """
         return pareto_front.plot_pareto(self, path, title, cost, task)
 
+    def report(self, path: str | os.PathLike[str], *, beside: Sequence[GridResult] = (), title: str | None = None) -> None:
+        """Write one page of HTML that shows the grid, opens without a network, and can be sent to others.
+
+        It shows a heat map of every size, with the interval of its share and its costs under the pointer, scores against
+        time and bytes with the Pareto fronts, and tables that it saves as CSV. A slider sets the share of the largest size's
+        score to keep, and the page marks the size that `recommend` returns for it. Document sizes and precisions stand side
+        by side.
+
+        Args:
+            path: File to write, `.html`; about a megabyte.
+            beside: Other grids of the same tasks, such as those of other models, to show side by side.
+            title: Title; None for the names of the models and the tasks.
+
+        Raises:
+            ImportError: Altair is not installed; `pip install 'st_matryoshka2d[report]'`.
+            TypeError: `beside` has something that is not a grid.
+            ValueError: The file is not `.html`, or the grids have different tasks or the same name.
+
+        Example:
+            >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "ndcg_at_10", "is_main": True}
+            >>> scores = {(3, 128): 0.60, (6, 128): 0.79, (6, 384): 0.84}
+            >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
+            >>> GridResult(pd.DataFrame(rows)).report("report.html", title="Three sizes")
+        """
+        from st_matryoshka2d.grid.report_views import write_report  # imports Altair, which reading scores does not need
+
+        write_report(self, path, beside, title)
+
     def __str__(self) -> str:
         one = self.narrowed(pivots.shown(self.frame))
         notes = [*pivots.examples_note(self.items), *pivots.hidden_notes(self.frame)]

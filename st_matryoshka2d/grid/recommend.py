@@ -18,7 +18,7 @@ from st_matryoshka2d.grid.limits import Limit, limits_of, positive, refused, req
 from st_matryoshka2d.grid.pareto_front import time_column
 from st_matryoshka2d.sizes import Size
 
-_NO_SCORE = (
+NO_SCORE = (
     "This is agreement with the whole model, on texts without labels that were left out of the fit. It is not a score: with "
     "labelled data, score the size with `evaluate`."
 )
@@ -86,7 +86,7 @@ class Recommendation:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
         share = _interval(chosen, self.examples)
-        notes = [self.doubt, _NO_SCORE if self.measure == AGREEMENT else ""]
+        notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else ""]
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
     __repr__ = __str__
@@ -116,7 +116,7 @@ def recommend(
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
         raise ValueError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
-    full = compared = _required_full(table)
+    full = compared = required_full(table)
     whole = grid
     share_of = f"the {measure} of {reference_name(full, grid.full_size)}"
     if reference is not None:
@@ -129,7 +129,7 @@ def recommend(
     unsure = table[met_by_score & (table["refused"] != "")]
     cheap = [time_column(grid) if queries_per_document is None else "milliseconds_in_all", "bytes"]
     order = ["score", *cheap] if min_score is None else [*cheap, "score"]
-    ranked = table.sort_values([*order, "dim"], ascending=[*(name != "score" for name in order), True])
+    ranked = in_order(table, order)
     best = (ranked["refused"] == "").to_numpy()
     before = ranked[: best.argmax()] if best.any() else ranked
     doubt = _doubt(before[before.index.isin(unsure.index)], limits, examples)
@@ -138,6 +138,11 @@ def recommend(
         raise ValueError(f"No size of {len(table)} meets every limit: {there_is}{doubt and f' {doubt}'}")
     fits_first = ranked.sort_values("refused", key=lambda refused: refused != "", kind="stable", ignore_index=True)
     return Recommendation(fits_first, full, share_of, examples, doubt, measure)
+
+
+def in_order(table: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """Sort sizes by costs, the lowest first, and by the score, the highest first."""
+    return table.sort_values([*order, "dim"], ascending=[*(name != "score" for name in order), True])
 
 
 def _add_intervals(
@@ -152,7 +157,7 @@ def _add_intervals(
     from st_matryoshka2d.grid import shares
 
     try:
-        found = shares.bounds(grid, table, cells, task, whole)
+        return shares.add_intervals(table, grid, cells, task, whole)
     except shares.MissingExamplesError as missing:
         where = "the grid" if whole[0] is grid else "the grid or its reference"
         message = (
@@ -163,13 +168,6 @@ def _add_intervals(
             warnings.warn(message, DataWarning, stacklevel=4)
         table[["relative_low", "relative_high"]] = math.nan
         return 0
-    if found.fewest < shares.FEWEST:
-        raise ValueError(
-            f"{found.fewest} examples cannot tell which size is good enough: shares of a score on so few are mostly chance. "
-            f"Score at least {shares.FEWEST} queries or pairs of each task, better some hundreds."
-        )
-    table["relative_low"], table["relative_high"] = found.low, found.high
-    return found.examples
 
 
 def _interval(row: pd.Series[Any], examples: int) -> str:
@@ -187,7 +185,8 @@ def _doubt(unsure: pd.DataFrame, limits: Sequence[Limit], examples: int) -> str:
     return f"The data cannot tell whether {name_of(row)} has {wanted}: it has {_interval(row, examples)}."
 
 
-def _required_full(table: pd.DataFrame) -> pd.Series[Any]:
+def required_full(table: pd.DataFrame) -> pd.Series[Any]:
+    """Return the row of the largest size; refuse one that shares cannot refer to."""
     full, compared = full_row(table), "Scores are relative to the largest size, but"
     if full is None:
         raise ValueError(f"{compared} {Size(*table[['num_layers', 'dim']].max())} was not scored. Score it as well.")
@@ -210,5 +209,5 @@ def _reference(reference: object, grid: Scores, task: str | None, measure: str) 
             f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
             "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
         )
-    full = _required_full(costs(reference.frame, reference.latency, task))
+    full = required_full(costs(reference.frame, reference.latency, task))
     return reference, full, f"the reference's {measure} at {reference_name(full, reference.full_size)}"

@@ -35,6 +35,20 @@ class MissingExamplesError(LookupError):
     """A task has no scores by example, so that no interval is known."""
 
 
+def add_intervals(
+    table: pd.DataFrame, grid: Scores, cells: Sequence[str], task: str | None, whole: tuple[Scores, Any]
+) -> int:
+    """Add the ends of the interval of each share to `table` and return the number of examples; refuse too few."""
+    found = bounds(grid, table, cells, task, whole)
+    if found.fewest < FEWEST:
+        raise ValueError(
+            f"{found.fewest} examples cannot tell which size is good enough: shares of a score on so few are mostly chance. "
+            f"Score at least {FEWEST} queries or pairs of each task, better some hundreds."
+        )
+    table["relative_low"], table["relative_high"] = found.low, found.high
+    return found.examples
+
+
 def bounds(grid: Scores, table: pd.DataFrame, cells: Sequence[str], task: str | None, whole: tuple[Scores, Any]) -> Bounds:
     """Return the interval of the share of each row of `table`, a result of `costs`.
 

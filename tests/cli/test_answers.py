@@ -320,3 +320,17 @@ def test_recommend_takes_times_of_documents(files: Path) -> None:
     refused = run("recommend", files / "first.parquet", "--document-latency", files / "documents.csv")
     assert refused.exit_code == 2
     assert "--document-latency needs --latency" in refused.stderr
+
+
+def test_report_writes_the_page_of_the_library(files: Path) -> None:
+    given = ["--names", "before", "--names", "after", "--latency", files / "times.csv", "--latency", files / "times.json"]
+    found = answer("report", files / "first.parquet", "--beside", files / "second.json", *given, "--out", files / "cli.html")
+    assert found == {"models": ["before", "after"], "tasks": ["A", "B"], "written": [str(files / "cli.html")]}
+    before, after = (
+        random_grid(seed).with_latency(random_times(0)).named(name) for seed, name in enumerate(found["models"])
+    )
+    before.report(files / "library.html", beside=[after])
+    assert (files / "cli.html").read_text("utf-8") == (files / "library.html").read_text("utf-8")
+    refused = run("report", files / "first.parquet", "--latency", files / "lacking.csv", "--out", files / "no.html")
+    assert "lacking.csv has no time for [2, 4] layers" in refused.stderr
+    assert not (files / "no.html").exists()

@@ -14,7 +14,7 @@ import st_matryoshka2d
 from st_matryoshka2d import GridResult
 from tests.support.command_line import run, told
 
-COMMANDS = ["info", "grid", "align", "latency", "recommend", "compare", "truncate"]
+COMMANDS = ["info", "grid", "align", "latency", "recommend", "report", "compare", "truncate"]
 
 USAGE = [
     ("grid {empty}", "--tasks STSBenchmark, or --pairs"),
@@ -51,6 +51,13 @@ USAGE = [
     ("recommend {files}/first.parquet --best --min-score 0.9", "Give --best or --min-score, not both"),
     ("recommend {files}/first.parquet --reference {empty}/grid.json", "does not exist"),
     ("recommend {files}/first.parquet --best", "--best needs --max-ms, --max-bytes or both"),
+    ("report {files}/first.parquet", "Missing option '--out'"),
+    ("report {files}/first.parquet --out report.pdf", ".html or .htm, got 'report.pdf'"),
+    ("report {files}/first.parquet --out r.html --beside {empty}/grid.json", "does not exist"),
+    (
+        "report {files}/first.parquet --out r.html --beside {files}/second.json --latency {files}/times.csv",
+        "--latency must be given once for each of the 2 grids, in order; got 1",
+    ),
     ("compare {files}/first.parquet", "Missing argument"),
     ("compare {files}/first.parquet {files}/second.json --test t", "'t'"),
     ("cut {empty}", "No such command 'cut'"),

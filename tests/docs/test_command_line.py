@@ -71,6 +71,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "mapped",
         "minilm.parquet",
         "minilm.png",
+        "report.html",
         "small",
         "small.parquet",
         "speedup.png",

@@ -58,7 +58,7 @@ def test_import_is_light(statement: str) -> None:
 def test_results_need_neither_mteb_nor_matplotlib() -> None:
     loaded = imported_by("from st_matryoshka2d import FunnelResult, GridResult; import st_matryoshka2d.grid.grid_result")
     assert "pandas" in loaded
-    assert not {"mteb", "matplotlib", "torch"} & loaded
+    assert not {"mteb", "matplotlib", "altair", "torch"} & loaded
 
 
 def test_public_names_of_package() -> None:

@@ -43,17 +43,20 @@ def heat_map() -> dict[str, Any]:
     return _finished(layers, alt.Step(30), low=0, high=1)
 
 
-def against(cost: str, series: Sequence[str]) -> dict[str, Any]:
-    """Return the chart of scores against a cost, with a line through the sizes on each model's front.
+def against(cost: str, series: Sequence[str], *, coloured_lines: bool) -> dict[str, Any]:
+    """Return the chart of scores against a cost, with a line through the sizes on the front of each view.
 
-    Colours show the models, or, if there is only one, its dims, or its layers where the cost depends on dims.
+    Colours show the series, or, if there is only one, its dims, or its layers where the cost depends on dims. A line that
+    passes through several series has none of their colours.
     """
     doubling = {"type": "log", "base": 2} if cost == "bytes" else {"zero": False}
     points = _scored().encode(
         alt.X(
             f"{cost}:Q",
             title=AXES[cost],
-            axis=alt.Axis(format="," if cost == "bytes" else "~g", tickCount=6, labelOverlap=True),
+            axis=alt.Axis(
+                format="," if cost == "bytes" else "~g", tickCount=6, labelOverlap=True, labelSeparation=8, labelBound=True
+            ),
             scale=alt.Scale(nice=False, padding=30, **doubling),
         ),
         alt.Y("percent:Q", title=None, axis=alt.Axis(tickCount=6), scale=alt.Scale(zero=False, padding=26)),
@@ -65,7 +68,7 @@ def against(cost: str, series: Sequence[str]) -> dict[str, Any]:
     dots = points.mark_point(filled=True, size=75, opacity=alt.ExprRef(f"{on_front} ? 1 : 0.35"))
     names = points.transform_filter(_IS_CHOSEN).mark_text(dy=-17, fontWeight="bold", fontSize=12)
     layers = [
-        line.encode(alt.Detail("series:N"), *looks[:1] * (len(series) > 1)).properties(name="front"),
+        line.encode(alt.Detail("view:N"), *(looks[:1] if coloured_lines else [])).properties(name="front"),
         dots.encode(*looks).properties(name="dots"),
         *_outlines(points.mark_point(filled=True, fillOpacity=0, size=230)),
         # Names of the sizes of several models would lie over each other.

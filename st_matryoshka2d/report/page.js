@@ -21,6 +21,7 @@ function rowsOf(view, sizes) {
   const columns = Object.entries(sizes.table);
   return sizes.table.name.map((name, index) => {
     const row = Object.fromEntries(columns.map(([column, values]) => [column, values[index]]));
+    row.view = view.name;
     row.id = `${view.name} ${name}`;
     row.percent = row.score === null ? null : row.score * 100;
     row.about = about(row, sizes);
@@ -87,7 +88,7 @@ function sentences(sizes) {
 
 async function draw(figure, spec, rows, name) {
   const isMap = spec === data.charts.heat_map;
-  const kind = `chart ${isMap ? "map" : "front"} ${data.series.length > 1 ? "several" : "one"}`;
+  const kind = `chart ${isMap ? "map" : spec.layer[0].encoding.color ? "front" : "front plain"}`;
   const box = made("div", "", { class: kind, tabindex: "0", role: "group" });
   box.setAttribute("aria-label", `${name}. Arrow keys move from size to size.`);
   const details = made("p", "", { class: "details", "aria-live": "polite" });

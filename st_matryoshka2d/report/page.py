@@ -20,7 +20,9 @@ SHARE = 97.0  # percent, where the slider stands at first
 def page(title: str, views: Sequence[View], time: str) -> str:
     """Return the page of some views; `time` is the column that all of them have for the time of a size."""
     series = [name for view in views for name in view.series]
-    charts = {"heat_map": heat_map(), "time": against(time, series), "bytes": against("bytes", series)}
+    coloured = len(series) > 1 and all(len(view.series) == 1 for view in views)
+    fronts = {name: against(cost, series, coloured_lines=coloured) for name, cost in (("time", time), ("bytes", "bytes"))}
+    charts = {"heat_map": heat_map(), **fronts}
     data = {"title": title, "share": SHARE, "time": time, "charts": charts}
     data |= {"series": series, "views": [view.to_json() for view in views]}
     parts = {"title": escape(title), "style": _part("page.css"), "data": _in_script(json.dumps(data, allow_nan=False))}

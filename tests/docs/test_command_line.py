@@ -43,6 +43,7 @@ def test_every_command_has_an_example() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:60 documents tell little")
 def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def get_task(name: str) -> AbsTask:
         if name != "STSBenchmark":
@@ -68,6 +69,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "aligned",
         "both",
         "difference.png",
+        "fitted",
         "mapped",
         "minilm.parquet",
         "minilm.png",

@@ -17,6 +17,7 @@ _TEST = "auto: paired t-test of queries, paired jackknife of correlations; fishe
 def compare(
     grid: options.Grid,
     other: options.Grid,
+    metric: options.Metric = None,
     alpha: Annotated[float, typer.Option(help="A difference is significant if p is below this.")] = 0.05,
     test: Annotated[Literal["auto", "fisher"], typer.Option(help=_TEST)] = "auto",
     plot: Annotated[Path | None, options.figure_option("Draw the differences as a heat map")] = None,
@@ -28,7 +29,7 @@ def compare(
     from st_matryoshka2d.grid.compare import shown
     from st_matryoshka2d.grid.text_tables import head_and_body
 
-    comparison = GridResult.load(grid).compare(GridResult.load(other), alpha=alpha, test=test)
+    comparison = GridResult.load(grid).compare(GridResult.load(other), metric=metric, alpha=alpha, test=test)
     if plot is not None:
         comparison.plot(plot)
     title, cells, note = shown(comparison)

@@ -36,6 +36,7 @@ def _three_names(text: str) -> str:
     return ",".join(names)
 
 
+_TASKS = "Name of an mteb task or benchmark, such as NanoBEIR; may be repeated."
 _PAIRS = options.file_option(
     "--pairs", "Your own pairs of texts with similarity scores; may be repeated", (".csv", ".parquet"), exists=True
 )
@@ -56,7 +57,7 @@ _OUT = options.file_option("--out", _WRITE, (".parquet", ".json", ".csv", ".md")
 
 def grid(
     *,
-    tasks: Annotated[list[str] | None, typer.Option(help="Name of an mteb task; may be repeated.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option(help=_TASKS)] = None,
     pairs: Annotated[list[Path] | None, _PAIRS] = None,
     columns: Annotated[str, _NAMES] = _COLUMNS,
     num_layers: options.NumLayers = None,
@@ -64,6 +65,7 @@ def grid(
     sizes: Annotated[list[Size] | None, _SIZES] = None,
     documents: Annotated[list[Size] | None, _DOCUMENTS] = None,
     precisions: Annotated[list[str] | None, _PRECISIONS] = None,
+    metric: options.Metric = None,
     cache: Annotated[Path | None, _CACHE] = None,
     n_jobs: Annotated[int, _JOBS] = 1,
     batch_size: options.BatchSize = 32,
@@ -88,6 +90,7 @@ def grid(
 
     from st_matryoshka2d import evaluate
     from st_matryoshka2d.evaluation.tasks import chosen_tasks
+    from st_matryoshka2d.grid import pivots
 
     chosen = chosen_tasks([*(tasks or []), *(_task_of_pairs(file, table, *names) for file, table in tables)])
     result = evaluate(
@@ -103,11 +106,11 @@ def grid(
         batch_size=batch_size,
     )
     if out is not None:
-        _write(result, out)
+        _write(result, out, metric)
     if plot is not None:
-        result.plot(plot)
-    scores = result.to_frame().query("is_main").drop(columns="is_main")
-    return Answer(_shown(result), {"model": result.model, "scores": records(scores)}, [out, plot])
+        result.plot(plot, metric=metric)
+    scores = pivots.of_metric(result.to_frame(), metric).drop(columns="is_main")
+    return Answer(_shown(result, metric), {"model": result.model, "scores": records(scores)}, [out, plot])
 
 
 def _check_sizes(limit: Size, num_layers: list[int] | None, dims: list[int] | None, *sizes: list[Size] | None) -> None:
@@ -129,7 +132,7 @@ def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: s
         raise ValueError(f"{path}: {error}") from error
 
 
-def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
+def _sections(result: GridResult, metric: str | None) -> Iterator[tuple[str, GridResult]]:
     """Yield a title and a grid for each size of documents, precision and task, and for the mean of several tasks."""
     from st_matryoshka2d.grid import pivots
 
@@ -138,27 +141,28 @@ def _sections(result: GridResult) -> Iterator[tuple[str, GridResult]]:
         stored += f"documents at {side}, " if result.document_sizes != ["same size"] else ""
         for tasks in [*([task] for task in result.tasks), *([result.tasks] if len(result.tasks) > 1 else [])]:
             grid = result.at(documents=side, precision=precision, tasks=tasks)
-            yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame)}, percent", grid
+            yield f"{stored}{pivots.subject(tasks)}: {pivots.metric_name(grid.frame, None, metric)}, percent", grid
 
 
-def _shown(result: GridResult) -> list[RenderableType]:
+def _shown(result: GridResult, metric: str | None) -> list[RenderableType]:
     from st_matryoshka2d.grid import pivots, text_tables
 
     parts: list[RenderableType] = []
-    for title, grid in _sections(result):
-        parts += [f"\n{title}" if parts else title, table(*text_tables.head_and_body(pivots.percent(grid.frame)))]
-        parts += [f"\n{note}" for note in (*pivots.examples_note(grid.items), *pivots.notes(grid.frame))]
+    for title, grid in _sections(result, metric):
+        body = pivots.percent(grid.frame, None, metric)
+        parts += [f"\n{title}" if parts else title, table(*text_tables.head_and_body(body))]
+        parts += [f"\n{note}" for note in (*pivots.examples_note(grid.items), *pivots.notes(grid.frame, None, metric))]
     return parts
 
 
-def _write(result: GridResult, path: Path) -> None:
+def _write(result: GridResult, path: Path, metric: str | None) -> None:
     from st_matryoshka2d.files.atomic import replace_file
 
     match path.suffix.lower():
         case ".csv":
             result.to_csv(path)
         case ".md":
-            text = "\n\n".join(f"{title}\n\n{grid.to_markdown()}" for title, grid in _sections(result))
+            text = "\n\n".join(f"{title}\n\n{grid.to_markdown(metric=metric)}" for title, grid in _sections(result, metric))
             replace_file(path, lambda part: part.write_text(f"{text}\n", encoding="utf-8"))
         case _:
             result.save(path)

@@ -14,6 +14,10 @@ Grid = Annotated[
     Path, typer.Argument(help="A grid that was saved as .parquet or .json.", show_default=False, exists=True, dir_okay=False)
 ]
 NumLayers = Annotated[list[int] | None, typer.Option(help="Layers to keep; may be repeated.", min=0, show_default="all")]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="Metric of mteb to use, such as mrr_at_10 or recall_at_100.", show_default="each task's main metric"),
+]
 BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
 
 

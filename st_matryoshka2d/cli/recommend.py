@@ -36,6 +36,7 @@ def recommend(
     max_ms: Annotated[float | None, typer.Option(help="Maximum milliseconds per text; needs times.")] = None,
     max_bytes: Annotated[float | None, typer.Option(help="Maximum bytes per vector.")] = None,
     task: Annotated[str | None, typer.Option(help="Judge by this task alone.", show_default="the mean over tasks")] = None,
+    metric: options.Metric = None,
     reference: Annotated[Path | None, typer.Option(help=_REFERENCE, exists=True, dir_okay=False)] = None,
     queries_per_document: Annotated[float | None, typer.Option(help=_QUERIES)] = None,
     latency: Annotated[Path | None, _TIMES] = None,
@@ -65,6 +66,7 @@ def recommend(
         max_ms=max_ms,
         max_bytes=max_bytes,
         task=task,
+        metric=metric,
         reference=None if reference is None else GridResult.load(reference),
         queries_per_document=queries_per_document,
     )

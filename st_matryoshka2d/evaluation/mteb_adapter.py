@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES, COLUMNS, ITEM_COLUMNS, Items
 
 Place = tuple[str, str]  # split and subset
+ItemsOf = dict[tuple[str, str, str], Items]  # split, subset and metric
 Ranking = Mapping[str, Mapping[str, float]]
 
 
@@ -117,10 +118,14 @@ def result_of(model: VariantModel, task: AbsTask, encode_kwargs: EncodeKwargs) -
 
 # Names of metrics in mteb and in trec_eval.
 _MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "hit_rate": "success"}
+_RECIPROCAL_RANK = "recip_rank"  # without a cut
 _CLOSE = 1e-4  # tolerance between the mean over queries and the score, which mteb rounds
 
+# Metrics whose scores of single queries are kept beside those of the main metric: the ones that papers on search compare.
+_COMPARED = ("ndcg_at_10", "mrr_at_10", "recall_at_100")
 
-def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[Place, Items], model: str) -> GridResult:
+
+def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: ItemsOf, model: str) -> GridResult:
     """Convert mteb's result for one variant to a grid of one size."""
     cell: dict[str, str | int] = {
         "task": task.metadata.name,
@@ -138,18 +143,21 @@ def as_grid(task: AbsTask, variant: Variant, result: TaskResult, items: Mapping[
     ]
     frame = pd.DataFrame(rows, columns=[*COLUMNS, *AXES])
     frame["is_main"] = frame["metric"] == task.metadata.main_score
-    parts = [{**cell, "split": split, "subset": subset, **one._asdict()} for (split, subset), one in items.items()]
+    parts = [
+        {**cell, "split": split, "subset": subset, "metric": metric, **one._asdict()}
+        for (split, subset, metric), one in items.items()
+    ]
     return GridResult(frame, pd.DataFrame(parts, columns=ITEM_COLUMNS), model)
 
 
-def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> dict[Place, Items]:
-    """Collect the items of the main scores: similarities of pairs, or the metric of each query."""
+def items_of(task: AbsTask, result: TaskResult, model: VariantModel) -> ItemsOf:
+    """Collect the items of scores: similarities of pairs, or metrics of each query."""
     if isinstance(task, AbsTaskSTS):
         return _of_pairs(task, model)
     return _of_queries(task, result, model) if isinstance(task, AbsTaskRetrieval) else {}
 
 
-def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
+def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> ItemsOf:
     kind, _, correlation = task.metadata.main_score.rpartition("_")
     if correlation not in ("spearman", "pearson"):
         return {}
@@ -159,30 +167,47 @@ def _of_pairs(task: AbsTaskSTS, model: VariantModel) -> dict[Place, Items]:
         values = np.asarray(of_pairs(one, two), dtype=float)
         loaded: Mapping[str, Any] = task.dataset or {}
         gold = np.asarray(loaded.get(subset, loaded)[split].select_columns("score")[:]["score"], dtype=float)
-        items[split, subset] = Items(list(map(str, range(len(values)))), values, gold)
+        items[split, subset, task.metadata.main_score] = Items(list(map(str, range(len(values)))), values, gold)
     return items
 
 
-def _of_queries(task: AbsTaskRetrieval, result: TaskResult, model: VariantModel) -> dict[Place, Items]:
-    """Collect the metric of each query; splits whose main score is not the mean over queries are skipped."""
-    items = {}
+def _of_queries(task: AbsTaskRetrieval, result: TaskResult, model: VariantModel) -> ItemsOf:
+    """Collect metrics of each query; splits whose main score is not the mean over queries are skipped."""
+    items: ItemsOf = {}
+    main = task.metadata.main_score
     for (split, subset), ranking in model.rankings.items():
-        score = next(scores["main_score"] for scores in result.scores[split] if scores["hf_subset"] == subset)
-        by_query = _by_query(task, task.dataset[subset][split]["relevant_docs"], ranking)
-        if by_query and abs(np.mean(list(by_query.values())) - score) < _CLOSE:
-            items[split, subset] = Items(list(by_query), np.array(list(by_query.values())), None)
+        scores = next(scores for scores in result.scores[split] if scores["hf_subset"] == subset)
+        by_metric = _by_query(dict.fromkeys([main, *_COMPARED]), task, task.dataset[subset][split]["relevant_docs"], ranking)
+        kept = {name: one for name, one in by_metric.items() if abs(_mean(one) - scores.get(name, np.inf)) < _CLOSE}
+        if main in kept:  # a file holds the ids with the main score
+            items |= {(split, subset, name): one for name, one in kept.items()}
     return items
 
 
-def _by_query(task: AbsTaskRetrieval, relevant: Mapping[str, Mapping[str, int]], ranking: Ranking) -> dict[str, float]:
-    name, _, cut = task.metadata.main_score.partition("_at_")
+def _by_query(
+    metrics: Iterable[str], task: AbsTaskRetrieval, relevant: Mapping[str, Mapping[str, int]], ranking: Ranking
+) -> dict[str, Items]:
+    """Compute each metric of each query; metrics that trec_eval does not have are left out."""
     if task.skip_first_result:
         ranking = {query: dict(islice(found.items(), 1, None)) for query, found in ranking.items()}  # best first
-    if name == "mrr":  # trec_eval has no cut for it
-        found = pytrec_eval.RelevanceEvaluator(relevant, {"recip_rank"}).evaluate(ranking)
-        by_query = {query: scores["recip_rank"] for query, scores in found.items()}
-        return {query: score if score >= 1 / int(cut) else 0.0 for query, score in by_query.items()}
-    if (measure := _MEASURES.get(name)) is None:
-        return {}
-    found = pytrec_eval.RelevanceEvaluator(relevant, {f"{measure}.{cut}"}).evaluate(ranking)
-    return {query: float(scores[f"{measure}_{cut}"]) for query, scores in found.items()}
+    measures = {metric: measure for metric in metrics if (measure := _measure(metric))}
+    found = pytrec_eval.RelevanceEvaluator(relevant, set(measures.values())).evaluate(ranking)
+    ids, items = list(found), {}
+    for metric, measure in measures.items():
+        values = np.array([scores[measure.replace(".", "_")] for scores in found.values()], dtype=float)
+        if measure == _RECIPROCAL_RANK:
+            values[values < 1 / int(metric.rpartition("_")[2])] = 0.0
+        items[metric] = Items(ids, values, None)
+    return items
+
+
+def _mean(items: Items) -> float:
+    return float(items.values.mean()) if items.ids else np.nan
+
+
+def _measure(metric: str) -> str:
+    """Name a metric of mteb as trec_eval does; empty if trec_eval does not have it."""
+    name, _, cut = metric.partition("_at_")
+    if name == "mrr":
+        return _RECIPROCAL_RANK
+    return f"{_MEASURES[name]}.{cut}" if name in _MEASURES else ""

@@ -33,9 +33,10 @@ def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
     if isinstance(tasks, (pd.DataFrame, Dataset, DatasetDict)):
         raise TypeError(f"A {type(tasks).__name__} is not a task. {_OWN_DATA}")
     given = tasks if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
-    flat = [task for entry in given for task in (entry if isinstance(entry, Benchmark) else [entry])]
+    found = (_named(entry) if isinstance(entry, str) else entry for entry in given)
+    flat = [task for entry in found for task in (entry if isinstance(entry, Benchmark) else [entry])]
     chosen: list[AbsTask] = []
-    for task in (_task_named(entry) if isinstance(entry, str) else entry for entry in flat):
+    for task in flat:
         if not isinstance(task, AbsTask):
             raise TypeError(f"A task must be an mteb task, its name or a benchmark, got {task!r} ({type(task).__name__}).")
         name, modalities = task.metadata.name, task.metadata.modalities
@@ -81,11 +82,13 @@ def _task_of_mteb(name: str) -> AbsTask | None:
     return None
 
 
-def _task_named(name: str) -> AbsTask:
+def _named(name: str) -> AbsTask | Benchmark:
     if (task := _task_of_mteb(name)) is not None:
         return task
-    known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
-    raise ValueError(unknown_task(name, known))
+    with random_states_kept(), suppress(KeyError):
+        return mteb.get_benchmark(name)
+    tasks = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
+    raise ValueError(unknown_task(name, [*tasks, *(benchmark.name for benchmark in mteb.get_benchmarks())]))
 
 
 @contextmanager

@@ -35,6 +35,6 @@ def agreement_of(model: SentenceTransformer) -> dict[str, Any]:
     return {"frame": pd.DataFrame(rows), **about}
 
 
-def measure_of(frame: pd.DataFrame, task: str | None) -> str:
-    """Tell whether the numbers of a grid are scores, or agreement."""
-    return AGREEMENT if metric_name(frame, task) == _METRIC else SCORE
+def measure_of(frame: pd.DataFrame, task: str | None, metric: str | None = None) -> str:
+    """Tell whether the numbers of a grid are scores, by a metric that was asked for, or agreement."""
+    return AGREEMENT if metric_name(frame, task, metric) == _METRIC else metric or SCORE

@@ -26,7 +26,7 @@ _PLACE = [*_PART, *_SIZE]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GridComparison:
-    """Differences between the main scores of two grids, with significance tests; made by `GridResult.compare`.
+    """Differences between the scores of two grids, with significance tests; made by `GridResult.compare`.
 
     Args:
         frame: One row for each task, split, subset and size; see `to_frame`.
@@ -128,9 +128,15 @@ class GridComparison:
 
 
 def compare(
-    grid: Scores, other: Scores, *, test: str = "auto", alpha: float = 0.05, correction: str | None = "holm"
+    grid: Scores,
+    other: Scores,
+    metric: str | None = None,
+    *,
+    test: str = "auto",
+    alpha: float = 0.05,
+    correction: str | None = "holm",
 ) -> GridComparison:
-    """Compare the main scores of two grids at the sizes that both have."""
+    """Compare the scores of two grids by one metric, or their main scores, at the sizes that both have."""
     if not isinstance(other, Scores):
         raise TypeError(f"A grid can only be compared with another GridResult, got {type(other).__name__}.")
     if test not in ("auto", "fisher"):
@@ -145,7 +151,7 @@ def compare(
     if two_sizes:  # relabel the second grid, so that its size can be compared with the other size
         size = {"num_layers": first.sizes[0].num_layers, "dim": first.sizes[0].dim}
         second = replace(second, frame=second.frame.assign(**size), items=second.items.assign(**size), latency=None)
-    joined = _joined(first, second)
+    joined = _joined(first, second, metric)
     tests = pd.DataFrame([_test(row, fisher=test == "fisher") for row in joined.to_dict("records")])
     frame = joined[[*_PLACE, "metric", "score", "other_score"]]
     frame = frame.assign(delta=frame["score"] - frame["other_score"]).join(tests)
@@ -170,9 +176,9 @@ def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
     return (counts.format(f"{agree}:{against}/{number}" if against else f"{agree}/{number}") if number else "") + unknown
 
 
-def _joined(grid: Scores, other: Scores) -> pd.DataFrame:
-    """Join the main scores of both grids, with their items, at their common sizes; `other_` is the second grid."""
-    ours, theirs = (with_items(one.frame[one.frame["is_main"]], one.items) for one in (grid, other))
+def _joined(grid: Scores, other: Scores, metric: str | None) -> pd.DataFrame:
+    """Join the scores of both grids, with their items, at their common sizes; `other_` is the second grid."""
+    ours, theirs = (with_items(pivots.of_metric(one.frame, metric), one.items) for one in (grid, other))
     _same(ours, theirs, ["task"], " Compare the tasks of both, `grid.at(tasks=...)`.")
     _same(ours, theirs, [*_PART, "metric"])
     keys = [*_PLACE, "metric"]

@@ -30,6 +30,7 @@ def costs(
     latency: pd.DataFrame | None = None,
     task: str | None = None,
     queries_per_document: float | None = None,
+    metric: str | None = None,
 ) -> pd.DataFrame:
     """Score and cost of every size and precision, ascending; NaN if a task, or the largest size, was not scored.
 
@@ -37,7 +38,7 @@ def costs(
     """
     cells = ["num_layers", "dim", "precision", *([] if queries_per_document is None else ["documents"])]
     # A missing task makes the mean NaN: a size must not look better for skipping a task.
-    scores = means(selected(frame, task, None, free=cells), cells).mean(axis=1, skipna=False)
+    scores = means(selected(frame, task, metric, free=cells), cells).mean(axis=1, skipna=False)
     kinds: dict[str, Any] = {"num_layers": int, "milliseconds_per_text": float, "parameters": "Int64"}
     times = pd.DataFrame(latency, columns=[*kinds]).astype(kinds).set_index("num_layers")
     table = scores.rename("score").reset_index().join(times, on="num_layers")

@@ -156,10 +156,10 @@ class Scores(SavedTable):
 
         Args:
             task: Name of one task; None for the mean over tasks.
-            metric: Name of a metric; None for each task's main metric.
+            metric: Name of a metric, such as `"mrr_at_10"`; None for each task's main metric.
 
         Raises:
-            ValueError: There is no such task or metric.
+            ValueError: There is no such task or metric, or a task lacks the metric.
         """
         return pivots.pivot(self.frame, task, metric)
 
@@ -167,29 +167,30 @@ class Scores(SavedTable):
         """Scores by task (rows) and size (columns, `"6L-128d"`); NaN if a task was not scored at a size."""
         return pivots.by_task(self.frame, metric)
 
-    def score(self, size: Size | str, task: str | None = None) -> float:
-        """The main score at one size, in mteb's units.
+    def score(self, size: Size | str, task: str | None = None, metric: str | None = None) -> float:
+        """The score at one size, in mteb's units.
 
         Args:
             size: A `Size`, or text such as `"6L-128d"`.
             task: As for `pivot`.
+            metric: As for `pivot`.
 
         Raises:
-            ValueError: There is no such task, or the size was not scored.
+            ValueError: There is no such task or metric, or the size was not scored.
         """
         wanted, plain = as_size(size, "size"), self.plain()
         if wanted not in plain.sizes:
             where = "".join(f" in {one}" for one in pivots.shown_labels(self.frame))
             raise ValueError(f"{wanted} was not scored{where}, only {', '.join(map(str, plain.sizes))}.")
-        return float(plain.pivot(task)[wanted.dim][wanted.num_layers])
+        return float(plain.pivot(task, metric)[wanted.dim][wanted.num_layers])
 
     def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
         frame, about = super()._content()
-        return grid_tables.with_items(frame, about.pop("items")), about
+        return grid_tables.to_rows(frame, about.pop("items")), about
 
     @classmethod
     def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
-        return cls(*grid_tables.without_items(frame), **about)
+        return cls(*grid_tables.of_rows(frame), **about)
 
 
 def _check_mergeable(grids: Sequence[Scores]) -> None:

@@ -32,7 +32,8 @@ class GridResult(Scores):
             `metric`, `score`, `is_main` (marks the main metric of the task), and optionally `precision`, `truncation` and
             `documents`.
         items: Scores of single queries or pairs, for significance tests: one row for each main score, with `ids`, `values`
-            and `gold`. `values` are the main metric of each query, or, if there is `gold`, the similarity of each pair.
+            and `gold`. `values` are the metric of each query, or, if there is `gold`, the similarity of each pair. With the
+            column `metric`, rows may also be of other metrics, with the ids of the main score.
         model: Name of the model, for titles; `named` changes it.
         latency: Times of each depth; see `with_latency`.
         revision: Hash of the model's weights and settings; empty if unknown.
@@ -81,7 +82,13 @@ class GridResult(Scores):
         return cls(**agreement.agreement_of(model))
 
     def compare(
-        self, other: GridResult, *, test: str = "auto", alpha: float = 0.05, correction: str | None = "holm"
+        self,
+        other: GridResult,
+        *,
+        metric: str | None = None,
+        test: str = "auto",
+        alpha: float = 0.05,
+        correction: str | None = "holm",
     ) -> GridComparison:
         """Compare with another grid, size by size, with significance tests.
 
@@ -90,6 +97,8 @@ class GridResult(Scores):
 
         Args:
             other: Another grid of the same tasks. All common sizes are compared, or one size of each, chosen with `at`.
+            metric: As for `pivot`. Tests need the metric of each query, which `evaluate` keeps of the main metric and of
+                `ndcg_at_10`, `mrr_at_10` and `recall_at_100`.
             test: `"auto"` for a paired t-test over queries, or a paired jackknife test of the correlations with gold scores
                 of pairs; `"fisher"` for Fisher's z test of correlations, as in Starbucks' Table 4.
             alpha: Significance level.
@@ -101,7 +110,7 @@ class GridResult(Scores):
         """
         from st_matryoshka2d.grid import compare
 
-        return compare.compare(self, other, test=test, alpha=alpha, correction=correction)
+        return compare.compare(self, other, metric, test=test, alpha=alpha, correction=correction)
 
     def to_markdown(self, task: str | None = None, metric: str | None = None) -> str:
         """The pivot as a Markdown table, in percent, with notes on missing scores and on what the table does not show."""
@@ -150,6 +159,7 @@ class GridResult(Scores):
         max_ms: float | None = None,
         max_bytes: float | None = None,
         task: str | None = None,
+        metric: str | None = None,
         reference: GridResult | None = None,
         queries_per_document: float | None = None,
     ) -> recommend.Recommendation:
@@ -173,6 +183,7 @@ class GridResult(Scores):
             max_ms: Milliseconds per text, as in `milliseconds_per_text`; needs `with_latency`.
             max_bytes: Bytes of a vector in the index: 4 x dim in float32, dim in int8, dim / 8 in binary.
             task: Name of one task; None for the mean over tasks.
+            metric: As for `pivot`. Intervals need the metric of each query, as for `compare`.
             reference: Grid to which scores are relative, such as that of the model before training; None for this grid.
             queries_per_document: Expected queries over the life of the index, divided by its documents; needs
                 `with_latency`. None: queries and documents have the same size.
@@ -180,22 +191,25 @@ class GridResult(Scores):
         Raises:
             TypeError: A limit is not a number, or the reference is not a grid.
             ValueError: A limit is invalid, no size meets all limits, the largest size does not score above 0, there is no
-                such task, a task has fewer than 30 examples, or the reference has other tasks.
+                such task or metric, a task has fewer than 30 examples, or the reference has other tasks.
 
         Warns:
             DataWarning: The grid has no scores of single examples, so that no interval is known and scores alone decide.
         """
-        return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document)
+        return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document, metric)
 
-    def pareto(self, cost: str | Sequence[str] | None = None, task: str | None = None) -> pd.DataFrame:
+    def pareto(
+        self, cost: str | Sequence[str] | None = None, task: str | None = None, metric: str | None = None
+    ) -> pd.DataFrame:
         """The sizes on the Pareto front: no other size is at least as good in score and every cost, and better in one.
 
         Args:
             cost: One or several of `num_layers`, `bytes`, `dim` and, with latency, `milliseconds_per_text` and `parameters`;
                 None for the time (layers, without latency) and the bytes of a vector.
             task: As for `recommend`.
+            metric: As for `pivot`.
         """
-        return pareto_front.pareto(self, cost, task)
+        return pareto_front.pareto(self, cost, task, metric)
 
     def plot_pareto(
         self,
@@ -204,6 +218,7 @@ class GridResult(Scores):
         *,
         cost: str | None = None,
         task: str | None = None,
+        metric: str | None = None,
     ) -> Figure:
         """Plot the score of every size against one cost, with a line through the Pareto front.
 
@@ -212,8 +227,9 @@ class GridResult(Scores):
             title: As for `plot`.
             cost: One cost, as for `pareto`; None for the time (layers, without latency).
             task: As for `pareto`.
+            metric: As for `pivot`.
         """
-        return pareto_front.plot_pareto(self, path, title, cost, task)
+        return pareto_front.plot_pareto(self, path, title, cost, task, metric)
 
     def report(self, path: str | os.PathLike[str], *, beside: Sequence[GridResult] = (), title: str | None = None) -> None:
         """Write one page of HTML that shows the grid, opens without a network, and can be sent to others.

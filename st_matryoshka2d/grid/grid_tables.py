@@ -23,14 +23,14 @@ PLACE = ["task", "split", "subset", "num_layers", "dim", *AXES]
 
 
 class Items(NamedTuple):
-    """The parts of a main score: scores of queries, or similarities of pairs with gold scores; see `GridResult`."""
+    """The parts of a score: scores of queries, or similarities of pairs with gold scores; see `GridResult`."""
 
     ids: list[str]
     values: NDArray[np.float64]
     gold: NDArray[np.float64] | None
 
 
-ITEM_COLUMNS = [*PLACE, *Items._fields]
+ITEM_COLUMNS = [*PLACE, "metric", *Items._fields]
 
 
 def axis_labels(axes: Mapping[Any, Any]) -> list[str]:
@@ -45,13 +45,23 @@ FILE = TableFile(
 
 
 def with_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
-    """Join both tables: items go into the rows of their main scores."""
-    return frame.merge(items.assign(is_main=True), on=[*PLACE, "is_main"], how="left")
+    """Join both tables: items go into the rows of their scores."""
+    return frame.merge(items, on=[*PLACE, "metric"], how="left")
 
 
-def without_items(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Split a table into the two that `with_items` joined."""
-    items = rows[rows["ids"].notna()][ITEM_COLUMNS].copy()
+def to_rows(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
+    """Join both tables as a file holds them: only a main score has ids, which those of the other metrics repeat."""
+    rows = with_items(frame, items)
+    # Versions that know no items but those of main scores leave out rows without ids.
+    return rows.assign(ids=rows["ids"].where(rows["is_main"], None))
+
+
+def of_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split what `to_rows` joined."""
+    items = rows[rows["values"].notna()][[*ITEM_COLUMNS, "is_main"]]
+    shared = items[items["is_main"]].set_index(PLACE)["ids"]
+    ids = [*shared.reindex(pd.MultiIndex.from_frame(items[PLACE]))] if len(items) else []
+    items = items[ITEM_COLUMNS].assign(ids=pd.Series(ids, items.index, dtype=object))
     for name in ("values", "gold"):
         arrays = [None if values is None else np.asarray(values, dtype=float) for values in items[name]]
         items[name] = pd.Series(arrays, items.index, dtype=object)
@@ -64,21 +74,40 @@ def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.
         raise ValueError(f"A GridResult has the columns {COLUMNS}, got {list(frame.columns)}.")
     if frame.empty:
         raise ValueError("A GridResult needs at least one score, got none.")
-    if missing := set(ITEM_COLUMNS) - set(AXES) - set(items.columns):
+    if missing := set(ITEM_COLUMNS) - {*AXES, "metric"} - set(items.columns):
         raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
     frame, items = (table.assign(**{axis: AXES[axis] for axis in AXES.keys() - {*table}}) for table in (frame, items))
     frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
     if twice := repeated(frame):
         raise ValueError(f"Each score may appear only once, but {twice} is repeated.")
-    return frame, items[ITEM_COLUMNS].reset_index(drop=True)
+    main = frame[frame["is_main"]]
+    if "metric" not in items:
+        items = items.merge(main[[*PLACE, "metric"]], on=PLACE, how="left")
+    items = items[ITEM_COLUMNS].reset_index(drop=True)
+    _check_ids(frame[~frame["is_main"]], main, items)
+    return frame, items
+
+
+def _check_ids(others: pd.DataFrame, main: pd.DataFrame, items: pd.DataFrame) -> None:
+    """Refuse items of other metrics that are not those of the main score in the same order: a file holds ids once."""
+    if others.empty or items.empty:  # which may have no types to join on
+        return
+    found = others.merge(items, on=[*PLACE, "metric"])
+    of_main = with_items(main, items)[[*PLACE, "ids"]].rename(columns={"ids": "main_ids"})
+    for row in found.merge(of_main, on=PLACE, how="left").to_dict("records"):
+        if row["ids"] is not row["main_ids"] and row["ids"] != row["main_ids"]:
+            raise ValueError(f"{_where(row)}: the items of {row['metric']} must have the ids of the main score, in order.")
 
 
 def repeated(frame: pd.DataFrame) -> str:
     """Describe the first repeated score; empty if there is none."""
-    for row in frame[frame.duplicated([*PLACE, "metric"])].head(1).to_dict("records"):
-        size = Size(int(row["num_layers"]), int(row["dim"]))
-        return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *axis_labels(row)])
-    return ""
+    return next(map(_where, frame[frame.duplicated([*PLACE, "metric"])].head(1).to_dict("records")), "")
+
+
+def _where(row: Mapping[Any, Any]) -> str:
+    """Describe the place of a row."""
+    size = Size(int(row["num_layers"]), int(row["dim"]))
+    return " ".join([f"{row['task']} ({row['split']}, {row['subset']}) at {size}", *axis_labels(row)])
 
 
 def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:

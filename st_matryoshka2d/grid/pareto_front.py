@@ -38,19 +38,26 @@ class _Front(pd.DataFrame):
     __str__ = __repr__
 
 
-def pareto(grid: Scores, cost: str | Sequence[str] | None = None, task: str | None = None) -> _Front:
+def pareto(
+    grid: Scores, cost: str | Sequence[str] | None = None, task: str | None = None, metric: str | None = None
+) -> _Front:
     """Return the rows of `costs` on the front, cheapest first."""
     chosen = checked_costs(grid, [time_column(grid), "bytes"] if cost is None else cost)
-    table = costs(grid.frame, grid.latency, task)
+    table = costs(grid.frame, grid.latency, task, metric=metric)
     front = _Front(table[on_front(table, chosen)].sort_values([*chosen, "score"], ignore_index=True))
-    front.attrs["measure"] = measure_of(grid.frame, task)
+    front.attrs["measure"] = measure_of(grid.frame, task, metric)
     if (largest := full_row(table)) is not None:
         front.attrs["largest"] = name_of(largest)
     return front
 
 
 def plot_pareto(
-    grid: Scores, path: str | os.PathLike[str] | None, title: str | None, cost: str | None, task: str | None
+    grid: Scores,
+    path: str | os.PathLike[str] | None,
+    title: str | None,
+    cost: str | None,
+    task: str | None,
+    metric: str | None,
 ) -> Figure:
     """Plot the score of every size against one cost."""
     from st_matryoshka2d.plots.pareto import plot_front  # draws only when asked to
@@ -58,12 +65,12 @@ def plot_pareto(
 
     check_figure_file(path)
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
-    table = costs(grid.frame, grid.latency, task).dropna(subset="score")
+    table = costs(grid.frame, grid.latency, task, metric=metric).dropna(subset="score")
     if table.empty:
         raise ValueError("No size of this grid has a score, so there is nothing to draw.")
     table = table.assign(front=on_front(table, [column]), name=[name_of(row) for row in table.itertuples()])
     title = pivots.subject([task] if task else grid.tasks) if title is None else title
-    return plot_front(table, column, path, title, f"{pivots.metric_name(grid.frame, task)} (%)", grid.model)
+    return plot_front(table, column, path, title, f"{pivots.metric_name(grid.frame, task, metric)} (%)", grid.model)
 
 
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:

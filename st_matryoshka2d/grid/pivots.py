@@ -112,8 +112,23 @@ def selected(frame: pd.DataFrame, task: str | None, metric: str | None, free: Se
     rows = frame
     for axis in (axis for axis in AXES if axis not in free):
         rows = rows[rows[axis] == default_value(frame, axis)]
-    rows = narrowed(rows, "task", task)
-    return rows[rows["is_main"]] if metric is None else narrowed(rows, "metric", metric)
+    return of_metric(narrowed(rows, "task", task), metric)
+
+
+def of_metric(frame: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+    """Select the scores by one metric, which every task must have, or each task's main scores."""
+    if metric is None:
+        return frame[frame["is_main"]]
+    if metric not in set(frame["metric"]):
+        areas = [name for name in frame["metric"].unique() if name.startswith("nauc_")]  # three for each other metric
+        others = [name for name in frame["metric"].unique() if name not in areas]
+        more = ", and the nauc_ of these" if areas else ""
+        raise ValueError(f"There is no metric {metric!r} in this grid, only {', '.join(others)}{more}.")
+    rows = frame[frame["metric"] == metric]
+    if without := [task for task in frame["task"].unique() if task not in set(rows["task"])]:
+        having = [*rows["task"].unique()]
+        raise ValueError(f"{', '.join(without)}: no {metric}. Select the tasks that have it: grid.at(tasks={having}).")
+    return rows
 
 
 def means(rows: pd.DataFrame, cells: Sequence[str] = ("num_layers", "dim")) -> pd.DataFrame:

@@ -34,7 +34,8 @@ class Recommendation:
         share_of: The score that `relative` refers to, in words.
         examples: The queries or pairs behind the intervals; 0 if no interval is known.
         doubt: A cheaper size that may meet the limits too, in words; empty if there is none.
-        measure: What the shares are of: `"score"`, or `"agreement"` with the whole model, as `align` measured it.
+        measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"` with the whole model, as
+            `align` measured it.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -105,14 +106,15 @@ def recommend(
     task: str | None,
     reference: object,
     queries_per_document: float | None,
+    metric: str | None,
 ) -> Recommendation:
     """Implement `GridResult.recommend`."""
-    measure = measure_of(grid.frame, task)
+    measure = measure_of(grid.frame, task, metric)
     limits = limits_of(grid, min_score, max_ms, max_bytes, measure)
     if queries_per_document is not None:
         positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
         require_times(grid, "queries_per_document")
-    table = costs(grid.frame, grid.latency, task, queries_per_document)
+    table = costs(grid.frame, grid.latency, task, queries_per_document, metric)
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
         raise ValueError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
@@ -120,10 +122,10 @@ def recommend(
     whole = grid
     share_of = f"the {measure} of {reference_name(full, grid.full_size)}"
     if reference is not None:
-        whole, compared, share_of = _reference(reference, grid, task, measure)
+        whole, compared, share_of = _reference(reference, grid, task, metric, measure)
         table["relative"] = table["score"] / compared["score"]
     cells = ["num_layers", "dim", "precision", *(["documents"] if queries_per_document is not None else [])]
-    examples = _add_intervals(table, grid, cells, task, (whole, compared), measure)
+    examples = _add_intervals(table, grid, cells, task, metric, (whole, compared), measure)
     table["refused"] = refused(table, limits).where(table["score"].notna(), "no score")
     met_by_score = (refused(table.assign(relative_low=math.nan), limits) == "") & table["score"].notna()
     unsure = table[met_by_score & (table["refused"] != "")]
@@ -150,6 +152,7 @@ def _add_intervals(
     grid: Scores,
     cells: Sequence[str],
     task: str | None,
+    metric: str | None,
     whole: tuple[Scores, pd.Series[Any]],
     measure: str,
 ) -> int:
@@ -157,14 +160,14 @@ def _add_intervals(
     from st_matryoshka2d.grid import shares
 
     try:
-        return shares.add_intervals(table, grid, cells, task, whole)
+        return shares.add_intervals(table, grid, cells, task, whole, metric)
     except shares.MissingExamplesError as missing:
         where = "the grid" if whole[0] is grid else "the grid or its reference"
         message = (
-            f"No interval is known for the shares of the score: {where} has no scores of single examples of {missing}. "
+            f"No interval is known for the shares of the {measure}: {where} has no scores of single examples of {missing}. "
             "The choice is by the scores alone, which chance may have made."
         )
-        if measure == SCORE:
+        if measure != AGREEMENT:
             warnings.warn(message, DataWarning, stacklevel=4)
         table[["relative_low", "relative_high"]] = math.nan
         return 0
@@ -200,7 +203,9 @@ def required_full(table: pd.DataFrame) -> pd.Series[Any]:
     return full
 
 
-def _reference(reference: object, grid: Scores, task: str | None, measure: str) -> tuple[Scores, pd.Series[Any], str]:
+def _reference(
+    reference: object, grid: Scores, task: str | None, metric: str | None, measure: str
+) -> tuple[Scores, pd.Series[Any], str]:
     """Return the reference, the row of its largest size, and its name."""
     if not isinstance(reference, Scores):
         raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
@@ -209,5 +214,5 @@ def _reference(reference: object, grid: Scores, task: str | None, measure: str) 
             f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
             "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
         )
-    full = required_full(costs(reference.frame, reference.latency, task))
+    full = required_full(costs(reference.frame, reference.latency, task, metric=metric))
     return reference, full, f"the reference's {measure} at {reference_name(full, reference.full_size)}"

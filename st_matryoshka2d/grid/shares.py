@@ -36,10 +36,15 @@ class MissingExamplesError(LookupError):
 
 
 def add_intervals(
-    table: pd.DataFrame, grid: Scores, cells: Sequence[str], task: str | None, whole: tuple[Scores, Any]
+    table: pd.DataFrame,
+    grid: Scores,
+    cells: Sequence[str],
+    task: str | None,
+    whole: tuple[Scores, Any],
+    metric: str | None = None,
 ) -> int:
     """Add the ends of the interval of each share to `table` and return the number of examples; refuse too few."""
-    found = bounds(grid, table, cells, task, whole)
+    found = bounds(grid, table, cells, task, whole, metric)
     if found.fewest < FEWEST:
         raise ValueError(
             f"{found.fewest} examples cannot tell which size is good enough: shares of a score on so few are mostly chance. "
@@ -49,7 +54,14 @@ def add_intervals(
     return found.examples
 
 
-def bounds(grid: Scores, table: pd.DataFrame, cells: Sequence[str], task: str | None, whole: tuple[Scores, Any]) -> Bounds:
+def bounds(
+    grid: Scores,
+    table: pd.DataFrame,
+    cells: Sequence[str],
+    task: str | None,
+    whole: tuple[Scores, Any],
+    metric: str | None = None,
+) -> Bounds:
     """Return the interval of the share of each row of `table`, a result of `costs`.
 
     Args:
@@ -58,6 +70,7 @@ def bounds(grid: Scores, table: pd.DataFrame, cells: Sequence[str], task: str | 
         cells: Names of columns.
         task: One task; None for the mean over tasks.
         whole: The grid of the score that shares refer to, and the row of `costs` with that score.
+        metric: One metric; None for each task's main metric.
 
     Raises:
         MissingExamplesError: A task has no scores by example.
@@ -66,15 +79,15 @@ def bounds(grid: Scores, table: pd.DataFrame, cells: Sequence[str], task: str | 
     scored = table["score"].notna().to_numpy()
     names = list(table.loc[scored, list(cells)].itertuples(index=False, name=None))
     of_full = [name for name in cells if name in full]
-    ours, theirs = _parts(grid, cells, task), _parts(reference, of_full, task)
+    ours, theirs = (_parts(*one, task, metric) for one in ((grid, cells), (reference, of_full)))
     full_name = tuple(full[of_full])
     rng, drawn, counts = np.random.default_rng(0), dict[str, list[NDArray[np.float64]]](), dict[str, int]()
     for part, found in ours.items():
         models = [_checked(found, name, part) for name in names]
         models.append(_checked(theirs.get(part, {}), full_name, part))
         models = [models[0], *(aligned(other, models[0], part[0]) for other in models[1:])]
-        metric = str(found[names[0]]["metric"])
-        drawn.setdefault(part[0], []).append(resampled_scores(models, metric, rng))
+        scored_by = str(found[names[0]]["metric"])
+        drawn.setdefault(part[0], []).append(resampled_scores(models, scored_by, rng))
         counts[part[0]] = counts.get(part[0], 0) + len(models[0].ids)
     scores = np.mean([np.mean(parts, axis=0) for parts in drawn.values()], axis=0)
     low, high = (np.full(len(table), np.nan) for _ in range(2))
@@ -97,9 +110,11 @@ def at_once(shares: NDArray[np.float64], drawn: NDArray[np.float64]) -> tuple[ND
     return shares - width, shares + width
 
 
-def _parts(grid: Scores, cells: Sequence[str], task: str | None) -> dict[Any, dict[Any, Mapping[Hashable, Any]]]:
+def _parts(
+    grid: Scores, cells: Sequence[str], task: str | None, metric: str | None
+) -> dict[Any, dict[Any, Mapping[Hashable, Any]]]:
     """Return the rows of each task, split and subset, by the values of `cells`."""
-    rows = with_items(selected(grid.frame, task, None, free=cells), grid.items)
+    rows = with_items(selected(grid.frame, task, metric, free=cells), grid.items)
     found: dict[Any, dict[Any, Mapping[Hashable, Any]]] = {}
     for row in rows.to_dict("records"):
         found.setdefault(tuple(row[name] for name in _PART), {})[tuple(row[name] for name in cells)] = row

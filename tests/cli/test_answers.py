@@ -242,6 +242,25 @@ def test_compare_matches_library(files: Path) -> None:
     assert [row for row in cells.reset_index().astype(str).to_numpy().tolist() if row not in shown] == []
 
 
+def test_metric_is_chosen_as_in_the_library(files: Path, tiny_folder: Path) -> None:
+    ours, theirs = random_grid(3), random_grid(4)
+    ours.save(files / "one.parquet")
+    theirs.save(files / "two.json")
+    found = answer("compare", files / "one.parquet", files / "two.json", "--metric", "pearson")
+    expected = ours.compare(theirs, metric="pearson").to_frame()["delta"]
+    assert [row["delta"] for row in found["differences"]] == pytest.approx(expected.tolist())
+    with pytest.warns(UserWarning, match="No interval is known for the shares of the pearson"):
+        choice = ours.recommend(0.9, metric="pearson")
+    found = answer("recommend", files / "one.parquet", "--min-score", "0.9", "--metric", "pearson")
+    assert (found["size"], found["measure"], found["summary"]) == (str(choice.size), "pearson", str(choice))
+    wrong = run("recommend", files / "one.parquet", "--metric", "mrr_at_10")
+    assert (wrong.exit_code, "no metric 'mrr_at_10' in this grid, only pearson, spearman" in wrong.stderr) == (1, True)
+    given = ["--pairs", files / "pairs.csv", "--sizes", "1L-8d", "--metric", "cosine_pearson"]
+    (row,) = answer("grid", tiny_folder, *given)["scores"]
+    assert row["metric"] == "cosine_pearson"
+    assert "pairs: cosine_pearson, percent" in run("grid", tiny_folder, *given).stdout
+
+
 def test_info_shows_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) -> None:
     full = SentenceTransformer(str(tiny_folder), device="cpu")
     found = answer("info", tiny_folder)

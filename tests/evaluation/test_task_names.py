@@ -9,6 +9,7 @@ import mteb
 import pytest
 
 from st_matryoshka2d.evaluation.task_names import check_task_names
+from st_matryoshka2d.evaluation.tasks import chosen_tasks
 
 
 @pytest.mark.slow
@@ -22,8 +23,17 @@ def test_old_names_are_known() -> None:
     check_task_names(["PersianTextTone", "STSBenchmark"])
 
 
+def test_every_benchmark_is_known_and_gives_its_tasks() -> None:
+    check_task_names(benchmark.name for benchmark in mteb.get_benchmarks())
+    tasks = chosen_tasks("NanoBEIR")
+    assert len(tasks) == 13
+    assert tasks == list(mteb.get_benchmark("NanoBEIR").tasks)
+    with pytest.raises(ValueError, match="NanoArguAnaRetrieval is given more than once"):
+        chosen_tasks(["NanoBEIR", "NanoArguAnaRetrieval"])
+
+
 def test_an_unknown_name_is_refused_with_similar_ones() -> None:
-    with pytest.raises(ValueError, match=r"no task named 'STSBenchmrak'\. Similar names: .*STSBenchmark"):
+    with pytest.raises(ValueError, match=r"no task or benchmark named 'STSBenchmrak'\. Similar names: .*STSBenchmark"):
         check_task_names(["STSBenchmark", "STSBenchmrak"])
 
 

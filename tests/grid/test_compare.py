@@ -87,7 +87,7 @@ def test_pearson_test(ours: GridResult, theirs: GridResult) -> None:
     grids = []
     for grid in (ours, theirs):
         scores = [np.corrcoef(r["values"], r["gold"])[0, 1] for r in grid.items.to_dict("records")]
-        grids.append(GridResult(grid.frame.assign(metric="cosine_pearson", score=scores), grid.items))
+        grids.append(GridResult(grid.frame.assign(metric="cosine_pearson", score=scores), grid.items.drop(columns="metric")))
     first = grids[0].compare(grids[1]).to_frame().iloc[0]
     assert first["p_value"] == correlation_test(gold_of("A"), ours.items["values"][0], theirs.items["values"][0])
 
@@ -147,7 +147,7 @@ def test_no_test_without_items() -> None:
 
 
 def scored(grid: GridResult, **columns: Any) -> GridResult:
-    return GridResult(grid.frame.assign(**columns), grid.items)
+    return GridResult(grid.frame.assign(**columns), grid.items.drop(columns="metric"))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ ODD = [float("nan"), float("inf"), -0.0, 1 / 3, 5e-324, 1.0, 0.1 + 0.2]
 
 
 def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task: str = 'Pärs, "q" \n& 文') -> GridResult:
-    """Return a grid with unusual numbers and names; cells with items, with gold scores, or without items."""
+    """Return a grid with unusual numbers and names; cells with items, with gold scores and another metric, or without."""
     generator = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
@@ -46,7 +46,9 @@ def grid(seed: int = 0, precisions: tuple[str, ...] = ("float32", "int8"), task:
         if number % 3 < 2:
             gold = np.array([*ODD[1:], np.nan]) if number % 3 else None
             ids = ["q, 1", "ü", "", "[]", "1", "None", "nan"]
-            items.append({**AXES, **cell, "ids": ids, "values": generator.permutation(ODD), "gold": gold})
+            for metric in ("spearman", "pearson") if number % 3 else ("spearman",):
+                values = generator.permutation(ODD)
+                items.append({**AXES, **cell, "metric": metric, "ids": ids, "values": values, "gold": gold})
     return GridResult(pd.DataFrame(rows), pd.DataFrame(items, columns=ITEM_COLUMNS), "ørg/mödel", None, "4f2a", "12L-768d")
 
 
@@ -87,7 +89,7 @@ def test_other_programs_can_read_the_scores(tmp_path: Path) -> None:
     tables = [pd.read_parquet(tmp_path / "grid.parquet"), pd.DataFrame(told["rows"])]
     for table in tables:
         assert table["score"].tolist() == pytest.approx(grid().frame["score"].tolist(), nan_ok=True, abs=0)
-        assert table["ids"].notna().sum() == len(grid().items)
+        assert table["values"].notna().sum() == len(grid().items)
     assert told["model"] == "ørg/mödel"
 
 

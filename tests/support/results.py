@@ -20,7 +20,7 @@ def assert_identical(one: GridResult, other: GridResult) -> None:
     assert (one.model, one.revision) == (other.model, other.revision)
     pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
     pd.testing.assert_frame_equal(one.items[PLACE], other.items[PLACE], check_exact=True, check_dtype=len(one.items) > 0)
-    for column in ("ids", "values", "gold"):
+    for column in ("metric", "ids", "values", "gold"):
         for left, right in zip(one.items[column], other.items[column], strict=True):
             assert type(left) is type(right)
             if isinstance(left, np.ndarray):

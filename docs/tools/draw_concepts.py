@@ -1,4 +1,4 @@
-"""Draw the figures of docs/alignment.md, docs/concepts.md and docs/other_ways.md into docs/images.
+"""Draw the figures of docs/why.md, docs/concepts.md and docs/other_ways.md into docs/images.
 
 python docs/tools/draw_concepts.py
 """

@@ -63,6 +63,17 @@ LOSSES = {
     ("`RelationalDistillLoss`", "MultipleNegativesRanking"): ("distill", "mnrl"),
     ("`StarbucksLoss(mini_batch_size=32)`", "MultipleNegativesRanking"): ("starbucks-cached", "mnrl"),
 }
+# The five search sets by the share of layers that embed the queries: a report's heading and row.
+SHALLOW = [
+    *[("all-MiniLM-L6-v2", "384", "cut"), ("all-MiniLM-L6-v2", "384", "aligned"), ("all-MiniLM-L6-v2", "64", "aligned")],
+    *[("all-MiniLM-L6-v2", "64", 'rotation="search"'), ("all-mpnet-base-v2", "768", "cut")],
+    *[("all-mpnet-base-v2", "768", "aligned"), ("all-mpnet-base-v2", "64", 'rotation="keep"')],
+    ("all-mpnet-base-v2", "64", "aligned"),
+]
+HALVES = {"all-MiniLM-L6-v2": "3L-384d", "all-mpnet-base-v2": "6L-768d", "multilingual-e5-small": "6L-384d"}
+CODES = [("float32", 384), ("int8", 384), ("int8", 64), ("binary by the mean, float32 queries", 384)]
+CODES.append(("binary by the mean, float32 queries", 128))
+MAPS = ["Procrustes", "Procrustes, centred", "align_into, units=0", "align_into"]
 
 
 def reported(file: str, heading: str = "") -> dict[str, list[str]]:
@@ -154,6 +165,50 @@ def peers() -> Cells:
     return [table[""], *([way, *table[way]] for way in WAYS)]
 
 
+def aligned() -> Cells:
+    """Return STS over the ladder and search by half the layers, cut and aligned, on three models."""
+    rows = [["", *(f"{kind}, {way}" for kind in ("STS", "search") for way in ("cut", "aligned")), "search, whole model"]]
+    for model, half in HALVES.items():
+        sts = reported(f"alignment/{model}/sts.md", "STS")
+        search = reported(f"alignment/{model}/search.md", f"Search, {half[3:-1]} dims")
+        place = search[""].index(half) - 1
+        found = [*(sts[way][-1] for way in ("cut", "aligned")), *(search[way][place] for way in ("cut", "aligned"))]
+        rows.append([model, *found, search["cut"][-2]])
+    return rows
+
+
+def shallow() -> Cells:
+    """Return search by queries of ever more layers, on two models whose depths are sixths."""
+    rows = [["Queries by", "dims", "1/6", "1/3", "1/2", "2/3", "5/6", "all"]]
+    for model, dims, way in SHALLOW:
+        scores = reported(f"alignment/{model}/search.md", f"Search, {dims} dims")[way]
+        name = f"`{way}`" if "=" in way else way
+        rows.append([f"{model}, {name}", dims, *scores[:-1]])
+    return rows
+
+
+def codes() -> Cells:
+    """Return search in an index of ever fewer bytes."""
+    scores = pd.read_csv(RESULTS / "codes" / "all-MiniLM-L6-v2.csv").query("way == 'rotation=\"search\"'")
+    rows = [["An index of", "bytes", "queries by 3 layers", "queries by 6 layers"]]
+    for code, dim in CODES:
+        found = scores[(scores["code"] == code) & (scores["dim"] == dim)].set_index("layers")
+        name = "one bit" if code.startswith("binary") else code
+        rows.append(
+            [f"{name}, {dim} dims", f"{found['bytes'][3]:,.0f}", *(f"{found['score'][layers]:.1f}" for layers in (3, 6))]
+        )
+    return rows
+
+
+def maps() -> Cells:
+    """Return the share of search that maps into another model's index keep, in both directions."""
+    names = ("all-MiniLM-L6-v2", "multilingual-e5-small")
+    file = f"other_index/{'-'.join(names)}.md"
+    ways = [reported(file, f"{query} in the index of {index}") for query, index in (names, names[::-1])]
+    heads = [f"{short}: {column}" for short, way in zip(("MiniLM", "E5"), ways, strict=True) for column in way[""][1:4]]
+    return [["", *heads], *([name, *(cell for way in ways for cell in way[name][:3])] for name in MAPS)]
+
+
 TABLES = {
     "methods of the papers": papers,
     "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1], "sts"),
@@ -163,6 +218,10 @@ TABLES = {
     "fewer layers and dims": lambda: cuts("The ladder", ["2L-32d", "3L-64d", "4L-128d"], CUTS),
     "other ways": peers,
     "time of a step": steps,
+    "aligned, three models": aligned,
+    "queries by few layers": shallow,
+    "bytes of a vector": codes,
+    "another model's index": maps,
 }
 
 

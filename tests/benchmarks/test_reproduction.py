@@ -144,13 +144,14 @@ REPRODUCE = PUBLISHED.parents[1]
 NOTES = REPRODUCE / "notes.md"
 
 
-def test_rows_of_the_alignment_page_are_rows_of_a_report() -> None:
-    found = (REPRODUCE.parent / "decoders" / "README.md").read_text(encoding="utf-8").splitlines()
-    page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8")
-    section = page.split("\n## Decoders and long texts", 1)[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    assert len(rows) > 4
-    assert set(rows) <= set(found)
+def test_alignment_notes_quote_the_decoder() -> None:
+    """How fast half the layers are."""
+    results = REPRODUCE.parent
+    report = (results / "decoders" / "README.md").read_text(encoding="utf-8")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.splitlines() if line.startswith("| ")]
+    rows = {name: numbers for name, *numbers in cells[-2:]}
+    notes = " ".join((results / "alignment" / "notes.md").read_text(encoding="utf-8").split())
+    assert f"{rows['200 characters'][2]} and {rows['2048 tokens'][2]} times as fast" in notes
 
 
 @pytest.mark.parametrize(("quoted", "report"), [(README, PUBLISHED), (README_ENDS, ENDS)])
@@ -160,15 +161,27 @@ def test_the_readme_quotes_the_ladder(quoted: dict[str, str], report: Path) -> N
         assert numbers(readme, name) == numbers(found, method)
 
 
-def test_alignment_page_quotes_reports() -> None:
-    """Tables of scores stand on the page as the benchmark wrote them."""
-    reports = (ROOT / "benchmarks" / "results" / "alignment").glob("*/*.md")
-    found = {line for report in reports for line in report.read_text(encoding="utf-8").splitlines()}
+def test_alignment_page_quotes_scores() -> None:
+    """The shown gain, and search by half the layers, are those of the benchmark's cells."""
     page = (ROOT / "docs" / "alignment.md").read_text(encoding="utf-8")
-    tables = [part.splitlines() for part in re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE)]
-    quoted = [line for table in tables if table[0].split("|")[1].strip() in ("STS", "Search", "Texts") for line in table]
-    assert len(quoted) > 20
-    assert set(quoted) <= found
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    cells = {tuple(row[:2]) if row[1].isdigit() else row[0]: row[1:] for row in rows}
+    halves = {"all-MiniLM-L6-v2": "3L-384d", "all-mpnet-base-v2": "6L-768d", "multilingual-e5-small": "6L-384d"}
+    for model, half in halves.items():
+        sts = pd.read_csv(REPRODUCE.parent / "alignment" / model / "sts.csv")
+        ladder = sts[sts["table"] == "STS"].groupby("row")["score"].mean()
+        found = search_of(model, half[3:-1])[half]
+        shown = [ladder["cut"], ladder["aligned"], found["cut"], found["aligned"]]
+        assert [float(cell) for cell in cells[model][:4]] == pytest.approx(shown, abs=0.051)
+    narrow = search_of("all-MiniLM-L6-v2", "64").loc['rotation="search"']
+    shown = cells['all-MiniLM-L6-v2, `rotation="search"`', "64"][1:]
+    assert [float(cell) for cell in shown] == pytest.approx([narrow[f"{layers}L-64d"] for layers in range(1, 7)], abs=0.051)
+
+
+def search_of(model: str, dims: str) -> pd.DataFrame:
+    """Return nDCG by row and size."""
+    cells = pd.read_csv(REPRODUCE.parent / "alignment" / model / "search.csv")
+    return cells[cells["table"] == f"Search, {dims} dims"].pivot_table(index="row", columns="column", values="score")
 
 
 def test_notes_quote_learning_rates() -> None:

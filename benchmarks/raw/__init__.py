@@ -1,0 +1,1 @@
+"""Public data sets as they are published, and their form for the benchmarks."""

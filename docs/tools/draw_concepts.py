@@ -1,4 +1,4 @@
-"""Draw the figures of docs/why.md, docs/concepts.md and docs/other_ways.md into docs/images.
+"""Draw the figures of the README, docs/why.md, docs/concepts.md and docs/other_ways.md into docs/images.
 
 python docs/tools/draw_concepts.py
 """
@@ -10,7 +10,10 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
@@ -19,6 +22,32 @@ from st_matryoshka2d.sizes import Size, ladder_to
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 KEPT, GONE, TEACHER, INK = "#0072B2", "#E4E7EA", "#E69F00", "#333333"
 FULL = Size(6, 384)  # all-MiniLM-L6-v2
+RESULTS = IMAGES.parents[1] / "benchmarks" / "results" / "reproduce"
+
+
+def draw_kept() -> Figure:
+    """Draw what each size keeps of the whole model's score: as it is cut today, and aligned."""
+    panels = {
+        "first layers, as they are": RESULTS / "100x64/scores/sts.cut.0.csv",
+        "aligned on raw text, nothing trained": RESULTS / "100x64-ends/scores/sts.cut_aligned.0.csv",
+    }
+    figure = Figure(figsize=(9.4, 3.9), layout="constrained")
+    for axes, (title, path) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
+        scores = pd.read_csv(path).pivot_table(index="num_layers", columns="dim", values="score")
+        kept = 100 * scores.to_numpy(dtype=float) / scores.to_numpy(dtype=float)[-1, -1]
+        norm = Normalize(50, 100)
+        axes.imshow(kept, cmap="viridis", norm=norm, aspect="auto")
+        for (row, column), value in np.ndenumerate(kept):
+            ink = "black" if value > 70 else "white"  # whichever has more contrast on this map
+            axes.text(column, row, f"{value:.0f}%", ha="center", va="center", color=ink)
+        axes.set_title(title, fontsize=11)
+        axes.set_xlabel("dimensions")
+        axes.set_xticks(range(len(scores.columns)), map(str, scores.columns))
+        axes.set_yticks(range(len(scores)), map(str, scores.index))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+    figure.axes[0].set_ylabel("layers")
+    return figure
 
 
 def draw_cut() -> Figure:
@@ -134,6 +163,7 @@ def _grid(axes: Axes, dims: list[int], title: str) -> None:
 
 if __name__ == "__main__":
     for name, figure in (
+        ("kept", draw_kept()),
         ("cut", draw_cut()),
         ("sizes_of_a_step", draw_sizes_of_a_step()),
         ("truncations", draw_truncations()),

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 
 _STEPS, _ENOUGH = 60, 1e-2  # at most so many steps, until residuals are this share of the right side
 _COLUMNS, _COUNTS = 128, 2**20  # solved, and read, at once, which bounds memory
-_WEAK = 1e-3  # of the mean variance: strength of the regression of the starting point
+_WEAK = 100  # texts as long as the others, in all directions: strength of the regression of the starting point
 
 DOCUMENTS, QUERIES = 0, 1  # the sides, whose embeddings have different means where their prompts differ
 
@@ -72,7 +72,7 @@ class Sums:
 
     def of_words(self, words: Float[np.ndarray, "tokens hidden"]) -> Float[np.ndarray, "tokens dim"]:
         """Map token embeddings by the linear map that predicts embeddings, without their mean, from pooled ones."""
-        weak = _WEAK * np.trace(self.squares) / len(self.squares) + np.finfo(np.float32).tiny
+        weak = _WEAK * np.trace(self.squares) / len(self.squares) / max(self.texts.sum(), 1) + np.finfo(np.float32).tiny
         right = self.pooled_y - self.pooled.T @ self.means
         found = np.linalg.solve(self.squares + weak * np.eye(len(self.squares)), right)
         return words @ found.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Tables of the pages are those that `docs/tools/tables.py` writes from the result files."""
+"""Tables of the pages are those that `docs/tools/tables` writes from the result files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pandas as pd
 
 from tests import ROOT
 
-TOOL = run_path(str(ROOT / "docs" / "tools" / "tables.py"))
-PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+TOOL = run_path(str(ROOT / "docs" / "tools" / "tables"))
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in TOOL["PAGES"]}
 
 
 def test_every_table_is_up_to_date_and_on_one_page() -> None:

@@ -1,11 +1,9 @@
-"""Write the tables of the pages from the result files. A table stands below a comment that names it.
-
-python docs/tools/tables.py
-"""
+"""The cells of each table, from the result files."""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -13,11 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-__all__ = ["TABLES", "filled"]
+__all__ = ["TABLES"]
 
-DOCS = Path(__file__).resolve().parents[1]
-RESULTS = DOCS.parent / "benchmarks" / "results"
-_PLACE = re.compile(r"(<!-- table: (.+?) -->\n\n)(?:(?:\|.*\n)+\n)?")
+RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results"
 
 Cells = list[list[str]]
 # The scores of a model: most methods, aligned models with their last layers, MIPIC at its paper's learning rate.
@@ -209,10 +205,27 @@ def maps() -> Cells:
     return [["", *heads], *([name, *(cell for way in ways for cell in way[name][:3])] for name in MAPS)]
 
 
+def halves() -> Cells:
+    """Return the share that half of the layers, and none, keep of the whole model, in percent."""
+    rows = [["", *HALVES]]
+    for kind, way in itertools.product(("sts", "search"), ("cut, first layers", "aligned")):
+        shown = {"sts": "sentence similarity", "search": "search"}[kind]
+        cells = []
+        for model, half in HALVES.items():
+            heading = f"STS, all {half[3:-1]} dims" if kind == "sts" else f"Search, {half[3:-1]} dims"
+            table = reported(f"alignment/{model}/{kind}.md", heading)
+            cells.append(100 * float(table[way][table[""].index(half) - 1]) / float(table["cut"][-2]))
+        name = "half the layers, aligned" if way == "aligned" else "the first half of the layers, as it is"
+        rows.append([f"{shown}: {name}", *(f"{cell:.0f}" for cell in cells)])
+    tables = [reported(f"queries/{model}.md") for model in HALVES]
+    kept = [next(row for name, row in table.items() if name.startswith("table, 100%"))[6] for table in tables]
+    return [*rows, ["search: no layer, a token table", *(f"{float(cell):.0f}" for cell in kept)]]
+
+
 def tables_for_queries() -> Cells:
-    """Return what token tables keep of search, on two models."""
-    rows = [["Queries by", "all-MiniLM-L6-v2", "kept", "multilingual-e5-small", "kept"]]
-    of = [reported(f"queries/{model}.md") for model in ("all-MiniLM-L6-v2", "multilingual-e5-small")]
+    """Return what token tables keep of search, on three models."""
+    rows = [["Queries by", *itertools.chain.from_iterable((model, "kept") for model in HALVES)]]
+    of = [reported(f"queries/{model}.md") for model in HALVES]
     starts = {"all layers": "all ", "table": "table, 100%", "table, with 955 real questions": "table, with real"}
     for shown, start in starts.items():
         found = [row for report in of for name, row in report.items() if name.startswith(start)]
@@ -228,6 +241,7 @@ def keywords() -> Cells:
 
 
 TABLES = {
+    "what half the layers keep": halves,
     "methods of the papers": papers,
     "all-MiniLM-L6-v2 by size": lambda: kept(MINILM[1], "sts"),
     "all-mpnet-base-v2 by size": lambda: kept(MPNET[1], "ladder"),
@@ -243,26 +257,3 @@ TABLES = {
     "queries without layers": tables_for_queries,
     "beside keywords": keywords,
 }
-
-
-def filled(page: str) -> str:
-    """Return a page with its tables written anew.
-
-    Args:
-        page: Markdown; `<!-- table: fewer dims -->` marks the place of a table of `TABLES`.
-    """
-    return _PLACE.sub(lambda place: f"{place[1]}{_markdown(TABLES[place[2]]())}\n", page)
-
-
-def _markdown(rows: Cells) -> str:
-    head, *body = rows
-    rule = ["---:" if all(re.match(r"\d|$", cell) for cell in column) else "---" for column in zip(*body, strict=True)]
-    lines = [head, rule, *body]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-if __name__ == "__main__":
-    for path in sorted(DOCS.glob("*.md")):
-        page = path.read_text(encoding="utf-8")
-        if (written := filled(page)) != page:
-            path.write_text(written, encoding="utf-8")

@@ -9,7 +9,7 @@ READY := .venv/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-all test-backends docs lint clean
+.PHONY: help demo test coverage test-all test-backends docs lint dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*##/  make \1\t/'
@@ -44,6 +44,16 @@ lint: $(READY)  ## Check style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+dist: $(READY)  ## Build the wheel and the source archive, check them, and run the demo in an environment with the wheel alone
+	rm -rf dist .venv-dist
+	$(BIN)/pip install -q --group release -c constraints.txt
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/pip install -q --no-compile torch -c constraints.txt
+	.venv-dist/bin/pip install -q --no-compile "$$(echo dist/*.whl)[all,demo]" -c constraints.txt
+	cd .venv-dist && bin/python ../examples/quickstart.py
 
 clean:  ## Delete what the other targets leave behind, except .venv
 	rm -rf quickstart runs reproduce site build dist .pytest_cache .mypy_cache .ruff_cache

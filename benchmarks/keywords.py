@@ -1,6 +1,6 @@
 """Other queries without a network beside the token table: BM25 with stemming, both together, and model2vec.
 
-    pip install "st_matryoshka2d[peers]"
+    pip install ".[peers]"
     python benchmarks/keywords.py --data DATA
 
 DATA and `--cache` are those of `queries.py`. Together, the scores of two ways are added, each divided by its largest for the

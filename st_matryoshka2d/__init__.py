@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.queries.fit_queries import fit_queries
     from st_matryoshka2d.sizes import Size, sizes_ladder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
 _HOME = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from st_matryoshka2d.files.atomic import replace_file
 
 USAGE = """```python
-from st_matryoshka2d import load  # pip install st_matryoshka2d
+from st_matryoshka2d import load  # of the package st_matryoshka2d
 
 small = load("{name}", num_layers={size.num_layers}, dim={size.dim})  # reads those layers only
 small.save_pretrained("{size}")  # a plain checkpoint: it loads without st_matryoshka2d

@@ -27,7 +27,7 @@ print(model.similarity(queries, documents))
 `encode` without `task="query"` embeds documents. A service that only embeds queries need not read the other encoder:
 
 ```python
-from st_matryoshka2d import load  # pip install st_matryoshka2d
+from st_matryoshka2d import load  # of the package st_matryoshka2d
 
 load("{name}", route="query").save_pretrained("query-encoder")  # a plain checkpoint
 ```"""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from aligned.embedded import Embedded
 from aligned.scores import SearchSet
 from datasets import Dataset
@@ -100,7 +101,7 @@ def prepared(options: argparse.Namespace, sets: Sequence[SearchSet]) -> tuple[Se
     """Align the model and embed the texts by it, once; return it with them and with its search."""
     name, model = model_name(options.model), SentenceTransformer(options.model, device="cpu")
     folder, full = options.cache / name, full_size(model)
-    learned = texts([text for each in sets for text in each.documents], options.data)
+    learned = texts([text for each in sets for text in each.documents], options.data)[: options.texts]
     if not (folder / "whole").exists():
         model.prompts = {"query": options.query, "document": options.document}
         fitted = {"query": learned[:4000], "document": [text for each in sets for text in each.documents[::4]]}
@@ -108,10 +109,12 @@ def prepared(options: argparse.Namespace, sets: Sequence[SearchSet]) -> tuple[Se
     whole = load(folder / "whole", device="cpu")
     whole.max_seq_length = options.max_seq_length
     vectors = {"columns": ["label"], "shard_size": 2000, "prompt": options.query}
-    files = encode_to_parquet(whole, learned, folder / "teacher", [full], **vectors)
-    dataset = Dataset.from_parquet([str(file) for file in files]).select(range(options.texts or len(learned)))
+    with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+        files = encode_to_parquet(whole, learned, folder / f"teacher-{len(learned)}", [full], **vectors)
+    dataset = Dataset.from_parquet([str(file) for file in files])
     dataset = dataset.map(lambda row: {"text": options.query + row["text"]})
-    embedded = Embedded(model, [full.num_layers], options.data, folder, options.query, options.document)
+    sides = (options.query, options.document)
+    embedded = Embedded(model, [full.num_layers], options.data, folder, *sides, bf16=options.bf16)
     documents = [embedded.documents(each.name, each.documents) @ readout(whole).weight.detach().T for each in sets]
     return whole, dataset, Search(sets, documents, [full.dim, 128, 64], options.query)
 
@@ -144,7 +147,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--max-seq-length", type=int, default=64, help="tokens of a text that is learned")
-    parser.add_argument("--bf16", action="store_true", help="train in bfloat16, as transformers does")
+    parser.add_argument("--bf16", action="store_true", help="embed and train in bfloat16")
     parser.add_argument("--tokens", type=float, default=15, help="times the learning rate, for the token embeddings")
     parser.add_argument("--every", type=int, default=100, help="steps between searches")
     parser.add_argument("--texts", type=int, help="texts to learn from (default: all)")

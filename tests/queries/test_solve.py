@@ -44,7 +44,7 @@ def test_table_solves_the_equation(strength: float) -> None:
         for part in parts:
             sums.add(rows_of_counts(TOKENS[part], 30), EMBEDDED[part], side)
     pooled = x @ WORDS
-    weak = 1e-3 * np.trace(pooled.T @ pooled) / 6
+    weak = 100 * np.square(pooled).sum() / (80 * 6)  # as strong as 100 of the 80 texts
     towards = WORDS @ np.linalg.solve(pooled.T @ pooled + weak * np.eye(6), pooled.T @ y)
     np.testing.assert_allclose(sums.start(), towards, rtol=1e-3, atol=1e-4)
     expected = np.linalg.solve(x.T @ x + strength * np.eye(30), x.T @ y + strength * towards)
@@ -52,6 +52,21 @@ def test_table_solves_the_equation(strength: float) -> None:
     assert np.linalg.norm(table - expected) < 0.02 * np.linalg.norm(expected)
     unseen = ~x.any(0)
     np.testing.assert_allclose(table[unseen], towards[unseen], rtol=1e-3, atol=1e-4)
+
+
+def test_as_many_texts_as_directions_predict_others() -> None:
+    """Least squares alone fits the noise of as many texts exactly, and predicts others worst of all then."""
+    draw = np.random.default_rng(0)
+    words = draw.normal(size=(200, 40)).astype(np.float32)
+    tokens = [draw.integers(200, size=12).tolist() for _ in range(140)]
+    x = rows_of_counts(tokens, 200)
+    known = x @ words @ draw.normal(size=(40, 8))
+    embedded = (known + 3 * draw.normal(size=known.shape)).astype(np.float32)
+    sums = Sums(words, 8)
+    sums.add(x[:40], embedded[:40], 0)
+    exact = words @ np.linalg.lstsq(x[:40] @ words, embedded[:40] - embedded[:40].mean(0), rcond=None)[0]
+    ours, alone = (float(np.corrcoef((x[40:] @ table).ravel(), known[40:].ravel())[0, 1]) for table in (sums.start(), exact))
+    assert ours > alone + 0.1
 
 
 def test_means_of_both_sides_are_left_off() -> None:

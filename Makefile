@@ -38,7 +38,7 @@ test-backends: $(READY) .venv-backends/.ready  ## Export cuts to ONNX and OpenVI
 	OMP_NUM_THREADS=1 .venv-backends/bin/pytest -c tests/backends/pytest.ini --rootdir tests/backends tests/backends
 
 docs: $(READY)  ## Build the documentation site into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(READY)  ## Check style, formatting and types
 	$(BIN)/ruff check

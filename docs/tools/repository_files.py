@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 __all__ = ["on_files", "on_page_markdown"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_OUT_OF_DOCS = re.compile(r"(?<=\]\()\.\./([\w./-]+)")
+DOCS = ROOT / "docs"
 _LINK = re.compile(r"\]\(([\w./-]+)")
 
 
@@ -36,16 +38,31 @@ def reached(pages: list[Path]) -> set[Path]:
         page, *pages = pages
         for link in _LINK.findall(page.read_text(encoding="utf-8")):
             path = (page.parent / link).resolve()
-            if path.is_file() and ROOT / "docs" not in path.parents and path not in found:  # mkdocs reports broken links
+            if path.is_file() and DOCS not in path.parents and path not in found:  # mkdocs reports broken links
                 found.add(path)
                 pages += [path] if path.suffix == ".md" else []
     return found
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """MkDocs event: make links out of `docs/` relative to the site's root, not those that only leave a folder of it.
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """MkDocs event: links between files of the repository become links between pages, as `docs/` is the site's root.
 
     Args:
         markdown: Source of the page.
+        page: The page.
     """
-    return _OUT_OF_DOCS.sub(lambda link: link[1] if (ROOT / link[1]).exists() else link[0], markdown)
+    here = page.file.src_uri
+    source = DOCS / here if (DOCS / here).exists() else ROOT / here
+
+    def link(found: re.Match[str]) -> str:
+        path = (source.parent / found[1]).resolve()
+        if not path.exists():  # mkdocs reports it
+            return found[0]
+        return "](" + Path(os.path.relpath(place_on_site(path), place_on_site(source).parent)).as_posix()
+
+    return _LINK.sub(link, markdown)
+
+
+def place_on_site(path: Path) -> Path:
+    """Return the place of a file of the repository on the site, below the root."""
+    return ROOT / path.relative_to(DOCS if DOCS in path.parents else ROOT)

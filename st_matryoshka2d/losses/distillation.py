@@ -30,8 +30,10 @@ class RelationalDistill(Term):
     teacher's embeddings z of the other texts, cut to the same d, and pulled towards its own z:
 
     .. math::
-        \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 - \cos(v_i, z_i[:d])), \quad
-        a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau)
+        \begin{split}
+        & \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 - \cos(v_i, z_i[:d])) \\
+        & a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau)
+        \end{split}
 
     The teacher's first d coordinates must be good embeddings themselves.
 

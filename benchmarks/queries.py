@@ -15,7 +15,7 @@ import argparse
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,6 +91,18 @@ class Lab:
                 gathered, [text for text, _ in queries], np.stack([row for _, row in queries]), full.num_layers
             )
         return table, time.perf_counter() - start
+
+    def apart(self) -> list[Lab]:
+        """Return each search set by itself, with the stand-ins of its own documents."""
+        ends = np.cumsum([len(each.documents) for each in self.sets])
+        of = np.searchsorted(ends, self.order, side="right")  # the set of each document, in random order
+        found = []
+        for number, (each, documents, queries) in enumerate(zip(self.sets, self.documents, self.queries, strict=True)):
+            own = np.flatnonzero(of[: len(self.stand_ins)] == number)
+            order = [self.order[at] - int(ends[number]) + len(documents) for at in np.flatnonzero(of == number)]
+            one = replace(self, sets=[each], documents=[documents], queries=[queries], order=order)
+            found.append(replace(one, stand_ins=[self.stand_ins[at] for at in own], stood_in=self.stood_in[own]))
+        return found
 
     def scores(self, table: StaticEmbedding | None) -> list[float]:
         """Return nDCG@10 (%) on each set by the table, or by the whole model."""
@@ -181,6 +193,7 @@ def main() -> None:
     for share in reversed(SHARES):
         table, seconds = lab.table(share)
         row(f"table, {share:.0%} of the documents in the fit", lab.scores(table), seconds)
+    row("table of each set by itself", [alone.scores(alone.table()[0])[0] for alone in lab.apart()])
     table, seconds = lab.table(0, ask=True)
     row("table, none of the documents, but NLI sentences and questions", lab.scores(table), seconds)
     for kinds in ([0], [1], [2], [0, 1]):

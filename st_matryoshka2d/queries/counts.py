@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 _CHUNK = 2**20  # tokens in memory
+_ROWS = 2**16  # texts of a block
 
 
 class Counts:
@@ -37,12 +38,18 @@ class Counts:
             tokens[part] = np.searchsorted(found, tokens[part])
         self.vocabulary = len(found)
 
-    def matrix(self) -> csr_matrix:
-        """Return all rows, which are read from the files when they are needed."""
+    def blocks(self) -> list[csr_matrix]:
+        """Return all rows, some thousands at a time, which are read from the files when they are needed."""
         ends = np.concatenate(self._ends)
         kinds = ((self._values, np.float32), (self._tokens, np.int32))
-        parts = [np.memmap(path, kind, "r") if ends[-1] else np.empty(0, kind) for path, kind in kinds]
-        return csr_matrix((*parts, ends), shape=(len(ends) - 1, self.vocabulary), copy=False)
+        values, tokens = (np.memmap(path, kind, "r") if ends[-1] else np.empty(0, kind) for path, kind in kinds)
+        found = []
+        for first in range(0, len(ends) - 1, _ROWS):
+            bounds = ends[first : first + _ROWS + 1]
+            part = slice(bounds[0], bounds[-1])
+            shape = (len(bounds) - 1, self.vocabulary)
+            found.append(csr_matrix((values[part], tokens[part], bounds - bounds[0]), shape=shape, copy=False))
+        return found
 
 
 def rows_of_counts(tokens: Sequence[Sequence[int]], vocabulary: int) -> csr_matrix:

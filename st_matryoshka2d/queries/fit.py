@@ -35,7 +35,7 @@ def fit_table(
     table, strength = _chosen(narrow, left, true - narrow.sums.means[narrow.side])
     kept = _agreement(_pooled(table, left), true, num_layers)
     narrow.add(left, true, narrow.side)
-    table = solved(narrow.counts.matrix(), narrow.sums, strength, table)
+    table = solved(narrow.counts.blocks(), narrow.sums, strength, table)
     rows = narrow.sums.of_words(gathered.sums.words)
     rows[found] = table
     # The mean of a query's rows is shorter than what it stands for, which matters to a model that does not normalize.
@@ -51,10 +51,10 @@ def _chosen(
     narrow: Gathered, left: list[list[int]], true: Float[np.ndarray, "held dim"]
 ) -> tuple[Float[np.ndarray, "tokens dim"], float]:
     """Fit with each strength, from the table before; return the best table on held-out texts, and its strength."""
-    x = narrow.counts.matrix()
+    blocks = narrow.counts.blocks()
     table, best = narrow.sums.start(), (-np.inf, 0.0, narrow.sums.start())
     for strength in _STRENGTHS:
-        table = solved(x, narrow.sums, strength, table)
+        table = solved(blocks, narrow.sums, strength, table)
         if (closeness := _closeness(_pooled(table, left), true)) > best[0]:
             best = closeness, strength, table
     return best[2], best[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 _STEPS, _ENOUGH = 60, 1e-2  # at most so many steps, until residuals are this share of the right side
-_COLUMNS, _COUNTS = 128, 2**20  # solved, and read, at once, which bounds memory
+_COLUMNS = 128  # solved at once, which bounds memory
 _WEAK = 100  # texts as long as the others, in all directions: strength of the regression of the starting point
 
 DOCUMENTS, QUERIES = 0, 1  # the sides, whose embeddings have different means where their prompts differ
@@ -88,38 +89,43 @@ class Sums:
 
 
 def solved(
-    x: csr_matrix, sums: Sums, strength: float, start: Float[np.ndarray, "tokens dim"]
+    blocks: Sequence[csr_matrix], sums: Sums, strength: float, start: Float[np.ndarray, "tokens dim"]
 ) -> Float[np.ndarray, "tokens dim"]:
     r"""Solve :math:`(X^T X + \lambda I)\, T = X^T (Y - \bar Y) + \lambda T_0` by conjugate gradients."""
-    scale = np.full(x.shape[1], strength, np.float32)
-    for first in range(0, x.nnz, _COUNTS):  # of a file that may be larger than the memory
-        part = slice(first, first + _COUNTS)
-        np.add.at(scale, x.indices[part], np.square(x.data[part]))
+    scale = np.full(len(start), strength, np.float32)
+    for block in blocks:
+        np.add.at(scale, block.indices, np.square(block.data))
     wanted = sums.right_side() + strength * sums.start()
     table = np.empty_like(start)
     for first in range(0, start.shape[1], _COLUMNS):
         part = slice(first, first + _COLUMNS)
-        table[:, part] = _gradients(x, wanted[:, part], strength, start[:, part].copy(), scale[:, None])
+        table[:, part] = _gradients(blocks, wanted[:, part], strength, start[:, part].copy(), scale[:, None])
     return table
 
 
 def _gradients(
-    x: csr_matrix,
+    blocks: Sequence[csr_matrix],
     wanted: Float[np.ndarray, "tokens columns"],
     strength: float,
     table: Float[np.ndarray, "tokens columns"],
     scale: Float[np.ndarray, "tokens 1"],
 ) -> Float[np.ndarray, "tokens columns"]:
     """Take the steps for some columns, each with its own step sizes; preconditioned by the diagonal."""
-    transposed = x.T
-    residual = wanted - (transposed @ (x @ table) + strength * table)
+
+    def image_of(table: Float[np.ndarray, "tokens columns"]) -> Float[np.ndarray, "tokens columns"]:
+        found = strength * table
+        for block in blocks:  # all texts at once would take memory in proportion to their number
+            found += block.T @ (block @ table)
+        return found
+
+    residual = wanted - image_of(table)
     enough = _ENOUGH * np.linalg.norm(wanted, axis=0)
     scaled = residual / scale
     direction, product = scaled.copy(), (residual * scaled).sum(0)
     for _ in range(_STEPS):
         if (np.linalg.norm(residual, axis=0) <= enough).all():
             break
-        image = transposed @ (x @ direction) + strength * direction
+        image = image_of(direction)
         size = product / np.maximum((direction * image).sum(0), np.finfo(np.float32).tiny)
         table += size * direction
         residual -= size * image

@@ -25,13 +25,17 @@ def by_hand() -> np.ndarray:
     return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
 
 
-def test_counts_are_square_roots_of_unit_length(tmp_path: Path) -> None:
+def test_counts_are_square_roots_of_unit_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("st_matryoshka2d.queries.counts._ROWS", 32)
     counts = Counts(tmp_path, 30)
     parts = [counts.add(TOKENS[:50]), counts.add(TOKENS[50:])]
     np.testing.assert_allclose(np.concatenate([part.toarray() for part in parts]), by_hand(), rtol=1e-6)
-    np.testing.assert_allclose(counts.matrix().toarray(), by_hand(), rtol=1e-6)
+    blocks = counts.blocks()
+    assert [block.shape for block in blocks] == [(32, 30), (32, 30), (16, 30)], "memory must not grow with the texts"
+    np.testing.assert_allclose(np.concatenate([block.toarray() for block in blocks]), by_hand(), rtol=1e-6)
     counts.renumber(np.arange(30)[by_hand().any(0)])
-    np.testing.assert_allclose(counts.matrix().toarray(), by_hand()[:, by_hand().any(0)], rtol=1e-6)
+    left = np.concatenate([block.toarray() for block in counts.blocks()])
+    np.testing.assert_allclose(left, by_hand()[:, by_hand().any(0)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.03])
@@ -48,7 +52,8 @@ def test_table_solves_the_equation(strength: float) -> None:
     towards = WORDS @ np.linalg.solve(pooled.T @ pooled + weak * np.eye(6), pooled.T @ y)
     np.testing.assert_allclose(sums.start(), towards, rtol=1e-3, atol=1e-4)
     expected = np.linalg.solve(x.T @ x + strength * np.eye(30), x.T @ y + strength * towards)
-    table = solved(rows_of_counts(TOKENS, 30), sums, strength, sums.start())
+    blocks = [rows_of_counts(part, 30) for part in (TOKENS[:50], TOKENS[50:])]
+    table = solved(blocks, sums, strength, sums.start())
     assert np.linalg.norm(table - expected) < 0.02 * np.linalg.norm(expected)
     unseen = ~x.any(0)
     np.testing.assert_allclose(table[unseen], towards[unseen], rtol=1e-3, atol=1e-4)
@@ -73,5 +78,5 @@ def test_means_of_both_sides_are_left_off() -> None:
         sums = Sums(WORDS, 5)
         sums.add(rows_of_counts(TOKENS[:40], 30), EMBEDDED[:40] + shift, DOCUMENTS)
         sums.add(rows_of_counts(TOKENS[40:], 30), EMBEDDED[40:] - shift, QUERIES)
-        tables.append(solved(rows_of_counts(TOKENS, 30), sums, 0.1, sums.start()))
+        tables.append(solved([rows_of_counts(TOKENS, 30)], sums, 0.1, sums.start()))
     np.testing.assert_allclose(tables[0], tables[1], atol=0.01)

@@ -9,8 +9,9 @@
     python benchmarks/reproduce.py --data DATA --methods Starbucks 2DMSE --suites sts retrieval truncation
     python benchmarks/reproduce.py --data DATA --methods                        # only the report, from existing scores
 
-DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); `sts/<name>/test.parquet` (sentence1, sentence2,
-score); `retrieval/<name>/` with corpus, queries and qrels; `classification/<name>/` with train and test (text, label).
+DATA holds `nli/triplets_train.parquet` (anchor, positive, negative) and `nli/pairs_train.parquet` (premise, hypothesis,
+label); `sts/<name>/test.parquet` (sentence1, sentence2, score); `retrieval/<name>/` with corpus, queries and qrels;
+`classification/<name>/` with train and test (text, label); `pair_classification/<name>/` (sentence1, sentence2, label).
 
 Each method is trained on the same triplets for the same number of steps and scored at every size. An interrupted run, or
 one with more methods, seeds or suites, continues from the scores in `--report` and the models in `--out`. An interrupted

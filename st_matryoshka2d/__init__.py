@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
     from st_matryoshka2d.encoding.to_parquet import encode_to_parquet
     from st_matryoshka2d.evaluation.coordinate_spread import CoordinateSpread, coordinate_spread
-    from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task, sts_task
+    from st_matryoshka2d.evaluation.custom_pairs import pair_task, sts_task
+    from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task
     from st_matryoshka2d.evaluation.evaluate import evaluate, evaluate_truncations
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator
     from st_matryoshka2d.evaluation.funnel import evaluate_funnel
@@ -49,7 +50,8 @@ _HOME = {
     "encoding.encode_sizes": ["encode_sizes"],
     "grid.recommend": ["Recommendation"],
     "grid.compare": ["GridComparison"],
-    "evaluation.custom_tasks": ["classification_task", "retrieval_task", "sts_task"],
+    "evaluation.custom_pairs": ["pair_task", "sts_task"],
+    "evaluation.custom_tasks": ["classification_task", "retrieval_task"],
     "evaluation.evaluate": ["evaluate", "evaluate_truncations"],
     "evaluation.evaluator": ["GridEvaluator"],
     "evaluation.funnel": ["evaluate_funnel"],
@@ -94,6 +96,7 @@ __all__ = [
     "evaluate_truncations",
     "fit_queries",
     "load",
+    "pair_task",
     "plot_speedup",
     "retrieval_task",
     "sizes_ladder",

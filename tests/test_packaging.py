@@ -77,7 +77,7 @@ def test_public_names_of_package() -> None:
     }
     measures = {"benchmark_latency", "plot_speedup"}
     scores = {"evaluate", "evaluate_funnel", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
-    tasks = {"sts_task", "retrieval_task", "classification_task"}
+    tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     cards = {"add_grid_to_model_card", "add_sizes_to_model_card"}
     results = {"GridResult", "FunnelResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
     objects = {"Size", "SizesEncoder", "TruncatedTransformer", "DataWarning"}
@@ -215,7 +215,7 @@ except ImportError as error:
     path = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True, env=path)
     missing = dict(line.split(" | ") for line in done.stdout.splitlines())
-    tasks = {"sts_task", "retrieval_task", "classification_task"}
+    tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     report = missing.pop("report")
     assert set(missing) == {"evaluate", "evaluate_funnel", "evaluate_truncations", "GridEvaluator", "plot_speedup", *tasks}
     command = "pip install 'st_matryoshka2d[{}]'."

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from datasets import Dataset
 
-__all__ = ["budget", "nli", "unlabelled"]
+__all__ = ["budget", "labelled", "nli", "unlabelled"]
 
 
 def budget(seed: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -29,6 +30,13 @@ def nli(options: argparse.Namespace) -> Dataset:
     """Read the NLI triplets."""
     triplets = Dataset.from_parquet(str(Path(options.data) / "nli" / "triplets_train.parquet"))
     return triplets.select_columns(["anchor", "positive", "negative"])
+
+
+def labelled(options: argparse.Namespace) -> Dataset:
+    """Read the NLI pairs, with label 1 for entailment and 0 for contradiction; others are left out, as in AnglE's code."""
+    pairs = pd.read_parquet(Path(options.data) / "nli" / "pairs_train.parquet")
+    pairs = pairs.assign(label=pairs["label"].map({"entailment": 1.0, "contradiction": 0.0})).dropna(subset="label")
+    return Dataset.from_pandas(pairs[["premise", "hypothesis", "label"]], preserve_index=False)
 
 
 def unlabelled(seed: int, options: argparse.Namespace, texts: int = 10_000) -> list[str]:

@@ -1,4 +1,4 @@
-"""The methods to compare. Each wraps the same contrastive loss and trains on the same triplets."""
+"""The methods to compare. All but one wrap the same contrastive loss and train on the same triplets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from torch import nn
 
+from reproduction.angle import AnglEObjective
 from st_matryoshka2d import Size, sizes_ladder
 from st_matryoshka2d.losses import (
     EspressoLoss,
@@ -30,6 +31,7 @@ __all__ = [
     "BY_SIZE",
     "CUT",
     "FOR_LADDER",
+    "LABELLED",
     "METHODS",
     "PRETRAINED",
     "SEPARATE",
@@ -40,6 +42,9 @@ CUT = "cut"
 
 # One model per size of the ladder, cut before training. The second way trains all dims of each, as a plain loss does.
 BY_SIZE = SEPARATE, ALL_DIMS = "separate", "separate, all dims trained"
+
+# Trained on labelled pairs instead of triplets, with the loss that the authors of 2DMSE wrap.
+LABELLED = "2DMSE, AnglE"
 
 # Starts from an encoder pre-trained with SMAE.
 PRETRAINED = "SMAE, Starbucks"
@@ -98,6 +103,7 @@ METHODS: dict[str, Loss | None] = {
     ALL_DIMS: contrastive,
     "MRL": lambda model: MatryoshkaLoss(model, contrastive(model), ladder_dims(model)),
     "2DMSE": lambda model: TwoDMSELoss(model, contrastive(model)),
+    LABELLED: lambda model: TwoDMSELoss(model, AnglEObjective(model)),
     "Espresso": lambda model: EspressoLoss(model, contrastive(model)),
     "Starbucks": lambda model: StarbucksLoss(model, contrastive(model)),
     PRETRAINED: lambda model: StarbucksLoss(model, contrastive(model)),

@@ -26,7 +26,7 @@ STARBUCKS_BY_RUNG = {
 
 # Effect of removing a component, in points: 2DMSE's Table 2 (mean of the STS sets), Starbucks' Table 2 (STS-B), MIPIC's
 # Tables 3 and 4 (STS12, last layer, 16 to 256 dimensions and all). For the first two, sizes correspond to the paper's sizes
-# by their place on the ladder, or by their share of depth and width.
+# by their place on the ladder, or by their share of depth and width. `notes.md` quotes the rows without such a size.
 _LADDER = ("1L-16d", "2L-32d", "3L-64d", "4L-128d", "5L-256d", "6L-384d")
 _WIDTHS = ("6L-16d", "6L-32d", "6L-64d", "6L-128d", "6L-256d", "6L-384d")
 ABLATIONS_BY_SIZE = {

@@ -28,7 +28,8 @@ DEPTHS = {
     "across": "sts: one text at n layers, the other at all, all dims",
     "retrieval_across": "retrieval: queries at n layers, documents at all, all dims",
 }
-COMPARED = ["sts", "ladder", "retrieval", "classification", "choosing"]
+WIDTHS = {"pairs": "pairs: all layers"}
+COMPARED = ["sts", "ladder", "retrieval", "classification", "pairs", "choosing"]
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
@@ -65,15 +66,15 @@ def write(folder: Path, order: list[str], ladder: list[str], about: str) -> str:
     lines = ["# The papers' tables, reproduced", "", about]
     for suite in [name for name in COMPARED if name in set(scores["suite"])]:
         lines += compared(scores[scores["suite"] == suite], suite, ladder)
-    lines += by_depth(scores)
     sts, truncated = (scores[scores["suite"] == suite] for suite in ("sts", "truncation"))
+    lines += by_depth(scores) + by_width(scores) + by_truncation(truncated)
     left_out = ablations(sts, ABLATIONS_BY_SIZE, ABLATED_ON)
     lines += ["", "## What leaving a part out changes, in points", "", *left_out] if left_out else []
     draw_maps(sts, MAPS, folder)
     draw_grids(sts, [f"{CUT}, aligned", BEST], folder)
     draw_depths(sts[~sts["method"].isin(ABLATIONS_BY_SIZE)], folder)
     if len(truncated):
-        draw_truncations(truncated, [CUT, "MRL", "Starbucks", BEST], folder)
+        draw_truncations(truncated, [CUT, "full size", "MRL", "Starbucks", BEST], folder)
     text = "\n".join(lines) + "\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
     return text
@@ -88,6 +89,31 @@ def by_depth(scores: pd.DataFrame) -> list[str]:
         if len(part):
             column = part["num_layers"].astype(str) + "L"
             lines += ["", f"## {title}, mean of the tasks", "", *comparison(part.assign(column=column), {})]
+    return lines
+
+
+def by_width(scores: pd.DataFrame) -> list[str]:
+    """Build the tables with a column per width, at the full depth (MIPIC's Table 1)."""
+    deep = scores[(scores["num_layers"] == scores["num_layers"].max()) & ~scores["method"].isin(BY_SIZE)]
+    lines: list[str] = []
+    for suite, title in WIDTHS.items():
+        part = deep[deep["suite"] == suite].sort_values("dim")
+        if len(part):
+            column = part["dim"].astype(str) + "d"
+            lines += ["", f"## {title}, by dims, mean of the tasks", "", *comparison(part.assign(column=column), {})]
+    return lines
+
+
+def by_truncation(truncated: pd.DataFrame) -> list[str]:
+    """Build the tables with a column per width: the first coordinates, and the mean of random subsets."""
+    lines: list[str] = []
+    if truncated.empty:
+        return lines
+    for kind, title in {"first": "the first dims", "random": "random dims, mean of three draws"}.items():
+        part = truncated[truncated["truncation"].str.startswith(kind)].sort_values("dim", ascending=False)
+        if len(part):
+            column = part["dim"].astype(str) + "d"
+            lines += ["", f"## truncation: {title}, mean of the tasks", "", *comparison(part.assign(column=column), {})]
     return lines
 
 

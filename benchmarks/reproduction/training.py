@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from transformers import set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from reproduction.budget import budget, nli, unlabelled
-from reproduction.methods import ABLATIONS, BY_SIZE, FOR_LADDER, METHODS, PRETRAINED
+from reproduction.budget import budget, labelled, nli, unlabelled
+from reproduction.methods import ABLATIONS, BY_SIZE, FOR_LADDER, LABELLED, METHODS, PRETRAINED
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
@@ -95,8 +95,9 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
         batch_sampler="no_duplicates",
         **budget(seed, options) | saving,
     )
+    data = labelled(options) if method == LABELLED else nli(options)
     trainer = SentenceTransformerTrainer(
-        model=model, args=arguments, train_dataset=nli(options), loss=loss, callbacks=[LossStateCallback(loss)]
+        model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[LossStateCallback(loss)]
     )
     begin = time.perf_counter()
     trainer.train(resume_from_checkpoint=last)

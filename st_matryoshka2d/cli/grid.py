@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
     from st_matryoshka2d import GridResult
 
-_COLUMNS = "sentence1,sentence2,score"
-_HINT = "Name the first text, the second and the score with --columns A,B,SCORE."
+_SCORED, _LABELLED = "sentence1,sentence2,score", "sentence1,sentence2,label"
+_HINT = "Name the first text, the second and the score or label with --columns A,B,SCORE."
 
 
-def _three_names(text: str) -> str:
+def _three_names(text: str | None) -> str | None:
+    if text is None:
+        return None
     names = [name.strip() for name in text.split(",")]
     if len(names) != 3 or len(set(names) - {""}) != 3:
-        raise typer.BadParameter(f"Name two columns of texts and one of scores, as in {_COLUMNS}; got {text!r}.")
+        expected = f"Name two columns of texts and one of scores or labels, as in {_SCORED}"
+        raise typer.BadParameter(f"{expected}; got {text!r}.")
     return ",".join(names)
 
 
@@ -40,7 +43,15 @@ _TASKS = "Name of an mteb task or benchmark, such as NanoBEIR; may be repeated."
 _PAIRS = options.file_option(
     "--pairs", "Your own pairs of texts with similarity scores; may be repeated", (".csv", ".parquet"), exists=True
 )
-_NAMES = typer.Option(help="Columns of --pairs: two texts and the score.", metavar="A,B,SCORE", callback=_three_names)
+_LABELLED_PAIRS = options.file_option(
+    "--labelled-pairs", "Your own pairs of texts with labels 0 and 1; may be repeated", (".csv", ".parquet"), exists=True
+)
+_NAMES = typer.Option(
+    help="Columns of your own pairs: two texts and the score or label.",
+    metavar="A,B,SCORE",
+    callback=_three_names,
+    show_default="sentence1,sentence2 and score or label",
+)
 _DIMS = typer.Option(help="Dimensions to keep; may be repeated.", min=1, show_default="8, 16, 32, ... and all")
 _SIZES = options.size_option("A size such as 6L-128d, instead of all pairs of layers and dims; may be repeated.")
 _DOCUMENTS = options.size_option(
@@ -59,7 +70,8 @@ def grid(
     *,
     tasks: Annotated[list[str] | None, typer.Option(help=_TASKS)] = None,
     pairs: Annotated[list[Path] | None, _PAIRS] = None,
-    columns: Annotated[str, _NAMES] = _COLUMNS,
+    labelled_pairs: Annotated[list[Path] | None, _LABELLED_PAIRS] = None,
+    columns: Annotated[str | None, _NAMES] = None,
     num_layers: options.NumLayers = None,
     dims: Annotated[list[int] | None, _DIMS] = None,
     sizes: Annotated[list[Size] | None, _SIZES] = None,
@@ -74,25 +86,27 @@ def grid(
     source: Source,
 ) -> Answer:
     """Score a model at many sizes; each text runs through the model only once."""
-    if not tasks and not pairs:
-        raise typer.BadParameter("Say what to score on: --tasks STSBenchmark, or --pairs with a file of your own.")
+    if not tasks and not pairs and not labelled_pairs:
+        files = "--pairs or --labelled-pairs with a file of your own"
+        raise typer.BadParameter(f"Say what to score on: --tasks STSBenchmark, or {files}.")
     if sizes and (num_layers or dims):
         raise typer.BadParameter("Give --sizes, or --num-layers and --dims (all their pairs are scored); both were given.")
-    if columns != _COLUMNS and not pairs:
-        raise typer.BadParameter("--columns needs --pairs.")
+    if columns and not pairs and not labelled_pairs:
+        raise typer.BadParameter("--columns needs --pairs or --labelled-pairs.")
     options.check_outputs(out, plot)
     check_task_names(tasks or [])
     if cache is not None and not (cache.is_dir() and any(cache.iterdir())):  # finished results may be read-only
         check_writable_folder(cache)
-    names = columns.split(",")
-    tables = [(file, read_texts(file, names[:2], names[2:], _HINT)) for file in pairs or []]
+    scored = _tables(pairs, columns or _SCORED)
+    labelled = _tables(labelled_pairs, columns or _LABELLED)
     _check_sizes(largest_size(source.require()), num_layers, dims, sizes, documents)
 
-    from st_matryoshka2d import evaluate
+    from st_matryoshka2d import evaluate, pair_task, sts_task
     from st_matryoshka2d.evaluation.tasks import chosen_tasks
     from st_matryoshka2d.grid import pivots
 
-    chosen = chosen_tasks([*(tasks or []), *(_task_of_pairs(file, table, *names) for file, table in tables)])
+    own = [*_own_tasks(sts_task, scored, "score"), *_own_tasks(pair_task, labelled, "label")]
+    chosen = chosen_tasks([*(tasks or []), *own])
     result = evaluate(
         source.open(),
         chosen,
@@ -123,13 +137,27 @@ def _check_sizes(limit: Size, num_layers: list[int] | None, dims: list[int] | No
             validate_sizes(wanted, limit, least=0)
 
 
-def _task_of_pairs(path: Path, table: pd.DataFrame, sentence1: str, sentence2: str, score: str) -> AbsTask:
-    from st_matryoshka2d import sts_task
+class _Table(NamedTuple):
+    """The user's own pairs, with the columns of the two texts and of the score or label."""
 
-    try:
-        return sts_task(table, sentence1=sentence1, sentence2=sentence2, score=score, name=path.stem)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    path: Path
+    pairs: pd.DataFrame
+    columns: list[str]
+
+
+def _tables(paths: list[Path] | None, columns: str) -> list[_Table]:
+    names = columns.split(",")
+    return [_Table(path, read_texts(path, names[:2], names[2:], _HINT), names) for path in paths or []]
+
+
+def _own_tasks(make: Callable[..., AbsTask], tables: list[_Table], value: str) -> Iterator[AbsTask]:
+    """Make a task of each table; `value` is the keyword for the column of scores or labels."""
+    for path, pairs, columns in tables:
+        named = dict(zip(("sentence1", "sentence2", value), columns, strict=True))
+        try:
+            yield make(pairs, **named, name=path.stem)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 def _sections(result: GridResult, metric: str | None) -> Iterator[tuple[str, GridResult]]:

@@ -114,13 +114,13 @@ def score_of(value: Any) -> Any:
 
 def number(value: Any, where: str) -> float:
     """Check a finite number."""
-    found = _float(value)
+    found = float_of(value)
     if not math.isfinite(found):
-        raise ValueError(f"{where}: expected a finite number, got {_shortened(value)}. Fix it or drop the row.")
+        raise ValueError(f"{where}: expected a finite number, got {shortened(value)}. Fix it or drop the row.")
     return found
 
 
-def _float(value: Any) -> float:
+def float_of(value: Any) -> float:
     """Convert a number, such as a decimal of a database; NaN for anything else, and for what no float can hold."""
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
         return math.nan
@@ -130,7 +130,8 @@ def _float(value: Any) -> float:
         return math.nan
 
 
-def _shortened(value: Any) -> str:
+def shortened(value: Any) -> str:
+    """Format a cell for a message."""
     shown = repr(value)
     return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
 
@@ -144,10 +145,10 @@ def identifier(value: Any, where: str) -> str:
 
 def relevance(value: Any, where: str) -> int:
     """Check a relevance: 0, 1, 2, ..."""
-    grade = _float(value)
+    grade = float_of(value)
     if not grade.is_integer() or not 0 <= grade <= _HIGHEST:
         raise ValueError(
-            f"{where}: relevance must be a whole number from 0 (not relevant) to {_HIGHEST:,}, got {_shortened(value)}."
+            f"{where}: relevance must be a whole number from 0 (not relevant) to {_HIGHEST:,}, got {shortened(value)}."
         )
     return int(grade)
 

@@ -1,4 +1,4 @@
-"""Make tasks from the user's own data: scored pairs, documents and queries, or labelled texts."""
+"""Make tasks from the user's own documents and queries, or labelled texts."""
 
 from __future__ import annotations
 
@@ -11,85 +11,12 @@ from datasets import Dataset, DatasetDict
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
 from mteb.abstasks.retrieval import AbsTaskRetrieval
-from mteb.abstasks.sts import AbsTaskSTS
 
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.evaluation import custom_data, custom_labels
-from st_matryoshka2d.evaluation.custom_data import (
-    Judgments,
-    Table,
-    Texts,
-    check_columns,
-    first_of,
-    number,
-    rows,
-    score_of,
-    text,
-)
+from st_matryoshka2d.evaluation.custom_data import Judgments, Table, Texts, first_of, rows
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
-
-
-class OwnSTS(OwnData, AbsTaskSTS):
-    """The task that `sts_task` makes."""
-
-    kind, category, main_score = "STS", "t2t", "cosine_spearman"
-
-
-def sts_task(
-    pairs: Table, *, sentence1: str = "sentence1", sentence2: str = "sentence2", score: str = "score", name: str = "MySTS"
-) -> AbsTaskSTS:
-    """Make an STS task from your own pairs of texts with similarity scores.
-
-    The main score is Spearman's correlation between cosine similarities and your scores. The task works in `evaluate` and in
-    mteb itself, and needs no network. mteb (2.26) looks up the prompt of the model by the task type, here `"STS"`. Its own
-    cache only distinguishes tasks by name: for `mteb.evaluate` on changed data, choose another name or `cache=None`.
-
-    Args:
-        pairs: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
-        sentence1: Column of the first texts.
-        sentence2: Column of the second texts.
-        score: Column of the scores, on any scale; higher means more similar.
-        name: Name of the task in the results; no name of mteb.
-
-    Raises:
-        TypeError: `pairs` is not a table.
-        ValueError: A column is missing; a text is no string; a score is not a finite number; all are equal. Rows are counted
-            from 0.
-
-    Warns:
-        DataWarning: Rows with an empty cell (None, NaN or blank) are left out; a pair is repeated with different scores.
-
-    Example:
-        >>> from st_matryoshka2d import evaluate
-        >>> texts = {"sentence1": ["a cat sat", "it rains"], "sentence2": ["a kitten sat", "he plays chess"]}
-        >>> task = sts_task({**texts, "score": [4.5, 0]})
-        >>> evaluate(model, task, sizes=["3L-64d"], show_progress_bar=False).tasks
-        ['MySTS']
-    """
-    check_name(name)
-    check_columns(pairs, "pairs", {"sentence1": sentence1, "sentence2": sentence2, "score": score})
-    ones, others, scores, left_out = [], [], [], LeftOut("pairs")
-    for row, (one, other, value) in enumerate(rows(pairs, [sentence1, sentence2, score])):
-        if left_out.lacks(one, other, value := score_of(value)):
-            continue
-        ones.append(text(one, f"pairs, row {row}, {sentence1}"))
-        others.append(text(other, f"pairs, row {row}, {sentence2}"))
-        scores.append(number(value, f"pairs, row {row}, {score}"))
-    left_out.tell(stacklevel=2)
-    data = Dataset.from_dict({"sentence1": ones, "sentence2": others, "score": scores})
-    if len(scores) < 2:
-        full = "one row" if scores else "no row with all cells"
-        raise ValueError(f"pairs has {full}; a correlation needs at least two, with different scores.")
-    if len(set(scores)) == 1:
-        raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
-    values = data.to_pandas().groupby(["sentence1", "sentence2"])["score"].nunique()
-    if conflicts := int((values > 1).sum()):
-        warnings.warn(
-            f"Pairs that are repeated with different scores: {conflicts}. All are kept.", DataWarning, stacklevel=2
-        )
-    return OwnSTS(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
 class OwnRetrieval(OwnData, AbsTaskRetrieval):

@@ -53,7 +53,7 @@ def evaluate(
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth. An
             `asymmetric` model is scored at its own depths, by search, at each of `dims`.
         tasks: One or several mteb text tasks or benchmarks, or their names, such as `"NanoBEIR"`. `sts_task`,
-            `retrieval_task` and `classification_task` make a task from your own data.
+            `pair_task`, `retrieval_task` and `classification_task` make a task from your own data.
         num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.

@@ -25,7 +25,7 @@ from st_matryoshka2d.evaluation.task_names import unknown_task
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
-_OWN_DATA = "sts_task, retrieval_task and classification_task make a task from your own data."
+_OWN_DATA = "sts_task, pair_task, retrieval_task and classification_task make a task from your own data."
 
 
 def chosen_tasks(tasks: Tasks) -> list[AbsTask]:

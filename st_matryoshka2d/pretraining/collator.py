@@ -27,6 +27,9 @@ class SMAEDataCollator:
     Random words are drawn, at least one, with at most a share p of the text's tokens. Of their tokens, 80 % become the mask
     token, 10 % another token and 10 % stay, as in BERT. A text longer than `max_length` is cropped to a random window.
 
+    The two maskings are drawn independently, as Eq. 6 reads. In the authors' code, the decoder's masked words contain the
+    encoder's: `nested_masks=True`.
+
     Args:
         tokenizer: A fast tokenizer with a mask token and a padding token.
         encoder_mask_ratio: p_enc; the default is from the authors' script.
@@ -34,6 +37,7 @@ class SMAEDataCollator:
         seed: Masks and crops the same batch the same way, even in a resumed run; None draws from torch's generator.
         pad_to_multiple_of: Pad to a multiple of this length, for speed on some devices.
         max_length: Maximum tokens per text, special ones included; None for the tokenizer's `model_max_length`.
+        nested_masks: Whether every word that is masked for the encoder is masked for the decoder too.
 
     Raises:
         TypeError: `tokenizer` is not one, a ratio is not a number, or a length or the seed is not an integer.
@@ -55,6 +59,7 @@ class SMAEDataCollator:
         seed: int | None = None,
         pad_to_multiple_of: int | None = None,
         max_length: int | None = None,
+        nested_masks: bool = False,
     ) -> None:
         self.words = Words(tokenizer)
         for name in ("mask", "pad"):
@@ -68,6 +73,7 @@ class SMAEDataCollator:
                 raise TypeError(f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__}).")
         if not 0 < encoder < decoder < 1:
             raise ValueError(f"Ratios must be 0 < encoder_mask_ratio < decoder_mask_ratio < 1, got {encoder} and {decoder}.")
+        self.nested_masks = nested_masks
         self.seed = None if seed is None else positive_int(seed, "seed", least=0)
         self.pad_to_multiple_of = 1 if pad_to_multiple_of is None else positive_int(pad_to_multiple_of, "pad_to_multiple_of")
         self.max_length = tokenizer.model_max_length if max_length is None else positive_int(max_length, "max_length")
@@ -92,8 +98,10 @@ class SMAEDataCollator:
         width = -(-max(map(len, rows)) // self.pad_to_multiple_of) * self.pad_to_multiple_of
         batch = {"attention_mask": _padded([np.ones_like(row) for row in rows], width, 0)}
         words = [self.words.number(row) for row in rows]
+        orders = [random.permutation(row.max() + 1) if self.nested_masks else None for row in words]
         for prefix, ratio in self.ratios.items():
-            inputs, labels = zip(*(self._masked(*row, ratio, random) for row in zip(rows, words, strict=True)), strict=True)
+            given = zip(rows, words, orders, strict=True)
+            inputs, labels = zip(*(self._masked(*row, ratio, random) for row in given), strict=True)
             batch[f"{prefix}input_ids"] = _padded(inputs, width, self.tokenizer.pad_token_id)
             batch[f"{prefix}labels"] = _padded(labels, width, _NOT_MASKED)
         return batch
@@ -140,10 +148,10 @@ class SMAEDataCollator:
         start = int(starts[random.integers(len(starts))])
         return np.array([*front, *text[start : start + room], *behind], dtype=np.int64)
 
-    def _masked(self, row: Ids, words: Ids, ratio: float, random: np.random.Generator) -> tuple[Ids, Ids]:
-        """Return the masked row, and labels: the original tokens where masked."""
+    def _masked(self, row: Ids, words: Ids, order: Ids | None, ratio: float, random: np.random.Generator) -> tuple[Ids, Ids]:
+        """Return the masked row, and labels: the original tokens where masked. The first words in `order` are masked."""
         lengths = np.bincount(words[words >= 0])
-        order = random.permutation(len(lengths))
+        order = random.permutation(len(lengths)) if order is None else order
         wanted = max(1, round(ratio * int(lengths.sum())))
         taken = np.searchsorted(np.cumsum(lengths[order]), wanted, side="right")
         chosen = np.isin(words, order[: max(1, int(taken))])

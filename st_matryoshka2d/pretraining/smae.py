@@ -54,12 +54,15 @@ class SMAEForPreTraining(nn.Module):
     One pass of the encoder serves all sizes, and only masked tokens are scored. Layer n is the output of the model cut
     there, after the final norm of pre-norm families. `save_pretrained` writes the encoder as a plain checkpoint.
 
+    The authors' code has no W: it projects as `projection="head"` does. It also halves L_enc + L_dec, which changes little
+    with Adam, and nests the masks (`SMAEDataCollator`).
+
     Args:
         mlm: A model loaded with `AutoModelForMaskedLM`.
         sizes: S; None for the ladder of the model's depth and width (section 3.1).
         decoder_layers: Number of decoder layers, each initialised as a copy of the encoder's first.
         projection: `"linear"`: V W, as in Eq. 7; W starts as the identity. `"head"`: the layers of the masked-LM head before
-            the vocabulary, with zeros beyond d, an option of the authors' code.
+            the vocabulary, with zeros beyond d: the authors' code.
         mae: False omits the decoder (Table 3, "- MAE"); with only the full size, this is plain masked language modelling.
         tokenizer: Saved along with the encoder, if given.
 

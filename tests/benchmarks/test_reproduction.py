@@ -101,6 +101,25 @@ def test_ablations_use_tasks_of_papers(report: tuple[pd.DataFrame, list[list[str
         assert paper == f"{ABLATIONS_BY_SIZE['MIPIC without PIC'][size]:+.2f}"
 
 
+def test_widths_and_truncations_have_tables_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "scores").mkdir()
+    pairs = [("mrpc", n, d, 10 * n + d) for n in (2, 6) for d in (16, 384)]
+    frame = pd.DataFrame(pairs, columns=["task", "num_layers", "dim", "score"])
+    frame.to_csv(file_of(tmp_path / "scores", "pairs", "MRL", 0), index=False)
+    cuts = [("first", 16, 30), ("first", 384, 80), *((f"random-{draw}", 16, 40 + draw) for draw in range(3))]
+    cut = pd.DataFrame(cuts, columns=["truncation", "dim", "score"]).assign(task="stsb", num_layers=6)
+    cut.to_csv(file_of(tmp_path / "scores", "truncation", "MRL", 0), index=False)
+    text = write(tmp_path, [*METHODS, *ABLATIONS], LADDER, "made up")
+    tables = dict(re.findall(r"## ([^\n]+)\n\n((?:\|[^\n]*\n)+)", text))
+    rows = {
+        "pairs: all layers, by dims, mean of the tasks": "| MRL | 76.0 | 444.0 | 260.0 |",
+        "truncation: the first dims, mean of the tasks": "| MRL | 80.0 | 30.0 | 55.0 |",
+        "truncation: random dims, mean of three draws, mean of the tasks": "| MRL | 41.0 | 41.0 |",
+    }
+    for title, row in rows.items():
+        assert row in tables[title].splitlines(), title
+
+
 def test_figures_are_drawn_where_there_are_scores_of_all_depths(
     report: tuple[pd.DataFrame, list[list[str]], Path], tmp_path: Path
 ) -> None:

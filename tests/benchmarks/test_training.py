@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from _demo import data as demo_data
 from reproduce import check_settings
-from reproduction.methods import ALL_DIMS, METHODS, PRETRAINED, SEPARATE
-from reproduction.training import started
+from reproduction.budget import labelled
+from reproduction.methods import ALL_DIMS, LABELLED, METHODS, PRETRAINED, SEPARATE
+from reproduction.training import started, trained
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from torch.nn.functional import cosine_similarity, cross_entropy
@@ -59,6 +61,18 @@ def test_seeds_pretrain_encoders_of_their_own(options: Callable[..., argparse.Na
         again = SentenceTransformer(modules=[saved, *list(model)[1:]], device="cpu")
         assert np.array_equal(again.encode(texts), model.encode(texts))
     assert not np.allclose(first.encode(texts), second.encode(texts))
+
+
+def test_angle_trains_on_labelled_pairs(options: Callable[..., argparse.Namespace], tmp_path: Path) -> None:
+    kinds = ["entailment", "neutral", "contradiction", "not_entailment"]
+    rows = {"premise": [f"a {row}" for row in range(24)], "hypothesis": [f"b {row}" for row in range(24)]}
+    pd.DataFrame({**rows, "label": kinds * 6, "source": "x"}).to_parquet(tmp_path / "nli" / "pairs_train.parquet")
+    data = labelled(options())
+    assert data[:2] == {"premise": ["a 0", "a 2"], "hypothesis": ["b 0", "b 2"], "label": [1.0, 0.0]}
+    assert len(data) == 12
+    before = SentenceTransformer(options().model, device="cpu").encode(TRIPLETS["anchor"])
+    (model,) = trained(LABELLED, 0, options())[0].values()
+    assert not np.allclose(before, model.encode(TRIPLETS["anchor"]))
 
 
 @pytest.mark.parametrize("shared", ["out", "report"])

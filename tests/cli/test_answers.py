@@ -12,7 +12,7 @@ import pytest
 import transformers
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import GridResult, Size, align, asymmetric, evaluate, load, sizes_ladder, sts_task, truncate
+from st_matryoshka2d import GridResult, Size, align, asymmetric, evaluate, load, pair_task, sizes_ladder, sts_task, truncate
 from st_matryoshka2d.model.declared_agreement import declare_agreement
 from tests.support import families
 from tests.support.command_line import PAIRS, answer, run
@@ -72,6 +72,21 @@ def test_grid_takes_columns_by_name(tiny_folder: Path, files: Path) -> None:
     renamed = answer("grid", tiny_folder, "--pairs", files / "renamed.csv", "--columns", "text a, text_b, label", *given)
     usual = answer("grid", tiny_folder, "--pairs", files / "pairs.csv", *given)
     assert [row["score"] for row in renamed["scores"]] == [row["score"] for row in usual["scores"]]
+
+
+def test_grid_takes_labelled_pairs(tiny_folder: Path, files: Path) -> None:
+    labelled = PAIRS.drop(columns="score").assign(label=[1, 0, 1, 1, 0])
+    labelled.to_csv(files / "labelled.csv", index=False)
+    labelled.set_axis(["a", "b", "same"], axis=1).to_parquet(files / "others.parquet")
+    given = ["--sizes", "1L-8d", "--metric", "cosine_accuracy"]
+    found = answer("grid", tiny_folder, "--labelled-pairs", files / "labelled.csv", *given)
+    (row,) = found["scores"]
+    model = SentenceTransformer(str(tiny_folder), device="cpu")
+    expected = evaluate(model, pair_task(labelled), sizes=["1L-8d"], show_progress_bar=False)
+    assert (row["task"], row["metric"]) == ("labelled", "cosine_accuracy")
+    assert row["score"] == pytest.approx(expected.score("1L-8d", metric="cosine_accuracy"))
+    renamed = ["--labelled-pairs", files / "others.parquet", "--columns", "a,b,same"]
+    assert answer("grid", tiny_folder, *renamed, *given)["scores"][0]["score"] == row["score"]
 
 
 @pytest.mark.filterwarnings("default:Pairs that are repeated")

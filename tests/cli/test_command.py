@@ -17,7 +17,7 @@ from tests.support.command_line import run, told
 COMMANDS = ["info", "grid", "align", "latency", "recommend", "report", "compare", "truncate"]
 
 USAGE = [
-    ("grid {empty}", "--tasks STSBenchmark, or --pairs"),
+    ("grid {empty}", "--tasks STSBenchmark, or --pairs or --labelled-pairs"),
     ("grid {empty} --tasks T --out grid.txt", ".parquet, .json, .csv or .md, got 'grid.txt'"),
     ("grid {empty} --tasks T --plot grid", ".png, .svg or .pdf, got 'grid'"),
     ("grid {empty} --tasks T --sizes 6-128", "A size must look like '6L-128d'"),
@@ -25,9 +25,10 @@ USAGE = [
     ("grid {empty} --tasks T --num-layers -1", "Invalid value for '--num-layers'"),
     ("grid {empty} --pairs {empty}/pairs.csv", "does not exist"),
     ("grid {empty} --pairs {files}/second.json", "must end with .csv or .parquet"),
-    ("grid {empty} --pairs {files}/pairs.csv --columns a,b", "two columns of texts and one of scores, as in sentence1"),
+    ("grid {empty} --pairs {files}/pairs.csv --columns a,b", "two columns of texts and one of scores or labels, as in sen"),
     ("grid {empty} --pairs {files}/pairs.csv --columns a,a,b", "got 'a,a,b'"),
-    ("grid {empty} --tasks T --columns a,b,c", "--columns needs --pairs"),
+    ("grid {empty} --tasks T --columns a,b,c", "--columns needs --pairs or --labelled-pairs"),
+    ("grid {empty} --labelled-pairs {files}/second.json", "must end with .csv or .parquet"),
     ("grid ./nowhere --tasks T", "There is no folder ./nowhere"),
     ("truncate {empty} --size 6L-128d", "--out FOLDER, --push ORG/NAME or both"),
     ("truncate {empty} --out new", "Missing option '--size'"),
@@ -77,6 +78,11 @@ def test_a_wrong_call_is_refused_before_any_work(line: str, words: str, files: P
 ERRORS = [
     ("grid {model} --pairs {files}/unscored.csv", "unscored.csv has no column 'score'; it has 'sentence1', 'sen"),
     ("grid {model} --pairs {files}/pairs.csv --columns sentence1,b,label", "no column 'b' and no 'label'; it has 'sent"),
+    ("grid {model} --labelled-pairs {files}/pairs.csv", "pairs.csv has no column 'label'; it has 'sentence1', 'sen"),
+    (
+        "grid {model} --labelled-pairs {files}/pairs.csv --columns sentence1,sentence2,score",
+        "pairs.csv: pairs, row 0, score: a label must be 1",
+    ),
     ("grid {model} --pairs {files}/empty.csv", "empty.csv cannot be read as CSV: No columns to parse from file"),
     ("grid {model} --pairs {files}/pairs.csv --precisions int3", "precision must be one of float32"),
     ("align {model} --texts {files}/pairs.csv --out {files}/new", "has no column 'text'; it has 'sentence1', 'sentence2'"),
@@ -121,7 +127,7 @@ def test_library_error_is_one_line(line: str, words: str, tiny_folder: Path, fil
     ("line", "code", "words"),
     [
         ("truncate {model} --size 9L-8d --out {files}/new", 1, "num_layers=9: the model has 4 layers."),
-        ("grid {model}", 2, "--pairs with a file of your own"),
+        ("grid {model}", 2, "--labelled-pairs with a file of your own"),
         ("recommend {files}/first.parquet --bset", 2, "No such option: --bset"),
         ("truncate {model} --out {files}/new", 2, "Missing option '--size'"),
     ],

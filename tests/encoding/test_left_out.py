@@ -12,7 +12,7 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import DataWarning, align, benchmark_latency, classification_task, retrieval_task, sts_task
+from st_matryoshka2d import DataWarning, align, benchmark_latency, classification_task, pair_task, retrieval_task, sts_task
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.pretraining.tokens import token_rows
 from tests.support import tokenizers
@@ -65,6 +65,8 @@ def test_rows_without_a_score_or_label_are_left_out(empty: Any) -> None:
     told = "1 of 3 rows have an empty cell and are left out: 1 (counted from 0)"
     task = warned(lambda: sts_task({"sentence1": list("abc"), "sentence2": list("xyz"), "score": [1, empty, 3]}), told)
     assert task.dataset["test"]["score"] == [1, 3]
+    pairs = {"sentence1": list("abc"), "sentence2": list("xyz"), "label": [1, empty, 0]}
+    assert warned(lambda: pair_task(pairs), told).dataset["test"]["label"] == [1, 0]
     train = {"text": list("abc") * 8, "label": ["x", "y", "x"] * 8}
     test = {"text": ["one", "two", "three"], "label": ["x", empty, "y"]}
     assert warned(lambda: classification_task(train, test), f"test: {told}").dataset["test"]["text"] == ["one", "three"]

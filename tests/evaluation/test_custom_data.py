@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, Value
 
-from st_matryoshka2d import DataWarning, classification_task, retrieval_task, sts_task
+from st_matryoshka2d import DataWarning, classification_task, pair_task, retrieval_task, sts_task
 from st_matryoshka2d.evaluation.tasks import chosen_tasks
 
 PAIRS: dict[str, Any] = {"sentence1": ["a", "b", "c"], "sentence2": ["x", "y", "z"], "score": [1, 2.5, 4]}
@@ -133,6 +133,7 @@ def test_tables_of_pairs(pairs: Any, columns: dict[str, str], error: type[Except
 def test_names(name: Any, error: type[Exception], message: str) -> None:
     for make in (
         lambda: sts_task(PAIRS, name=name),
+        lambda: pair_task({**PAIRS, "label": [0, 1, 1]}, name=name),
         lambda: retrieval_task(CORPUS, QUERIES, QRELS, name=name),
         lambda: classification_task(TRAIN, TEST, name=name),
     ):

@@ -19,6 +19,7 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
+from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.sts import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
@@ -27,7 +28,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sklearn.linear_model import LogisticRegression
 
-from st_matryoshka2d import Size, classification_task, evaluate, retrieval_task, sts_task, truncate
+from st_matryoshka2d import Size, classification_task, evaluate, pair_task, retrieval_task, sts_task, truncate
 from tests.support import families
 
 pytestmark = [
@@ -106,6 +107,17 @@ def sts() -> tuple[Any, Any]:
     )
 
 
+def labelled_pairs(seed: int = 0) -> dict[str, list[Any]]:
+    rows = pairs(seed)
+    return {"sentence1": rows["sentence1"], "sentence2": rows["sentence2"], "label": [int(one > 3) for one in rows["score"]]}
+
+
+def pair_classification() -> tuple[Any, Any]:
+    rows = labelled_pairs()
+    data = DatasetDict({"test": Dataset.from_dict(rows).rename_column("label", "labels")})  # mteb's name
+    return pair_task(rows), by_hand(AbsTaskPairClassification, "PairClassification", "max_ap", data)
+
+
 def retrieval() -> tuple[Any, Any]:
     corpus, queries, qrels = collection()
     rows = [document if isinstance(document, dict) else {"title": "", "text": document} for document in corpus.values()]
@@ -138,7 +150,7 @@ def several_labels() -> tuple[Any, Any]:
     return classification_task(train, test, n_experiments=3), hand
 
 
-ALL = pytest.mark.parametrize("make", [sts, retrieval, classification, several_labels])
+ALL = pytest.mark.parametrize("make", [sts, pair_classification, retrieval, classification, several_labels])
 Make = Callable[[], tuple[Any, Any]]
 
 
@@ -270,7 +282,11 @@ def test_same_rows_in_any_container_have_same_revision(tmp_path: Path) -> None:
         ),
     ]
     assert len({retrieval_task(*table).metadata.revision for table in tables}) == 1
-    for task, table in [(sts_task, pairs()), (lambda t: classification_task(t, labelled(9, 6)), labelled(5, 60))]:
+    for task, table in [
+        (sts_task, pairs()),
+        (pair_task, labelled_pairs()),
+        (lambda t: classification_task(t, labelled(9, 6)), labelled(5, 60)),
+    ]:
         held: list[Any] = [table, pd.DataFrame(table), Dataset.from_dict(table).with_format("torch")]
         assert len({task(rows).metadata.revision for rows in held}) == 1  # type: ignore[operator]
 
@@ -286,6 +302,8 @@ def test_revision_depends_on_data_and_settings() -> None:
         sts_task({**pairs(), "score": [*pairs()["score"][:-1], 9]}),
         sts_task({**pairs(), "sentence2": [*pairs()["sentence2"][:-1], "another"]}),
         sts_task(pairs(), name="Other"),
+        pair_task(labelled_pairs()),
+        pair_task(labelled_pairs(1)),
         retrieval_task(corpus, queries, qrels),
         retrieval_task({**corpus, "d1": "another"}, queries, qrels),
         retrieval_task(corpus, {**queries, "q1": "another"}, qrels),

@@ -160,3 +160,21 @@ def test_a_large_batch_of_equal_texts_stays_finite(tiny: SentenceTransformer) ->
     parts = StarbucksLoss(model, mnrl(model, "cosine"), kl_temperature=0.01)(features)
     assert oracles.is_finite(total(parts))
     assert all(bool(torch.isfinite(g).all()) for g in gradients(model, total(parts)).values())
+
+
+def test_the_starbucks_authors_code_for_sentence_pairs_is_a_composition(tiny: SentenceTransformer) -> None:
+    """Sizes are added up; the KL compares coordinates at temperature 1, and 0.3 is a factor."""
+    model = exact(tiny)
+    sizes = FixedSizes([Size(*size) for size in SIZES], Size(*SIZES[-1]), reduction="sum")
+    loss = MultiSizeLoss(model, mnrl(model, "cosine"), sizes, terms=[KLAlignment(0.3, 1.0, "embedding", reduction="sum")])
+    parts = loss(batch(model, 2))
+    by_layer = physical_columns(model, 2)
+    expected = oracles.mnrl(by_layer[4])
+    whole = torch.cat(by_layer[4])
+    for layer, dim in SIZES[:-1]:
+        expected = expected + oracles.mnrl([column[:, :dim] for column in by_layer[layer]])
+        student, teacher = torch.cat(by_layer[layer])[:, :dim], whole[:, :dim]
+        divergence = nn.functional.kl_div(student.log_softmax(-1), teacher.softmax(-1), reduction="batchmean")
+        assert divergence.item() > 1e-6
+        expected = expected + 0.3 * divergence
+    assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)

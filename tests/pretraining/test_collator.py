@@ -137,6 +137,21 @@ class TestShares:
         low, high = binom.interval(1 - 1e-6, encoder.numel() // 2, expected)  # half: tokens of a word go together
         assert low <= float((encoder & decoder).float().mean()) * (encoder.numel() // 2) <= high
 
+    def test_nested_masks_contain_the_encoders_and_keep_the_ratios(
+        self, drawn: Drawn, wordpiece: PreTrainedTokenizerFast
+    ) -> None:
+        given = [{"input_ids": row.tolist()} for row in drawn[0]]
+        batch = SMAEDataCollator(wordpiece, seed=1, nested_masks=True)(given)
+        encoder, decoder = (batch[labels] != -100 for _, labels, _ in BOTH)
+        assert not (encoder & ~decoder).any()
+        for chosen, (_, _, ratio) in zip((encoder, decoder), BOTH, strict=True):
+            assert ratio - 0.02 < chosen[:, 1:-1].float().mean() <= ratio + 0.005
+        masked = [batch[inputs] == wordpiece.mask_token_id for inputs, _, _ in BOTH]
+        assert (masked[0] & ~masked[1]).any()  # replacements are drawn apart
+        assert equal(SMAEDataCollator(wordpiece, seed=1, nested_masks=True)(given), batch)
+        independent = (drawn[1][labels] != -100 for _, labels, _ in BOTH)
+        assert (next(independent) & ~next(independent)).any()
+
     def test_every_position_is_drawn_alike(self, drawn: Drawn) -> None:
         for _, labels, ratio in BOTH:
             by_position = (drawn[1][labels][:, 1:-1] != -100).float().mean(0)

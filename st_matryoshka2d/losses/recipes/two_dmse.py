@@ -26,6 +26,9 @@ class TwoDMSELoss(MultiSizeLoss):
     trained, but each only now and then: choose it when the size is not known yet. Evaluation draws nothing; its loss is the
     mean over every n and d.
 
+    In the authors' code, the losses of layer n are divided by n. Its KL compares coordinates, at the full dim only and at
+    temperature 1, and trains its teacher too; `kl_over="embedding"` compares coordinates at both dims.
+
     Args:
         model: The model to train, of more than one layer.
         loss: The wrapped loss, built on the same model. The authors' objective is the sum of a cosine term, an in-batch term

@@ -13,7 +13,8 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.shape import largest_size
-from st_matryoshka2d.cli.tables import read_texts, records, table
+from st_matryoshka2d.cli.tables import records, table
+from st_matryoshka2d.cli.texts import read_texts
 from st_matryoshka2d.evaluation.task_names import check_task_names
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.sizes import Size, all_within, validate_sizes
@@ -40,7 +41,7 @@ _TASKS = "Name of an mteb task or benchmark, such as NanoBEIR; may be repeated."
 _PAIRS = options.file_option(
     "--pairs", "Your own pairs of texts with similarity scores; may be repeated", (".csv", ".parquet"), exists=True
 )
-_NAMES = typer.Option(help="Columns of --pairs: two texts and the score.", metavar="A,B,SCORE", callback=_three_names)
+_NAMES = typer.Option(help="Columns of --pairs: two texts and the score.", metavar="<a,b,score>", callback=_three_names)
 _DIMS = typer.Option(help="Dimensions to keep; may be repeated.", min=1, show_default="8, 16, 32, ... and all")
 _SIZES = options.size_option("A size such as 6L-128d, instead of all pairs of layers and dims; may be repeated.")
 _DOCUMENTS = options.size_option(
@@ -73,7 +74,12 @@ def grid(
     plot: Annotated[Path | None, options.figure_option("Draw the grid as a heat map")] = None,
     source: Source,
 ) -> Answer:
-    """Score a model at many sizes; each text runs through the model only once."""
+    """Score a model at many sizes; each text runs through the model only once.
+
+    For example:
+
+        st-matryoshka2d grid all-MiniLM-L6-v2 --tasks STSBenchmark --out grid.parquet
+    """
     if not tasks and not pairs:
         raise typer.BadParameter("Say what to score on: --tasks STSBenchmark, or --pairs with a file of your own.")
     if sizes and (num_layers or dims):

@@ -69,6 +69,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "aligned",
         "both",
         "difference.png",
+        "embeddings",
         "fitted",
         "mapped",
         "minilm.parquet",

@@ -67,7 +67,7 @@ def latency(
         text = times.to_csv(index=False) if is_csv else times.to_json(orient="records", double_precision=15)
         replace_file(out, lambda part: part.write_text(text, encoding="utf-8"))
     if plot is not None:
-        plot_speedup(times, plot)
+        plot_speedup(times, plot, title=Path(source.model).name)
     if sample is None:
         title, timed = f"Timed: one batch of {batch_size} built-in English texts", batch_size
     else:

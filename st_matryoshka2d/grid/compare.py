@@ -200,7 +200,7 @@ def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:
     """Choose different names for the two grids: model, precision and truncation, size, or "first" and "other"."""
 
     def name(one: Scores) -> str:
-        labels = [one.model.rsplit("/", 1)[-1], *axis_labels(pivots.shown(one.frame))]
+        labels = [pivots.called(one.model), *axis_labels(pivots.shown(one.frame))]
         return " ".join([*labels, str(one.sizes[0])] if with_size else labels).strip()
 
     first, second = name(grid), name(other)

@@ -24,7 +24,7 @@ _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model: str = "") -> Figure:
+def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str) -> Figure:
     """Draw the relative score of every method for one model, from `TruncationResult.summary`."""
     figure = new_figure(7.0, 5.0)
     axes = plain(figure.add_subplot(), xlabel=_REMOVED, ylabel="score relative to the full size (%)")
@@ -35,7 +35,6 @@ def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model
             runs = int(rows["runs"].max())
             _curve(axes, rows, full_dim, "relative", label=f"{label} ({runs}, mean ± s.d.)" if runs > 1 else label, **style)
     _dims_on_top(axes, summary["dim"], full_dim)
-    axes.set_title(model, fontsize=7.5, color="0.3")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize="medium")
     return figure

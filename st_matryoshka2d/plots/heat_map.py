@@ -8,10 +8,13 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import CenteredNorm, Normalize
+from matplotlib.colors import CenteredNorm, Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
 
 from st_matryoshka2d.plots.style import add_note, new_figure
+
+_SCORES = colormaps["viridis"]
+_DELTAS = ListedColormap(colormaps["RdBu"](np.linspace(0.25, 0.75, 256)))  # black is easy to read on all of it
 
 _LEAST_RANGE = 2.0  # least difference for the darkest colours: a few tenths of a point must not look dramatic
 
@@ -21,7 +24,7 @@ def heat_map(scores: pd.DataFrame, texts: pd.DataFrame, *, title: str, label: st
     values = scores.to_numpy(dtype=float)
     known = values[np.isfinite(values)]
     norm = Normalize(known.min(), known.max()) if known.size else Normalize(0, 1)
-    figure, bar = _coloured_cells(scores, texts, colours="viridis", norm=norm)
+    figure, bar = _coloured_cells(scores, texts, colours=_SCORES, norm=norm)
     bar.set_label(label)
     _grow(figure, 0.2 * _set_title(figure, title))
     return figure
@@ -32,7 +35,7 @@ def delta_map(
 ) -> Figure:
     """Draw blue where the first model is better, red where the second is (Starbucks, Figures 3 to 9); NaN is grey."""
     norm = CenteredNorm(halfrange=np.fmax.reduce(np.abs(deltas.to_numpy(dtype=float)), axis=None, initial=_LEAST_RANGE))
-    figure, bar = _coloured_cells(deltas, texts, colours="RdBu", norm=norm)
+    figure, bar = _coloured_cells(deltas, texts, colours=_DELTAS, norm=norm)
     note = textwrap.fill(note, int(18 * figure.get_figwidth()))
     ends = [f"{textwrap.fill(name, 16)}\nbetter" for name in names]
     lines = sum(len(text.splitlines()) for text in (*ends, note))
@@ -62,7 +65,9 @@ def _grow(figure: Figure, inches: float) -> None:
     figure.set_figheight(figure.get_figheight() + inches)
 
 
-def _coloured_cells(table: pd.DataFrame, texts: pd.DataFrame, *, colours: str, norm: Normalize) -> tuple[Figure, Colorbar]:
+def _coloured_cells(
+    table: pd.DataFrame, texts: pd.DataFrame, *, colours: Colormap, norm: Normalize
+) -> tuple[Figure, Colorbar]:
     """Draw the cells, their texts, and a colour bar without a label."""
     values = table.to_numpy(dtype=float)
     rows, columns = values.shape
@@ -86,9 +91,9 @@ def _coloured_cells(table: pd.DataFrame, texts: pd.DataFrame, *, colours: str, n
     return figure, bar
 
 
-def _ink(colours: str, position: float) -> str:
+def _ink(colours: Colormap, position: float) -> str:
     """Return black or white, whichever has more contrast with a colour of the map."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colormaps[colours](position)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colours(position)[:3]]
     luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
     # Contrast is (lighter + 0.05) / (darker + 0.05) in WCAG 2. Both inks have 4.58 at 0.179, so the better one never less.
     return "black" if luminance > 0.179 else "white"

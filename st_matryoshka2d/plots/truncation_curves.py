@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from st_matryoshka2d.plots.style import BLUE, ORANGE, apart, new_figure, plain
+from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart, new_figure, plain
 
 _REMOVED = "coordinates removed (%)"
 
@@ -19,7 +19,7 @@ _REMOVED = "coordinates removed (%)"
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "first": ("first coordinates", {"color": BLUE, "marker": "o", "zorder": 3}),
     "random": ("random coordinates", {"color": ORANGE, "linestyle": "--"}),
-    "window": ("windows", {"color": "#009E73", "linestyle": "-."}),
+    "window": ("windows", {"color": GREEN, "linestyle": "-."}),
     "pca": ("principal components", {"color": "#CC79A7", "marker": "s"}),
 }
 

@@ -118,8 +118,8 @@ class GridResult(Scores):
         return "\n\n".join([table, *pivots.notes(self.frame, task, metric)])
 
     def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
-        """The table of `to_markdown` in LaTeX (package booktabs), with task and metric as the caption."""
-        return text_tables.latex(self.frame, task, metric)
+        """The table of `to_markdown` in LaTeX (package booktabs): the best score bold, a caption and a label."""
+        return text_tables.latex_scores(self.frame, self.model, task, metric)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write the tidy table as CSV to a file, or return it as text if there is no path."""

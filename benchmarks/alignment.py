@@ -13,7 +13,8 @@ continues. The readouts are then fitted on them as `align` fits them. DATA holds
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -32,6 +33,7 @@ from st_matryoshka2d import Size, sizes_ladder
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import Rotation
 from st_matryoshka2d.aligning.starting_point import starting_point
+from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart
 from st_matryoshka2d.sizes import full_size, mrl_dims
 
 COUNTS = [20, 40, 100, 400, 1000, 4000, 10_000, 20_000]
@@ -139,17 +141,26 @@ def curve(report: Report, embedded: Embedded, sizes: list[Size], counts: Sequenc
         rows[f"{number:,} texts"] = means(aligned(states[drawn], copies, embedded.depths)[0])
     about = "Mean Spearman (%) as above. Across: the second text of each pair is embedded by all layers."
     report.table("Texts", about, list(columns), rows)
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    draw_curve(rows, list(columns), file)
+    report.parts.append(f"![Scores by the number of texts]({file.name})")
+
+
+def draw_curve(rows: Mapping[str, Sequence[float]], columns: Sequence[str], file: Path) -> None:
+    """Draw a line for each column over the rows "20 texts" and so on, and a dotted one for the row "not aligned"."""
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     numbers = [int(name.split(" ")[0].replace(",", "")) for name in list(rows)[1:]]
-    for number, name in enumerate(columns):
-        axes.plot(numbers, [row[number] for row in list(rows.values())[1:]], marker="o", color=f"C{number}", label=name)
-        axes.axhline(rows["not aligned"][number], color=f"C{number}", linestyle=":")
+    for number, (name, colour, marker) in enumerate(zip(columns, (BLUE, ORANGE, GREEN), "osD", strict=True)):
+        scores = [row[number] for row in list(rows.values())[1:]]
+        axes.plot(numbers, scores, marker=marker, color=colour, label=name)
+        axes.axhline(rows["not aligned"][number], color=colour, linestyle=":")
     axes.set(xscale="log", xlabel="texts", ylabel="mean Spearman, percent")
-    axes.set_title("By the number of texts; dotted: not aligned")
-    axes.legend()
+    labelled = apart([math.log10(number) for number in numbers[::-1]], 0.2)
+    axes.set_xticks([10**place for place in labelled], [f"{round(10**place):,}" for place in labelled])
+    axes.minorticks_off()
+    axes.set_title(f"{file.parent.name}, by the number of texts; dotted: not aligned")
+    figure.legend(loc="outside right upper", frameon=False)
     figure.savefig(file, dpi=150)
     plt.close(figure)
-    report.parts.append(f"![Scores by the number of texts]({file.name})")
 
 
 def main() -> None:

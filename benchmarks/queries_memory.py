@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -73,13 +74,13 @@ def measured(run: Callable[[SentenceTransformer], object]) -> tuple[float, float
 
 def embed(data: Path, count: int, folder: Path) -> tuple[float, float]:
     """Embed documents into files."""
-    settings = {"shard_size": SHARD, "batch_size": 256, "show_progress_bar": False}
+    settings: Any = {"shard_size": SHARD, "batch_size": 256, "show_progress_bar": False}
     return measured(lambda model: encode_to_parquet(model, documents(data, count), folder, [SIZE], **settings))
 
 
 def fit(data: Path, count: int, folder: Path) -> tuple[float, float]:
     """Fit the table on these files."""
-    settings = {"embeddings": folder, "batch_size": 256, "show_progress_bar": False}
+    settings: Any = {"embeddings": folder, "batch_size": 256, "show_progress_bar": False}
     return measured(lambda model: fit_queries(model, documents(data, count), **settings))
 
 

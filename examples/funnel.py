@@ -54,4 +54,5 @@ print(funnel)
 table = funnel.summary()
 table = table[(table["second"] == str(full)) & (table["ndcg_kept"] >= 0.99)]
 table = table.sort_values(["first_bytes", "k1"])[["first", "first_bytes", "k1", "recall_at_k1", "ndcg_kept"]]
-print("\nSmallest first stages that keep 99 %\n", table.head(5).to_string(index=False), sep="")
+shares = {name: table[name].map("{:.2%}".format) for name in ("recall_at_k1", "ndcg_kept")}  # fractions in the table
+print("\nSmallest first stages that keep 99 %\n", table.assign(**shares).head(5).to_string(index=False), sep="")

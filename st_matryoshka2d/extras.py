@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EXTRAS = {
-    **dict.fromkeys(("joblib", "mteb", "pytrec_eval"), "eval"),
+    **dict.fromkeys(("joblib", "mteb", "pytrec_eval", "sklearn"), "eval"),
     "matplotlib": "plot",
     **dict.fromkeys(("altair", "vl_convert"), "report"),
     **dict.fromkeys(("rich", "typer"), "cli"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,6 +11,11 @@ import pandas as pd
 from st_matryoshka2d import GridResult
 
 __all__ = ["draw_depths", "draw_grids", "draw_maps", "draw_truncations"]
+
+# Seven colours, each with a marker of its own, in two line styles: fourteen methods that can be told apart.
+_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "black"]
+_MARKERS = "osD^vPX"
+_STYLES = ["-", "--", ":"]
 
 
 def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) -> None:
@@ -50,7 +56,10 @@ def grids_of(scores: pd.DataFrame) -> dict[str, GridResult]:
     keys = ["method", "task", "num_layers", "dim"]
     means = scores.groupby(keys, observed=True)["score"].mean().reset_index()
     means = means.assign(score=means["score"] / 100, split="test", subset="default", metric="cosine_spearman", is_main=True)
-    return {str(name): GridResult(frame.drop(columns="method")) for name, frame in means.groupby("method", observed=True)}
+    return {
+        str(name): GridResult(frame.drop(columns="method"), model=str(name))
+        for name, frame in means.groupby("method", observed=True)
+    }
 
 
 def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
@@ -65,12 +74,13 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
     means = full.groupby(["method", "num_layers"], observed=True)["score"].mean().unstack("num_layers").dropna(thresh=depths)
     if means.empty:  # only sizes of the ladder were scored
         return
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for number, (method, line) in enumerate(means.iterrows()):
-        style = "-" if number < 10 else "--"  # matplotlib has ten colours
-        axes.plot(line.index, line, style, marker="o", markersize=4, label=str(method))
+    figure, axes = plt.subplots(figsize=(9.5, 5.5), layout="constrained")
+    looks = dict(zip(means.index, product(_STYLES, zip(_COLOURS, _MARKERS, strict=True)), strict=False))
+    for method in means[depths // 2].sort_values(ascending=False).index:  # the legend has the lines in their order
+        style, (colour, marker) = looks[method]
+        axes.plot(means.columns, means.loc[method], style, marker=marker, color=colour, markersize=5, label=str(method))
     axes.set(xlabel="layers", ylabel="mean Spearman, percent", title="All dimensions, by depth")
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    figure.legend(fontsize="small", loc="outside right upper", handlelength=4, frameon=False)
     figure.savefig(folder / "depths.png", dpi=150)
     plt.close(figure)
 

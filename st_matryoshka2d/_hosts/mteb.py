@@ -6,11 +6,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
+from mteb.abstasks.classification import ClassificationMetrics
 from mteb.models import CompressionWrapper, ModelMeta
 from mteb.types import OutputDType
+from numpy.typing import ArrayLike
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 from torch import Tensor
 
 from st_matryoshka2d.threads.logs import filtered
@@ -49,3 +53,16 @@ def document_texts(chunk: Mapping[str, Sequence[str]]) -> list[str]:
     """Join titles and texts as mteb does."""
     titles = chunk.get("title") or [""] * len(chunk["text"])
     return [f"{title} {text}".strip() if title else text.strip() for title, text in zip(titles, chunk["text"], strict=True)]
+
+
+def classification_scores(y_test: ArrayLike, y_pred: ArrayLike) -> ClassificationMetrics:
+    """Score predictions as mteb does, without a warning of scikit-learn for each label that a weak size never predicts."""
+    averages = {"": "macro", "_weighted": "weighted"}
+    found: dict[str, Any] = {"accuracy": accuracy_score(y_test, y_pred)}
+    for name, score in {"f1": f1_score, "precision": precision_score, "recall": recall_score}.items():
+        for suffix, average in averages.items():
+            found[name + suffix] = score(y_test, y_pred, average=average, zero_division=0)  # what scikit-learn sets it to
+    binary = len(np.unique(np.asarray(y_test))) == 2
+    for suffix, average in averages.items():
+        found["ap" + suffix] = average_precision_score(y_test, y_pred, average=average) if binary else None
+    return cast("ClassificationMetrics", found)

@@ -11,16 +11,20 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Places, Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.shape import largest_size
-from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_agreement, table_of_sizes, texts_option
+from st_matryoshka2d.cli.tables import table_of_agreement, table_of_sizes
+from st_matryoshka2d.cli.texts import Columns, drawn_texts, texts_option
 from st_matryoshka2d.sizes import Size, validate_sizes
 
 _SIZES = "Small size to also refine for by gradient descent, such as 2L-32d; may be repeated."
 _PROMPT_NAME = "Name of the model's prompt to put in front of each text, unless --prompt is given."
 _DEFAULT = "the model's default, if any"
 _LAYERS = "Layers that each depth keeps: `ends`, the first and the last ones, score better than `first`."
-_LAYERS_DEFAULT = "as the model has it, at first ends"
-_ROTATION = "Keep the coordinates, or rotate them if that is clearly better for close texts or for search."
-_ROTATION_DEFAULT = "keep them unless a rotation is clearly better"
+_LAYERS_DEFAULT = "ends, or what an aligned model has"
+_ROTATION = typer.Option(
+    help="`keep` the coordinates, or rotate them if that is clearly better for `similarity` or for `search`.",
+    show_default="rotate if clearly better for close texts",
+    metavar="<how>",
+)
 
 
 def align(
@@ -35,14 +39,17 @@ def align(
         options.size_option(_SIZES, show_default="none"),
     ] = None,
     layers: Annotated[Literal["first", "ends"] | None, typer.Option(help=_LAYERS, show_default=_LAYERS_DEFAULT)] = None,
-    rotation: Annotated[
-        Literal["keep", "similarity", "search"] | None, typer.Option(help=_ROTATION, show_default=_ROTATION_DEFAULT)
-    ] = None,
+    rotation: Annotated[Literal["keep", "similarity", "search"] | None, _ROTATION] = None,
     batch_size: options.BatchSize = 32,
     places: Places,
     source: Source,
 ) -> Answer:
-    """Give every depth of a model a readout into the space of the whole model; the full size stays as it is."""
+    """Give every depth of a model a readout into the space of the whole model; the full size stays as it is.
+
+    For example:
+
+        st-matryoshka2d align all-MiniLM-L6-v2 --texts texts.csv --out aligned
+    """
     places.check(source.token)
     sample = drawn_texts(texts, columns, max_texts, different=True)
     limit = largest_size(source.require())

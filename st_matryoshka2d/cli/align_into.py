@@ -11,7 +11,8 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Places, Source
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_agreement, texts_option
+from st_matryoshka2d.cli.tables import table_of_agreement
+from st_matryoshka2d.cli.texts import Columns, drawn_texts, texts_option
 
 _INTO = (
     "The other model, a Hub id or folder; or its embeddings of the texts, in their order: a Parquet file or folder of "
@@ -33,7 +34,12 @@ def align_into(
     places: Places,
     source: Source,
 ) -> Answer:
-    """Map every depth of a model into the space of another model, to search an index that the other one has made."""
+    """Map every depth of a model into the space of another model, to search an index that the other one has made.
+
+    For example:
+
+        st-matryoshka2d align-into small --texts texts.csv --into large --out mapped
+    """
     places.check(source.token)
     rows = drawn_texts(texts, columns, sys.maxsize)
     source.require()

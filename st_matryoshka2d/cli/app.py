@@ -12,8 +12,10 @@ from st_matryoshka2d.cli.align_into import align_into
 from st_matryoshka2d.cli.asymmetric import asymmetric
 from st_matryoshka2d.cli.command import Command, printing
 from st_matryoshka2d.cli.compare import compare
+from st_matryoshka2d.cli.encode import encode
 from st_matryoshka2d.cli.fit_queries import fit_queries
 from st_matryoshka2d.cli.grid import grid
+from st_matryoshka2d.cli.help_text import PlainGroup
 from st_matryoshka2d.cli.info import info
 from st_matryoshka2d.cli.latency import latency
 from st_matryoshka2d.cli.recommend import recommend
@@ -21,7 +23,7 @@ from st_matryoshka2d.cli.report import report
 from st_matryoshka2d.cli.truncate import truncate
 
 # Bugs show Python's own traceback, which, unlike rich's, can be pasted into a report.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=PlainGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:
@@ -39,5 +41,6 @@ def about(
     """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""
 
 
-for command in (info, align, align_into, fit_queries, grid, latency, recommend, report, compare, truncate, asymmetric):
+COMMANDS = (info, align, align_into, fit_queries, grid, latency, recommend, report, compare, truncate, asymmetric, encode)
+for command in COMMANDS:
     app.command(cls=Command)(printing(command))

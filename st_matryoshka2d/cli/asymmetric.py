@@ -21,7 +21,12 @@ def asymmetric(
     places: Places,
     source: Source,
 ) -> Answer:
-    """Put a small size for queries and a large one for documents into one plain checkpoint; the model must be aligned."""
+    """Put a small size for queries and a large one for documents into one plain checkpoint; the model must be aligned.
+
+    For example:
+
+        st-matryoshka2d asymmetric aligned --query 3L-384d --out both
+    """
     places.check(source.token)
     limit = largest_size(source.require())
     for name, size in (("--query", query), ("--document", document)):

@@ -60,10 +60,14 @@ def _name_of_repository(name: str | None) -> str | None:
 _MODEL = typer.Argument(help="Hub id or folder of a sentence-transformers model.", show_default=False, callback=_known_place)
 _CHOICE = "A grid that was saved as .parquet or .json; or, without labels, the Hub id or folder of an aligned model."
 _GRID_OR_MODEL = typer.Argument(help=_CHOICE, show_default=False, callback=_grid_or_model, metavar="GRID_OR_MODEL")
-_DEVICE = typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest available")
-_TRUST = typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+_OF_MODEL: dict[str, Any] = {"rich_help_panel": "Loading the model"}
+_DEVICE = typer.Option(help="Such as cpu, cuda or mps.", show_default="the fastest available", **_OF_MODEL)
+_TRUST = typer.Option("--trust-remote-code", help="Run code that comes with the model.", **_OF_MODEL)
 # An empty text, which scripts pass if a variable is not set, is None.
-_TOKEN = typer.Option(help="Token for the Hub.", show_default="that of `hf auth login`", callback=lambda text: text or None)
+_TOKEN = typer.Option(
+    help="Token for the Hub.", show_default="that of `hf auth login`", callback=lambda text: text or None, **_OF_MODEL
+)
+_REVISION = typer.Option(help="Branch, tag or commit of the model on the Hub.", show_default="main", **_OF_MODEL)
 _OUT = typer.Option("--out", help="Folder to save the model in, new or empty.", file_okay=False, callback=_empty_or_new)
 _PUSH = "Hub id of a new repository to upload it to, such as me/small."
 
@@ -75,7 +79,7 @@ class Source:
     model: Annotated[str, _MODEL]
     device: Annotated[str | None, _DEVICE] = None
     trust_remote_code: Annotated[bool, _TRUST] = False
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model on the Hub.")] = None
+    revision: Annotated[str | None, _REVISION] = None
     token: Annotated[str | None, _TOKEN] = None
 
     def require(self) -> Callable[[str], Any]:

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
-from typer.core import TyperCommand
+
+from st_matryoshka2d.cli.help_text import PlainCommand
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Answer:
             console.print(part, soft_wrap=isinstance(part, str))
 
 
-class Command(TyperCommand):
+class Command(PlainCommand):
     """A command whose usage errors are JSON too if it is called with --json."""
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:

@@ -22,7 +22,12 @@ def compare(
     test: Annotated[Literal["auto", "fisher"], typer.Option(help=_TEST)] = "auto",
     plot: Annotated[Path | None, options.figure_option("Draw the differences as a heat map")] = None,
 ) -> Answer:
-    """Compare two grids of the same tasks: their differences, and whether these are significant."""
+    """Compare two grids of the same tasks: their differences, and whether these are significant.
+
+    For example:
+
+        st-matryoshka2d compare before.parquet after.parquet
+    """
     options.check_outputs(plot)
 
     from st_matryoshka2d import GridResult

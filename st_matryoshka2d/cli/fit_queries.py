@@ -11,11 +11,11 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Places, Source
 from st_matryoshka2d.cli.command import Answer
-from st_matryoshka2d.cli.tables import Columns, drawn_texts, table_of_agreement
+from st_matryoshka2d.cli.tables import table_of_agreement
+from st_matryoshka2d.cli.texts import TEXT_FILES, Columns, drawn_texts
 
-_SUFFIXES = (".csv", ".parquet", ".txt")
-_DOCUMENTS = options.file_option("--documents", "The texts that are searched", _SUFFIXES, exists=True)
-_QUERIES = options.file_option("--queries", "Real queries, in a column `text`", _SUFFIXES, exists=True, show_default="none")
+_DOCUMENTS = options.file_option("--documents", "The texts that are searched", TEXT_FILES, exists=True)
+_QUERIES = options.file_option("--queries", "Real queries, in a column `text`", TEXT_FILES, exists=True, show_default="none")
 _EMBEDDINGS = (
     "Parquet file or folder of `encode_to_parquet`: embeddings of the documents that exist already, in their order."
 )
@@ -31,7 +31,12 @@ def fit_queries(
     places: Places,
     source: Source,
 ) -> Answer:
-    """Give a model a token table for queries without a network; the full size stays as it is."""
+    """Give a model a token table for queries without a network; the full size stays as it is.
+
+    For example:
+
+        st-matryoshka2d fit-queries all-MiniLM-L6-v2 --documents t.csv --out fitted
+    """
     places.check(source.token)
     texts = drawn_texts(documents, columns, sys.maxsize)
     asked = None if queries is None else drawn_texts(queries, None, sys.maxsize)

@@ -13,7 +13,8 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.shape import largest_size
-from st_matryoshka2d.cli.tables import read_texts, records, table
+from st_matryoshka2d.cli.tables import records, table
+from st_matryoshka2d.cli.texts import read_texts
 from st_matryoshka2d.evaluation.task_names import check_task_names
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.sizes import Size, all_within, validate_sizes
@@ -48,7 +49,7 @@ _LABELLED_PAIRS = options.file_option(
 )
 _NAMES = typer.Option(
     help="Columns of your own pairs: two texts and the score or label.",
-    metavar="A,B,SCORE",
+    metavar="<a,b,score>",
     callback=_three_names,
     show_default="sentence1,sentence2 and score or label",
 )
@@ -85,7 +86,12 @@ def grid(
     plot: Annotated[Path | None, options.figure_option("Draw the grid as a heat map")] = None,
     source: Source,
 ) -> Answer:
-    """Score a model at many sizes; each text runs through the model only once."""
+    """Score a model at many sizes; each text runs through the model only once.
+
+    For example:
+
+        st-matryoshka2d grid all-MiniLM-L6-v2 --tasks STSBenchmark --out grid.parquet
+    """
     if not tasks and not pairs and not labelled_pairs:
         files = "--pairs or --labelled-pairs with a file of your own"
         raise typer.BadParameter(f"Say what to score on: --tasks STSBenchmark, or {files}.")

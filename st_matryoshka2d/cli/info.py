@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def info(source: Source) -> Answer:
-    """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes."""
+    """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes.
+
+    For example:
+
+        st-matryoshka2d info all-MiniLM-L6-v2
+    """
     source.require()
 
     from st_matryoshka2d.model.declared_agreement import agrees_with, declared_agreement

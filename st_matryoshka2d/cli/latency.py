@@ -11,7 +11,8 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.shape import largest_size
-from st_matryoshka2d.cli.tables import Columns, drawn_texts, records, table_of, texts_option
+from st_matryoshka2d.cli.tables import records, table_of
+from st_matryoshka2d.cli.texts import Columns, drawn_texts, texts_option
 from st_matryoshka2d.sizes import all_within
 
 _TEXTS = "Your own texts to time, instead of one batch of built-in English texts of mixed length"
@@ -43,7 +44,12 @@ def latency(
     plot: Annotated[Path | None, options.figure_option("Draw the speed-up")] = None,
     source: Source,
 ) -> Answer:
-    """Time each depth of a model against the full one, on your own texts (--texts) or one batch of built-in English ones."""
+    """Time each depth of a model against the full one, on your own texts (--texts) or one batch of built-in English ones.
+
+    For example:
+
+        st-matryoshka2d latency all-MiniLM-L6-v2 --out times.csv
+    """
     if texts is None and (columns or max_texts != _MAX_TEXTS):
         raise typer.BadParameter("--columns and --max-texts need --texts.")
     sample = None if texts is None else drawn_texts(texts, columns, max_texts)
@@ -61,7 +67,7 @@ def latency(
         text = times.to_csv(index=False) if is_csv else times.to_json(orient="records", double_precision=15)
         replace_file(out, lambda part: part.write_text(text, encoding="utf-8"))
     if plot is not None:
-        plot_speedup(times, plot)
+        plot_speedup(times, plot, title=Path(source.model).name)
     if sample is None:
         title, timed = f"Timed: one batch of {batch_size} built-in English texts", batch_size
     else:

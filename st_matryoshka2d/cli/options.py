@@ -23,6 +23,15 @@ BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
 
 def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any) -> Any:
     """Option for a file whose suffix selects the format; other suffixes are refused before any work."""
+    return typer.Option(name, **_ending_with(suffixes, what), **settings)
+
+
+def file_argument(what: str, suffixes: tuple[str, ...]) -> Any:
+    """Argument for an existing file whose suffix selects the format."""
+    return typer.Argument(**_ending_with(suffixes, what), exists=True, show_default=False)
+
+
+def _ending_with(suffixes: tuple[str, ...], what: str) -> dict[str, Any]:
     ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
     def check(given: Any) -> Any:
@@ -31,7 +40,7 @@ def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any
                 raise typer.BadParameter(f"The file name must end with {ending}, got {str(path)!r}.")
         return given
 
-    return typer.Option(name, help=f"{what}: {ending}.", dir_okay=False, callback=check, **settings)
+    return {"help": f"{what}: {ending}.", "dir_okay": False, "callback": check}
 
 
 def figure_option(what: str) -> Any:
@@ -46,9 +55,9 @@ def check_outputs(*files: Path | None) -> None:
             check_writable_file(path)
 
 
-def size_option(what: str, **settings: Any) -> Any:
+def size_option(what: str, *name: str, **settings: Any) -> Any:
     """Option for a size such as 6L-128d."""
-    return typer.Option(help=what, parser=_read_size, metavar="SIZE", **settings)
+    return typer.Option(*name, help=what, parser=_read_size, metavar="<size>", **settings)
 
 
 def _read_size(text: str) -> Size:

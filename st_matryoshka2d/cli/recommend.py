@@ -43,7 +43,12 @@ def recommend(
     document_latency: Annotated[Path | None, _DOCUMENT_TIMES] = None,
     source: GridOrModel,
 ) -> Answer:
-    """Choose the cheapest size of a grid, or of an aligned model, that is good enough and within the budget."""
+    """Choose the cheapest size of a grid, or of an aligned model, that is good enough and within the budget.
+
+    For example:
+
+        st-matryoshka2d recommend grid.parquet --latency times.csv --max-ms 10
+    """
     if best and min_score is not None:
         raise typer.BadParameter("Give --best or --min-score, not both.")
     if best and max_ms is None and max_bytes is None:

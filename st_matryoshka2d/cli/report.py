@@ -32,7 +32,12 @@ def report(
     out: Annotated[Path, _OUT],
     source: GridOrModel,
 ) -> Answer:
-    """Show a grid, or an aligned model, as one page of HTML that opens without a network."""
+    """Show a grid, or an aligned model, as one page of HTML that opens without a network.
+
+    For example:
+
+        st-matryoshka2d report grid.parquet --out report.html
+    """
     number = 1 + len(beside or [])
     for option, given in (("--latency", latency), ("--names", names)):
         if given and len(given) != number:

@@ -1,18 +1,17 @@
-"""Show tables with rich or as JSON records, and read the user's own tables and texts."""
+"""Show tables with rich or as JSON records, and read the user's own tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from st_matryoshka2d.cli import options
 from st_matryoshka2d.model.declared_agreement import agreement_table
 from st_matryoshka2d.model.trained_sizes import layers_by_dims
 from st_matryoshka2d.sizes import Size
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HOW_TO_TIME = "`st-matryoshka2d latency MODEL --out times.csv` writes one."
-
-_HINT = "Name the columns of texts with --columns."
-_COLUMNS = "A column of texts; may be repeated. A .txt file has one text per line."
-
-Columns = Annotated[list[str] | None, typer.Option(help=_COLUMNS, show_default="text")]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], texts: Sequence[str] = ()) -> Table:
@@ -63,28 +57,31 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def read_table(path: Path, **settings: Any) -> pd.DataFrame:
-    """Read a table from a Parquet, JSON or CSV file."""
+def read_table(path: Path, **of_csv: Any) -> pd.DataFrame:
+    """Read a table from a Parquet, JSON, JSON Lines or CSV file."""
     import pandas as pd
 
-    try:
-        if path.suffix.lower() == ".parquet":
-            return pd.read_parquet(path)
-        return pd.read_json(path) if path.suffix.lower() == ".json" else pd.read_csv(path, **settings)
-    except ValueError as error:  # pandas' and pyarrow's errors are ValueErrors, and do not name the file
-        raise ValueError(f"{path} cannot be read as {path.suffix[1:].upper()}: {error}") from error
-
-
-def read_texts(path: Path, texts: Sequence[str], others: Sequence[str], hint: str) -> pd.DataFrame:
-    """Read a table whose text columns keep "NA" and "42" as texts; an empty cell of the others is NaN."""
-    kept = {"keep_default_na": False, "na_values": dict.fromkeys(others, "")}
-    table = read_table(path, dtype=dict.fromkeys(texts, str), **kept)
-    if missing := [column for column in (*texts, *others) if column not in table.columns]:
-        raise ValueError(
-            f"{path} has no column {' and no '.join(map(repr, missing))}; "
-            f"it has {', '.join(map(repr, table.columns))}. {hint}"
-        )
+    with naming_a_broken_file(path):
+        match path.suffix.lower():
+            case ".parquet":
+                table = pd.read_parquet(path)
+            case ".jsonl":
+                lines = path.read_text(encoding="utf-8").split("\n")
+                table = pd.DataFrame([json.loads(line) for line in lines if line.strip()])  # pandas would convert texts
+            case ".json":
+                table = pd.read_json(path)
+            case _:
+                table = pd.read_csv(path, **of_csv)
     return table
+
+
+@contextmanager
+def naming_a_broken_file(path: Path) -> Iterator[None]:
+    """Name the file in the errors of pandas and pyarrow, which are ValueErrors."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as {path.suffix[1:].upper()}: {error}") from error
 
 
 def read_times(path: Path, depths: set[int]) -> pd.DataFrame:
@@ -95,48 +92,3 @@ def read_times(path: Path, depths: set[int]) -> pd.DataFrame:
     if untimed := sorted(depths - set(times["num_layers"])):
         raise ValueError(f"{path} has no time for {untimed} layers, which the grid has. {HOW_TO_TIME}")
     return times
-
-
-def texts_option(what: str) -> Any:
-    """Option for a file of texts."""
-    return options.file_option("--texts", what, (".csv", ".parquet", ".txt"), exists=True)
-
-
-def drawn_texts(path: Path, columns: list[str] | None, most: int, *, different: bool = False) -> list[str]:
-    """Read the texts in a file in order, column after column, without empty ones; a reproducible sample if too many."""
-    import pandas as pd
-
-    from st_matryoshka2d.encoding.left_out import LeftOut
-
-    if path.suffix.lower() == ".txt":
-        if columns:
-            raise typer.BadParameter("--columns needs a .csv or .parquet file; a .txt file has one text per line.")
-        try:
-            cells = {str(path): path.read_text(encoding="utf-8").splitlines()}
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not text in UTF-8: {error}") from error
-    else:
-        names = columns or ["text"]
-        table = read_texts(path, names, [], _HINT)
-        cells = {f"{path}, column {name!r}": list(table[name]) for name in names}
-    filled: list[str] = []
-    for what, column in cells.items():
-        left_out = LeftOut(what)
-        filled += _texts_of(list(left_out.filled(column)), what)
-        left_out.tell(stacklevel=2)
-    texts = pd.Series(filled, dtype=object)
-    if texts.empty:
-        raise ValueError(f"{path} has no text, or only empty ones; at least one is needed.")
-    if different:
-        texts = texts.drop_duplicates()
-    return list(texts.sample(most, random_state=0) if len(texts) > most else texts)
-
-
-def _texts_of(column: list[Any], what: str) -> list[str]:
-    """Refuse a column with values other than texts, as a Parquet file may have."""
-    if others := [value for value in column if not isinstance(value, str)]:
-        raise ValueError(
-            f"{what}: expected texts, but {len(others):,} of its values are not texts, "
-            f"such as {others[0]!r} ({type(others[0]).__name__}). {_HINT}"
-        )
-    return column

@@ -16,7 +16,12 @@ def truncate(
     places: Places,
     source: Source,
 ) -> Answer:
-    """Cut a model to a size; the cut is a plain checkpoint that loads without this package."""
+    """Cut a model to a size; the cut is a plain checkpoint that loads without this package.
+
+    For example:
+
+        st-matryoshka2d truncate all-MiniLM-L6-v2 --size 6L-64d --out small
+    """
     places.check(source.token)
     limit = largest_size(source.require())
     within(size.num_layers, limit.num_layers, "num_layers", least=0)

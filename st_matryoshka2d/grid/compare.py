@@ -65,6 +65,10 @@ class GridComparison:
         """
         return text_tables.aligned(*text_tables.head_and_body(self._texts(task)))
 
+    def to_latex(self, task: str | None = None) -> str:
+        """The table of `to_markdown` in LaTeX (package booktabs), with a caption that explains the marks, and a label."""
+        return text_tables.latex(self._texts(task), self._title(task), self._note(task))
+
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
     ) -> Figure:
@@ -96,6 +100,9 @@ class GridComparison:
 
     def _minus(self, task: str | None = None) -> str:
         return f"{pivots.metric_name(self.frame.assign(is_main=True), task)}, {' minus '.join(self.names)}"
+
+    def _title(self, task: str | None = None) -> str:
+        return f"{self._subject(task)}: {self._minus(task)}, points"
 
     def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
         deltas, rows = self.pivot(task) * 100, self._rows(task)
@@ -161,8 +168,7 @@ def compare(
 
 def shown(comparison: GridComparison) -> tuple[str, pd.DataFrame, str]:
     """Return what a comparison prints: title, cells by layers and dims, and the meaning of the marks."""
-    title = f"{comparison._subject()}: {comparison._minus()}, points"
-    return title, comparison._texts(None), comparison._note()
+    return comparison._title(), comparison._texts(None), comparison._note()
 
 
 def _mark(rows: pd.DataFrame, delta: float, counts: str) -> str:
@@ -200,7 +206,7 @@ def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:
     """Choose different names for the two grids: model, precision and truncation, size, or "first" and "other"."""
 
     def name(one: Scores) -> str:
-        labels = [one.model.rsplit("/", 1)[-1], *axis_labels(pivots.shown(one.frame))]
+        labels = [pivots.called(one.model), *axis_labels(pivots.shown(one.frame))]
         return " ".join([*labels, str(one.sizes[0])] if with_size else labels).strip()
 
     first, second = name(grid), name(other)

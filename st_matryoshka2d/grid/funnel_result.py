@@ -172,7 +172,7 @@ class FunnelResult(SavedTable):
 
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
-            title: Title; None for the name of the task.
+            title: Title; None for the names of the model and the task.
             second: As for `by_shortlist`.
             value: As for `by_shortlist`.
             task: As for `by_shortlist`.
@@ -181,7 +181,7 @@ class FunnelResult(SavedTable):
         from st_matryoshka2d.plots.saving import saved
 
         shares = self.by_shortlist(second, value, task) * 100
-        title = title if title is not None else self._subject([task] if task else self.tasks)
+        title = title if title is not None else pivots.headed(self.model, self._subject([task] if task else self.tasks))
         words = {"title": title, "label": f"{self._in_words(second, value)} (%)"}
         return saved(path, lambda: funnel_curves(shares, self._bytes(), **words))
 

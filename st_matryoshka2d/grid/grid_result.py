@@ -118,8 +118,8 @@ class GridResult(Scores):
         return "\n\n".join([table, *pivots.notes(self.frame, task, metric)])
 
     def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
-        """The table of `to_markdown` in LaTeX (package booktabs), with task and metric as the caption."""
-        return text_tables.latex(self.frame, task, metric)
+        """The table of `to_markdown` in LaTeX (package booktabs): the best score bold, a caption and a label."""
+        return text_tables.latex_scores(self.frame, self.model, task, metric)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write the tidy table as CSV to a file, or return it as text if there is no path."""
@@ -136,18 +136,18 @@ class GridResult(Scores):
         task: str | None = None,
         metric: str | None = None,
     ) -> Figure:
-        """Plot a heat map: layers upwards, dims to the right, scores in percent.
+        """Plot a heat map: layers downwards as in the tables, dims to the right, scores in percent.
 
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
-            title: Title; None for the name of the task.
+            title: Title; None for the names of the model and the task.
             task: As for `pivot`.
             metric: As for `pivot`.
         """
         from st_matryoshka2d.plots.heat_map import heat_map  # imports matplotlib, which reading scores does not need
         from st_matryoshka2d.plots.saving import saved
 
-        title = title if title is not None else pivots.subject([task] if task else self.tasks)
+        title = title if title is not None else pivots.headed(self.model, pivots.subject([task] if task else self.tasks))
         words = {"title": title, "label": f"{pivots.label(self.frame, task, metric)} (%)"}
         scores, texts = self.pivot(task, metric) * 100, pivots.percent(self.frame, task, metric)
         return saved(path, lambda: heat_map(scores, texts, **words))

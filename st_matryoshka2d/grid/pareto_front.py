@@ -69,8 +69,8 @@ def plot_pareto(
     if table.empty:
         raise ValueError("No size of this grid has a score, so there is nothing to draw.")
     table = table.assign(front=on_front(table, [column]), name=[name_of(row) for row in table.itertuples()])
-    title = pivots.subject([task] if task else grid.tasks) if title is None else title
-    return plot_front(table, column, path, title, f"{pivots.metric_name(grid.frame, task, metric)} (%)", grid.model)
+    title = pivots.headed(grid.model, pivots.subject([task] if task else grid.tasks)) if title is None else title
+    return plot_front(table, column, path, title, f"{pivots.metric_name(grid.frame, task, metric)} (%)")
 
 
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:

@@ -9,6 +9,8 @@ import pandas as pd
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, narrowed
 from st_matryoshka2d.sizes import Size
 
+_UNNAMED = "local/model"  # what `model_name` returns if nothing names a model
+
 
 def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
     """Scores by layers (rows) and dims (columns): means over the splits and subsets of a task, then over tasks."""
@@ -93,6 +95,16 @@ def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = Non
 def label(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:
     """Label of the numbers in a pivot: the metric, and the axes that need naming."""
     return ", ".join([metric_name(frame, task, metric), *shown_labels(frame)])
+
+
+def called(model: str) -> str:
+    """Name a model in a title: without its organisation, and not at all if its name is unknown."""
+    return "" if model == _UNNAMED else model.rsplit("/", 1)[-1]
+
+
+def headed(model: str, text: str) -> str:
+    """Put the name of the model in front of a title, if it is known."""
+    return f"{called(model)}: {text}" if called(model) else text
 
 
 def subject(tasks: Sequence[str]) -> str:

@@ -65,7 +65,7 @@ def _heading(grids: Sequence[Scores]) -> str:
 
 
 def _short_name(grid: Scores) -> str:
-    return grid.model.rsplit("/", 1)[-1]
+    return pivots.called(grid.model)
 
 
 def _views(grid: Scores, time: str) -> Iterator[View]:

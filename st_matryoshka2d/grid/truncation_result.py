@@ -138,7 +138,7 @@ class TruncationResult(SavedTable):
 
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
-            title: Title; None for the name of the task.
+            title: Title; None for the names of the model and the task.
             task: As for `to_frame`.
 
         Raises:
@@ -147,8 +147,8 @@ class TruncationResult(SavedTable):
         from st_matryoshka2d.plots.saving import saved
         from st_matryoshka2d.plots.truncation_curves import truncation_curves
 
-        words = {"title": title or self._subject(task), "model": self.grid.model}
-        return saved(path, lambda: truncation_curves(self._curves(task), self.full.dim, **words))
+        title = title or pivots.headed(self.grid.model, self._subject(task))
+        return saved(path, lambda: truncation_curves(self._curves(task), self.full.dim, title=title))
 
     def plot_against(
         self,

@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from st_matryoshka2d.plots.saving import save_figure
-from st_matryoshka2d.plots.style import add_note, apart, new_figure, plain, shades
+from st_matryoshka2d.plots.style import apart, new_figure, plain, shades
 
 _AXES = {
     "milliseconds_per_text": "milliseconds per text",
@@ -36,9 +36,7 @@ _HEIGHTS_AWAY = range(9)
 _GAP = 5.0  # typographic points between the middle of a point and a label that lies close to it
 
 
-def plot_front(
-    table: pd.DataFrame, column: str, path: str | os.PathLike[str] | None, title: str, metric: str, note: str
-) -> Figure:
+def plot_front(table: pd.DataFrame, column: str, path: str | os.PathLike[str] | None, title: str, metric: str) -> Figure:
     """Draw the rows of `costs`, with a `name`, as points by the cost in `column`, and a line through those of the `front`.
 
     Colours show dimensions, or layers if the cost depends on dimensions; sizes off the line are pale.
@@ -48,7 +46,6 @@ def plot_front(
     figure = new_figure(8.0, 5.2)
     axes = plain(figure.add_subplot(), "both", xlabel=_AXES[column], ylabel=metric, title=title)
     axes.set_axisbelow(True)
-    add_note(figure, note)
     line = table[front].sort_values(["x", "y", "bytes"])
     axes.plot(line["x"], line["y"], color="0.35", linewidth=1.4, zorder=2)
     _points(figure, axes, table, "num_layers" if column in ("bytes", "dim") else "dim", front)
@@ -92,7 +89,7 @@ def _points(figure: Figure, axes: Axes, table: pd.DataFrame, colours: str, front
     dots = [Line2D([], [], linestyle="", marker="o", color=palette[value], label=str(value)) for value in values[::-1]]
     figure.legend(handles=dots, title=_AXES[colours], loc="outside right upper", frameon=False)
     marks = [Line2D([], [], linestyle="", marker=shape, color="0.35", label=name) for name, shape in shapes.items()]
-    pale = Line2D([], [], linestyle="", marker="o", color="0.35", alpha=0.4, label="dominated")
+    pale = Line2D([], [], linestyle="", marker="o", color="0.35", alpha=0.4, label="beaten")
     if handles := [*(marks if len(marks) > 1 else []), *([] if front.all() else [pale])]:
         figure.legend(handles=handles, loc="outside right lower", frameon=False)
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which most colour-blind readers can distinguish.
-BLUE, ORANGE = "#0072B2", "#D55E00"
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 Value = TypeVar("Value")
 

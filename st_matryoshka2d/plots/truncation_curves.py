@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from st_matryoshka2d.plots.style import BLUE, ORANGE, apart, new_figure, plain
+from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart, new_figure, plain
 
 _REMOVED = "coordinates removed (%)"
 
@@ -19,12 +19,12 @@ _REMOVED = "coordinates removed (%)"
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "first": ("first coordinates", {"color": BLUE, "marker": "o", "zorder": 3}),
     "random": ("random coordinates", {"color": ORANGE, "linestyle": "--"}),
-    "window": ("windows", {"color": "#009E73", "linestyle": "-."}),
+    "window": ("windows", {"color": GREEN, "linestyle": "-."}),
     "pca": ("principal components", {"color": "#CC79A7", "marker": "s"}),
 }
 
 
-def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model: str = "") -> Figure:
+def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str) -> Figure:
     """Draw the relative score of every method for one model, from `TruncationResult.summary`."""
     figure = new_figure(7.0, 5.0)
     axes = plain(figure.add_subplot(), xlabel=_REMOVED, ylabel="score relative to the full size (%)")
@@ -35,7 +35,6 @@ def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str, model
             runs = int(rows["runs"].max())
             _curve(axes, rows, full_dim, "relative", label=f"{label} ({runs}, mean ± s.d.)" if runs > 1 else label, **style)
     _dims_on_top(axes, summary["dim"], full_dim)
-    axes.set_title(model, fontsize=7.5, color="0.3")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize="medium")
     return figure

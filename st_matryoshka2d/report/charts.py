@@ -23,10 +23,10 @@ _IS_CHOSEN, _IS_FOCUSED = "indexof(chosen, datum.id) >= 0", "datum.id === focuse
 
 
 def heat_map() -> dict[str, Any]:
-    """Return the chart of scores by layers (upwards) and dims (to the right), each cell with its number."""
+    """Return the chart of scores by layers (downwards) and dims (to the right), each cell with its number."""
     cells = _scored().encode(
         alt.X("dim:O", title="dimensions", axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.05)),
-        alt.Y("num_layers:O", title="layers", sort="descending", scale=alt.Scale(padding=0.05)),
+        alt.Y("num_layers:O", title="layers", sort="ascending", scale=alt.Scale(padding=0.05)),
         **_TOLD,
     )
     range_ = alt.Scale(scheme="viridis", domainMin=alt.ExprRef("low"), domainMax=alt.ExprRef("high"))

@@ -127,8 +127,8 @@ function move(chart, event) {
   const to = {
     ArrowRight: () => rows[at + 1],
     ArrowLeft: () => rows[at - 1],
-    ArrowUp: () => above(1),
-    ArrowDown: () => above(-1),
+    ArrowUp: () => above(chart.isMap ? -1 : 1), // layers grow downwards, scores upwards
+    ArrowDown: () => above(chart.isMap ? 1 : -1),
     Home: () => rows[0],
     End: () => rows.at(-1),
   }[event.key];

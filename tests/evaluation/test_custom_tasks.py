@@ -34,7 +34,6 @@ from tests.support import families
 pytestmark = [
     # mteb warns about prompts, scikit-learn about small data.
     pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts most often:UserWarning"),
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
 

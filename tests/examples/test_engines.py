@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.dataset
 import pytest
+from _demo import data as demo_data
 
 from tests import ROOT
 from tests.support.launch import finished
@@ -22,9 +24,11 @@ pytestmark = pytest.mark.slow
 SIZES = ["2L-32d", "4L-128d", "6L-384d"]
 
 
-def run(example: str, tmp_path: Path) -> str:
+def run(example: str, tmp_path: Path, *options: object) -> str:
     settings = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "error:`ray_remote_args"}  # Ray 2.64 drops them
-    return finished(sys.executable, ROOT / "examples" / example, "--smoke", cwd=tmp_path, timeout=900, **settings)
+    return finished(
+        sys.executable, ROOT / "examples" / example, *(options or ["--smoke"]), cwd=tmp_path, timeout=900, **settings
+    )
 
 
 @pytest.mark.parametrize(("engine", "ways"), [("ray", 1), ("pyspark", 2), ("daft", 1)])
@@ -59,7 +63,16 @@ def test_ray_workers_match_one_process(tmp_path: Path) -> None:
 def test_two_stages_match_search_with_all_dims(engine: str, tmp_path: Path) -> None:
     library = {"milvus": "pymilvus"}.get(engine, engine)
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'st_matryoshka2d[engines]'")
-    printed = run(f"{engine}_search.py", tmp_path)
+    data = demo_data.demo_search(200).dataset["default"]["test"]
+    judged = [(query, document, grade) for query, of in data["relevant_docs"].items() for document, grade in of.items()]
+    tables = {
+        "corpus": data["corpus"].to_pandas(),
+        "queries": data["queries"].to_pandas(),
+        "qrels": pd.DataFrame(judged, columns=["query_id", "corpus_id", "score"]),
+    }
+    for name, table in tables.items():
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    printed = run(f"{engine}_search.py", tmp_path, "--data", tmp_path)
     rows = re.findall(r"^\| (.+) \| ([\d,]+) \| [\d.]+ \| ([\d. /]+) \| ([\d. /]+) \|$", printed, re.MULTILINE)
     (whole, few, *ranked) = [[[float(one) for one in cell.split("/")] for cell in cells] for _, _, *cells in rows]
     assert [name for name, *_ in rows[:3]] == ["all 384 dims", "64 dims", "64 dims, then all"]
@@ -70,6 +83,16 @@ def test_two_stages_match_search_with_all_dims(engine: str, tmp_path: Path) -> N
         np.testing.assert_allclose(ndcg, whole[1], atol=2)
     sizes = [int(size.replace(",", "")) for _, size, *_ in rows]
     assert sizes[1] < sizes[0] / 3
+
+
+def test_generated_sentences_rank_no_sizes(tmp_path: Path) -> None:
+    """On them, one layer may beat six: nothing is printed that compares depths, or scores."""
+    pytest.importorskip("faiss", reason="faiss is not installed: pip install 'st_matryoshka2d[engines]'")
+    printed = run("faiss_search.py", tmp_path)
+    assert "How well a size searches, only real texts tell: pass --data." in printed
+    assert "| search | bytes | ms per query | recall@10 |" in printed
+    assert len(re.findall(r"^\| .* \| [\d,]+ \| [\d.]+ \| [\d.]+ \|$", printed, re.MULTILINE)) == 4
+    assert "nDCG" not in printed
 
 
 def test_onnx_graph_matches_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -313,6 +313,19 @@ def test_refuses_invalid_comparison_arguments(ours: GridResult, arguments: dict[
         ours.compare(ours).pivot("C")
 
 
+def test_latex_has_the_cells_of_markdown_and_explains_the_marks(ours: GridResult) -> None:
+    comparison = ours.compare(sts("lab/mixed_2", {"A": 0.4, "B": 0.1}, seed=1))
+    for task, subject in (("A", "A"), (None, "mean of 2 tasks")):
+        lines = comparison.to_latex(task).splitlines()
+        rows = [line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\")]
+        head, _, *body = comparison.to_markdown(task).splitlines()
+        assert rows == [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *body)]
+        [caption] = [line for line in lines if line.startswith("\\caption")]
+        assert caption.startswith(rf"\caption{{{subject}: cosine\_spearman, ours minus mixed\_2, points. ")
+        assert "have p $<$ 0.05" in caption or "* p $<$ 0.05 (jackknife; Holm over 6 tests).}" in caption
+        assert rf"\label{{tab:{subject.lower().replace(' ', '-')}-cosine-spearman-ours-minus-mixed-2-points}}" in lines
+
+
 def test_figure_shows_which_model_is_better(ours: GridResult, theirs: GridResult, tmp_path: Path) -> None:
     comparison = ours.compare(sts("lab/mixed", {"A": 0.4, "B": 0.1}, seed=1))
     for task, blue in (("A", True), ("B", False)):

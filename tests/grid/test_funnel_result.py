@@ -69,7 +69,7 @@ def test_tables() -> None:
     assert str(result) == f"{head}\n{result.to_markdown()}"
     across = FunnelResult(result.frame, "some model", "6L-384d")
     assert str(across).startswith("mean of 2 tasks, documents at 6L-384d: nDCG@10 kept of 6L-384d alone, which has")
-    assert across.plot(task="A").axes[0].get_title() == "A, documents at 6L-384d"
+    assert across.plot(task="A").axes[0].get_title() == "some model: A, documents at 6L-384d"
 
 
 def test_largest_second_size_comes_last() -> None:
@@ -84,7 +84,7 @@ def test_the_figure(tmp_path: Path) -> None:
     result = random_result()
     (axes,) = result.plot(tmp_path / "kept.png", second="6L-64d", task="A").axes
     assert (tmp_path / "kept.png").stat().st_size > 10_000
-    assert axes.get_title() == "A"
+    assert axes.get_title() == "some model: A"
     assert axes.get_ylabel() == "nDCG@10 kept of 6L-64d alone (%)"
     table = result.by_shortlist("6L-64d", task="A") * 100
     drawn = {str(line.get_label()): line.get_xydata() for line in axes.lines}

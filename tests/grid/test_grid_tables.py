@@ -275,7 +275,8 @@ def test_latex_has_a_row_for_each_depth_and_a_column_for_each_dim() -> None:
     assert [line for line in lines if line.startswith("\\")] == [
         r"\begin{table}",
         r"\centering",
-        r"\caption{My\_STS, 100\% \{new\}: spearman, percent}",
+        r"\caption{mödel, My\_STS, 100\% \{new\}: spearman, percent}",
+        r"\label{tab:m-del-my-sts-100-new-spearman-percent}",
         r"\begin{tabular}{rrr}",
         r"\toprule",
         r"\midrule",
@@ -289,7 +290,18 @@ def test_latex_has_a_row_for_each_depth_and_a_column_for_each_dim() -> None:
     pivot = grid(precisions=("float32",)).pivot() * 100
     for layers, *cells in rows[1:]:
         expected = [pivot[dim][int(layers)] for dim in pivot.columns]
-        assert [float(cell) for cell in cells] == pytest.approx(expected, abs=0.005001)
+        plain = [re.sub(r"\\textbf\{(.*)\}", r"\1", cell) for cell in cells]
+        assert [float(cell) for cell in plain] == pytest.approx(expected, abs=0.005001)
+        assert [cell.startswith("\\textbf") for cell in cells] == [score == pivot.to_numpy().max() for score in expected]
+
+
+def test_latex_names_the_model_without_its_organisation() -> None:
+    named = GridResult(grid(precisions=("float32",), task="T").frame, model="org/all-MiniLM_6")
+    lines = named.to_latex().splitlines()
+    assert lines[2:4] == [
+        r"\caption{all-MiniLM\_6, T: spearman, percent}",
+        r"\label{tab:all-minilm-6-t-spearman-percent}",
+    ]
 
 
 def test_merge_inverts_at() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.text import Text
@@ -37,3 +38,15 @@ def test_a_long_title_keeps_clear_of_the_other_words(columns: int, letters: int)
     box = titles[0].get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
     assert box.y1 <= figure.bbox.y1 + 1
+
+
+def test_numbers_are_easy_to_read_on_every_difference() -> None:
+    """WCAG AAA, 7 to 1: black on mid-blue would pass AA, and is hard to read."""
+    deltas = pd.DataFrame([np.linspace(-4, 4, 9)], index=[6])
+    (axes, _) = delta_map(deltas, deltas.astype(str), title="T", label="points", names=NAMES, note="").axes
+    (image,) = axes.images
+    colours = np.asarray(image.to_rgba(np.asarray(image.get_array())))[0, :, :3]
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    contrast = (linear @ [0.2126, 0.7152, 0.0722] + 0.05) / 0.05
+    assert {text.get_color() for text in axes.texts} == {"black"}
+    assert contrast.min() >= 7

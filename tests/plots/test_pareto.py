@@ -89,7 +89,8 @@ def test_one_size_can_be_drawn() -> None:
     alone = random_grid(0, layers=(4,), dims=(64,))
     figure = alone.named("org/model").plot_pareto(title="mine")
     assert list(labels_of(figure)) == ["4L-64d"]
-    assert figure.get_supxlabel() == "org/model"
+    assert figure.axes[0].get_title() == "mine"
+    assert alone.named("org/model").plot_pareto().axes[0].get_title() == "model: mean of 2 tasks"
 
 
 def assert_within_the_figure(figure: Figure) -> None:
@@ -102,7 +103,7 @@ def assert_within_the_figure(figure: Figure) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precisions", "dims", "told"), [(("float32",), (64,), []), (("float32", "int8"), (20, 64), ["dominated"])]
+    ("precisions", "dims", "told"), [(("float32",), (64,), []), (("float32", "int8"), (20, 64), ["beaten"])]
 )
 def test_legends_lie_beside_the_axes(precisions: tuple[str, ...], dims: tuple[int, ...], told: list[str]) -> None:
     grid = with_scores(

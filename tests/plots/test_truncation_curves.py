@@ -46,8 +46,7 @@ def test_the_figure_has_a_line_for_each_method_and_a_band_for_each_spread(result
     heights = {tuple(np.round(corner, 3)) for corner in np.asarray(band.get_paths()[0].vertices)}
     spread = np.std([0.50, 0.66, 0.70], ddof=1) / 0.9 * 100
     assert {(50.0, 91.111), (50.0, 88.889), (75.0, round(68.8889 + spread, 3))} <= heights
-    assert figure.get_suptitle() == "A, 3 layers"
-    assert panel.get_title() == "a/model"
+    assert figure.get_suptitle() == "model: A, 3 layers"
     (legend,) = figure.legends
     assert {text.get_text() for text in legend.get_texts()} == set(lines)
     assert (tmp_path / "curves.png").stat().st_size > 10_000

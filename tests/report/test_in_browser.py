@@ -119,7 +119,12 @@ def test_all_is_in_reach_of_the_keyboard(shown: Page, grid: GridResult) -> None:
             assert shown.run(TOLD) == str(grid.recommend(0.5)).splitlines() != before
         if order[-1].startswith("chart map"):
             assert told().startswith("1L-16d; cosine_spearman: ")
-            for key, size in (("ArrowRight", "1L-64d"), ("ArrowUp", "2L-64d"), ("ArrowLeft", "2L-16d"), ("End", "4L-128d")):
+            for key, size in (
+                ("ArrowRight", "1L-64d"),
+                ("ArrowDown", "2L-64d"),
+                ("ArrowLeft", "2L-16d"),
+                ("End", "4L-128d"),
+            ):
                 shown.press(key)
                 assert told().startswith(f"{size}; "), key
         if order[-1].startswith("chart front"):

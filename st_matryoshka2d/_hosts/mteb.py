@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from mteb.abstasks.classification import ClassificationMetrics
+from mteb.abstasks.classification import AbsTaskClassification, ClassificationMetrics
 from mteb.models import CompressionWrapper, ModelMeta
 from mteb.types import OutputDType
 from numpy.typing import ArrayLike
@@ -66,3 +66,10 @@ def classification_scores(y_test: ArrayLike, y_pred: ArrayLike) -> Classificatio
     for suffix, average in averages.items():
         found["ap" + suffix] = average_precision_score(y_test, y_pred, average=average) if binary else None
     return cast("ClassificationMetrics", found)
+
+
+class QuietClassification(AbsTaskClassification):
+    """A classification task without these warnings."""
+
+    def _calculate_scores(self, y_test: ArrayLike, y_pred: ArrayLike) -> ClassificationMetrics:
+        return classification_scores(y_test, y_pred)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from mteb.abstasks.classification import AbsTaskClassification, ClassificationMetrics
+from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
-from st_matryoshka2d._hosts.mteb import classification_scores
+from st_matryoshka2d._hosts.mteb import QuietClassification
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.evaluation import custom_data, custom_labels
 from st_matryoshka2d.evaluation.custom_data import Judgments, Table, Texts, first_of, rows
@@ -84,13 +84,10 @@ def _check_known(judged: Collection[str], there: Dataset, kind: str, what: str) 
         )
 
 
-class OwnClassification(OwnData, AbsTaskClassification):
+class OwnClassification(OwnData, QuietClassification):
     """The task that `classification_task` makes of texts with one label each."""
 
     kind, category, main_score = "Classification", "t2c", "accuracy"
-
-    def _calculate_scores(self, y_test: Any, y_pred: Any) -> ClassificationMetrics:
-        return classification_scores(y_test, y_pred)
 
 
 class OwnMultilabelClassification(OwnData, AbsTaskMultilabelClassification):

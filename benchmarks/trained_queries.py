@@ -182,10 +182,12 @@ def main() -> None:
     trainer.train()
     minutes = (time.perf_counter() - began) / 60
     name = f"{model_name(options.model)}-{options.layers}L-{options.start}-{options.loss}-{len(dataset)}"
+    name += f"-tokens{options.tokens:g}" * (options.tokens != parser.get_default("tokens"))
     about = (
         f"{model_name(options.model)}, queries by {options.layers} layers, {options.start}, trained by {options.loss} on "
         f"{len(dataset):,} texts, {options.batch_size} a step, in {minutes:.0f} minutes on "
-        f"{described('cpu')}{', trained in bfloat16' if options.bf16 else ''}. Share (%) of nDCG@10 of the whole model "
+        f"{described('cpu')}{', embedded and trained in bfloat16' if options.bf16 else ''}, token embeddings at "
+        f"{options.tokens:g} times the learning rate. Share (%) of nDCG@10 of the whole model "
         f"({', '.join(f'{score:.1f}' for score in best)}), mean of {', '.join(SEARCH)}."
     )
     head = ["steps", *(f"{dim} dims" for dim in search.dims)]

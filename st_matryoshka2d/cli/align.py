@@ -44,7 +44,7 @@ def align(
     places: Places,
     source: Source,
 ) -> Answer:
-    """Give every depth of a model a readout into the space of the whole model; the full size stays as it is.
+    """Give every depth of a model a readout into the space of the whole model; the full size keeps its scores.
 
     For example:
 

@@ -21,7 +21,9 @@ def asymmetric(
     places: Places,
     source: Source,
 ) -> Answer:
-    """Put a small size for queries and a large one for documents into one plain checkpoint; the model must be aligned.
+    """Put a small size for queries and a large one for documents into one plain checkpoint.
+
+    The model must be aligned, or have a token table for queries with --query 0L-384d.
 
     For example:
 

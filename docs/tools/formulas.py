@@ -13,6 +13,8 @@ __all__ = ["MarkdownDocstrings", "on_page_content"]
 
 # Output of pymdownx.arithmatex for $...$ and $$...$$.
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
+# What the converter does not know, it leaves as it is written.
+_UNKNOWN = re.compile(r">(\\[a-zA-Z]+)<")
 _MATH_BLOCK = re.compile(r"^( *)\.\. math::(.*(?:\n\1 +\S.*|\n *(?=\n\1 +\S))*)", flags=re.MULTILINE)
 
 
@@ -29,6 +31,8 @@ def _as_mathml(found: re.Match[str]) -> str:
     """Return a formula in a line, or one of its own, which scrolls where it is wider than the page."""
     inline = found[1] == "span"
     formula = convert(unescape(found[2]), display="inline" if inline else "block")
+    if unknown := _UNKNOWN.search(formula):
+        raise ValueError(f"{unknown[1]} in the formula {unescape(found[2])!r} cannot be shown: write it in other commands.")
     formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)  # browsers ignore the attribute
     return formula if inline else f'<div class="formula">{formula}</div>'
 

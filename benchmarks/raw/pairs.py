@@ -6,12 +6,13 @@ import pandas as pd
 
 from raw.hub import Hub
 
-__all__ = ["captions", "classes", "nli", "prose", "questions", "sick", "simplified", "sts", "stsb"]
+__all__ = ["captions", "classes", "judged", "nli", "prose", "questions", "sick", "simplified", "sts", "stsb"]
 
 Tables = dict[str, pd.DataFrame]
 
 _TRIAL = 500  # pairs of SICK, as many as its own trial part has
 _LABELS = {0: "entailment", 1: "neutral", 2: "contradiction"}
+_YES = {"equivalent", "entailment", "entails", "True"}  # the labels that are 1 in pair classification
 _SHORTEST, _MOST = 200, 160_000  # characters of a paragraph, and paragraphs
 
 
@@ -81,6 +82,14 @@ def classes(hub: Hub, name: str, repository: str, config: str = "default") -> Ta
             frame = hub.table(repository, theirs, config=config).rename(columns={"label_text": "label_name"})
             tables[f"classification/{name}/{ours}"] = frame[["text", "label", "label_name"]]
     return tables
+
+
+def judged(hub: Hub, part: str, repository: str, split: str, config: str) -> Tables:
+    """Pairs of texts that somebody answered with yes or no."""
+    frame = hub.table(repository, split, config=config).rename(columns={"premise": "sentence1", "hypothesis": "sentence2"})
+    answers = frame["label_text" if "label_text" in frame else "label"]
+    pairs = frame[["sentence1", "sentence2"]].assign(label=answers.isin(_YES).astype(int))
+    return {f"pair_classification/{part}": pairs}
 
 
 def prose(hub: Hub) -> Tables:

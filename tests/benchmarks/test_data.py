@@ -77,6 +77,12 @@ def fill(write: Any, data: Path) -> None:
         parts = ("train", "test") if name == "banking77" else ("train", "validation", "test")
         write(f"mteb/{name}", {"default": dict.fromkeys(parts, named)})
     write("cardiffnlp/tweet_eval", {config: tweets(data, config) for config in ("emotion", "sentiment")})
+    judged = {name: answered(data, name, part, names) for name, (part, names) in JUDGED.items()}
+    write("nyu-mll/glue", {"mrpc": {"test": judged["mrpc"]}, "rte": {"validation": judged["rte"]}})
+    write("aps/super_glue", {"wic": {"validation": judged["wic"]}})
+    science = records(data / "pair_classification/scitail/test.parquet")
+    told = [{"premise": row["sentence1"], "hypothesis": row["sentence2"], "label": SCIENCE[row["label"]]} for row in science]
+    write("allenai/scitail", {"tsv_format": {"test": told}})
     for name, repository in (("wikiqa", "microsoft/wiki_qa"), ("trecqa", "lucadiliello/trecqa")):
         test = answers(data / "retrieval" / f"{name}_test", 400)
         train = [{"question": "a new question?", "answer": "it is", "label": 1}, {**test[0], "label": 1}]
@@ -90,6 +96,24 @@ def fill(write: Any, data: Path) -> None:
     judged = [{"query-id": row["query_id"], "corpus-id": row["corpus_id"], "score": row["score"]} for row in qrels]
     parts = {"default": {"test": judged}, "corpus": {"corpus": corpus}, "queries": {"queries": queries}}
     write("mteb/MSMARCO_test_top_250_only_w_correct-v2", parts)
+
+
+JUDGED = {
+    "mrpc": ("test", ["not_equivalent", "equivalent"]),
+    "rte": ("dev", ["entailment", "not_entailment"]),  # here, 0 is yes
+    "wic": ("val", ["False", "True"]),
+}
+SCIENCE = ["neutral", "entails"]
+
+
+def answered(data: Path, name: str, part: str, names: list[str]) -> Any:
+    """Pairs with class numbers as the public set has them."""
+    rows = records(data / f"pair_classification/{name}/{part}.parquet")
+    turned = [{**only([row], "sentence1", "sentence2")[0], "label": row["label"]} for row in rows]
+    if names[0] == "entailment":
+        turned = [{**row, "label": 1 - row["label"]} for row in turned]
+    features = Features({"sentence1": Value("string"), "sentence2": Value("string"), "label": ClassLabel(names=names)})
+    return Dataset.from_list(turned, features=features).data.table
 
 
 def tweets(data: Path, config: str) -> dict[str, Any]:
@@ -139,7 +163,7 @@ def test_every_set_is_downloaded_put_in_form_and_checked(hub: dict[str, str], sh
     assert "stsb: sts/stsb/train 60, sts/stsb/dev 60, sts/stsb/test 60" in told
     assert "UNEXPECTED: sts/stsb/train has 60 rows, 5,749 expected" in told
     assert all(len(revision) == 40 for revision in sources["revisions"].values())
-    assert len(sources["revisions"]) == 17
+    assert len(sources["revisions"]) == 20
     files = {path.relative_to(tmp_path / "data").with_suffix("").as_posix() for path in tmp_path.rglob("*.parquet")}
     assert files == set(sources["rows"])
     assert {path for recipe in RECIPES.values() for path in recipe.rows} <= files
@@ -147,7 +171,7 @@ def test_every_set_is_downloaded_put_in_form_and_checked(hub: dict[str, str], sh
         table = pd.read_parquet(tmp_path / "data" / f"{path}.parquet")
         if (ours := shared / "data" / f"{path}.parquet").exists():
             columns = set(pd.read_parquet(ours)) - {"entailment", "pair_id", "group", "source_split"}
-            assert columns == set(table), path
+            assert columns - {"word", "start1", "end1", "start2", "end2"} == set(table), path
         assert len(table) == sources["rows"][path] > 0
     triplets = pd.read_parquet(tmp_path / "data" / "nli" / "triplets_train.parquet")
     assert len(triplets) == FEW  # without the one of an STS set
@@ -164,7 +188,13 @@ def test_every_set_is_downloaded_put_in_form_and_checked(hub: dict[str, str], sh
     names = ["wikiqa_test", "trecqa_test", "msmarco_trecdl_subset"]  # what the other benchmarks make of the folder
     made_of = [*search_tasks(tmp_path / "data", names), *SUITES["sts"][0](tmp_path / "data")]
     made_of += [*SUITES["choosing"][0](tmp_path / "data"), *SUITES["classification"][0](tmp_path / "data")]
-    assert len(made_of) == 3 + 7 + 2 + 2
+    made_of += [*SUITES["pairs"][0](tmp_path / "data"), *SUITES["classification_widths"][0](tmp_path / "data")]
+    assert len(made_of) == 3 + 7 + 2 + 2 + 4 + 4
+    for name, (part, _) in [*JUDGED.items(), ("scitail", ("test", []))]:
+        file = f"pair_classification/{name}/{part}.parquet"
+        ours, theirs = (pd.read_parquet(folder / "data" / file)["label"] for folder in (tmp_path, shared))
+        assert ours.tolist() == theirs.head(FEW).tolist()
+        assert ours.nunique() == 2
     assert len(nli(tmp_path / "data", 40)) == 40
 
 

@@ -41,6 +41,7 @@ from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.sizes import full_size
 
 PIECE = 4, 14  # words in a piece
+TOKENS = r".*(word_embeddings|tok_embeddings|embed_tokens).*"  # names of token embeddings
 
 
 def sentences(document: str) -> list[str]:
@@ -168,7 +169,7 @@ def main() -> None:
         max_steps=options.steps,
         per_device_train_batch_size=options.batch_size,
         learning_rate=options.learning_rate,
-        learning_rate_mapping={r".*word_embeddings.*": options.tokens * options.learning_rate},
+        learning_rate_mapping={TOKENS: options.tokens * options.learning_rate},
         warmup_steps=0.05,
         lr_scheduler_type="linear",
         save_strategy="no",

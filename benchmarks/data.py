@@ -51,7 +51,7 @@ class Recipe:
 _TREC = "lucadiliello/trecqa"
 _YEARS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
 _TWEETS = "cardiffnlp/tweet_eval"
-_JUDGED: list[tuple[str, dict[str, str], int]] = [
+_JUDGED: list[tuple[str, dict[str, Any], int]] = [
     ("mrpc/test", {"repository": "nyu-mll/glue", "config": "mrpc", "split": "test"}, 1725),
     ("rte/dev", {"repository": "nyu-mll/glue", "config": "rte", "split": "validation"}, 277),
     ("scitail/test", {"repository": "allenai/scitail", "config": "tsv_format", "split": "test"}, 2126),

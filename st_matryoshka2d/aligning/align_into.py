@@ -73,9 +73,9 @@ def align_into(
             the texts of several prompts by their names, `{"query": queries, "document": documents}`: each model embeds them
             with its own prompts of these names.
         into: The other model; or its embeddings of the texts, in their order and one row for each, which are then not
-            embedded again: an array (texts, D'), or the folder or a file that `encode_to_parquet` wrote. For a dict of
-            texts, a dict of such embeddings. Whether they are of these texts cannot be checked; if they hardly relate to
-            them, a warning tells.
+            embedded again: an array (texts, D'), a `.npy` file of one, or a Parquet file or a folder of them with a column
+            of vectors, such as `encode_to_parquet` writes; the widest column is taken. For a dict of texts, a dict of such
+            embeddings. Whether they are of these texts cannot be checked; if they hardly relate to them, a warning tells.
         prompt_name: Name of the prompt of all texts, in both models. None: the default prompt of each model, if it has one.
         layers: Which layers each depth keeps, as for `align`.
         units: Random units of the hidden layer. None: one for four texts, up to 4,096. 0: no hidden layer, so that the

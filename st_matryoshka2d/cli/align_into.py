@@ -15,8 +15,8 @@ from st_matryoshka2d.cli.tables import table_of_agreement
 from st_matryoshka2d.cli.texts import Columns, drawn_texts, texts_option
 
 _INTO = (
-    "The other model, a Hub id or folder; or its embeddings of the texts, in their order: a Parquet file or folder of "
-    "`encode_to_parquet`."
+    "The other model, a Hub id or folder; or its embeddings of the texts, in their order: a .npy file, a Parquet file "
+    "with a column of vectors, or a folder of such files, as `encode_to_parquet` writes."
 )
 _PROMPT_NAME = "Name of the prompt of all texts, in both models."
 
@@ -61,7 +61,7 @@ def align_into(
 def _other(into: str, source: Source) -> Any:
     """Return the path of embeddings, or the other model."""
     path = Path(into)
-    if path.suffix.lower() == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
+    if path.suffix in (".npy", ".parquet") or (path.is_dir() and any(path.glob("*.parquet"))):
         return path
     other = Source(into, source.device, source.trust_remote_code, None, source.token)
     other.require()

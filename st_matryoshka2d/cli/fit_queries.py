@@ -17,7 +17,8 @@ from st_matryoshka2d.cli.texts import TEXT_FILES, Columns, drawn_texts
 _DOCUMENTS = options.file_option("--documents", "The texts that are searched", TEXT_FILES, exists=True)
 _QUERIES = options.file_option("--queries", "Real queries, in a column `text`", TEXT_FILES, exists=True, show_default="none")
 _EMBEDDINGS = (
-    "Parquet file or folder of `encode_to_parquet`: embeddings of the documents that exist already, in their order."
+    "Embeddings of the documents that exist already, in their order: a .npy file, a Parquet file with a column of vectors, "
+    "or a folder of such files, as `encode_to_parquet` writes."
 )
 
 

@@ -1,4 +1,4 @@
-"""Read embeddings that exist already, chunk by chunk: an array, or what `encode_to_parquet` wrote."""
+"""Read embeddings that exist already, chunk by chunk: an array, a file of one, or Parquet files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float
@@ -17,19 +18,19 @@ _ROWS = 4096  # read from a file at once
 
 
 class Existing:
-    """Reads the rows of an array, or of the files that `encode_to_parquet` wrote, in order."""
+    """Reads the rows of an array or of files in order."""
 
     def __init__(self, embeddings: Any, texts: str, name: str | None = None, dim: int | None = None) -> None:
         """Name the texts that they are of, and the size and dims that they must have; None for the widest."""
         self.texts, self.taken = texts, 0
-        if isinstance(embeddings, str | os.PathLike):
-            self.where = os.fspath(embeddings)
-            files = _files(Path(embeddings))
-            column, self.dim = _column(pq.read_schema(files[0]), name, dim, files[0])
+        self.where = os.fspath(embeddings) if isinstance(embeddings, str | os.PathLike) else "embeddings"
+        if self.where != "embeddings" and Path(self.where).suffix != ".npy":
+            files = _files(Path(self.where))
+            column, self.dim = _column(files[0], name, dim)
             self._chunks = _of_files(files, column, self.dim)
         else:
-            self.where = "embeddings"
-            rows = _rows(embeddings, texts, dim)
+            found = embeddings if self.where == "embeddings" else np.load(self.where, mmap_mode="r")
+            rows = _rows(found, f"{self.where} must be ({texts}, {dim or 'dims'})", dim)
             self.dim, self._chunks = rows.shape[1], _of_array(rows)
         self._rest = np.empty((0, self.dim), np.float32)
 
@@ -58,10 +59,10 @@ class Existing:
             raise ValueError(f"{self.where} has more rows than the {self.taken:,} {self.texts}. Pass those that it embeds.")
 
 
-def _rows(embeddings: Any, texts: str, dim: int | None) -> Any:
+def _rows(embeddings: Any, expected: str, dim: int | None) -> Any:
     rows = embeddings.detach().cpu() if isinstance(embeddings, torch.Tensor) else np.asanyarray(embeddings)  # maybe a file
     if rows.ndim != 2 or (dim or rows.shape[1]) != rows.shape[1]:
-        raise ValueError(f"embeddings must be ({texts}, {dim or 'dims'}), got {tuple(rows.shape)}.")
+        raise ValueError(f"{expected}, got {tuple(rows.shape)}.")
     return rows
 
 
@@ -82,19 +83,37 @@ def _of_files(files: Iterable[Path], column: str, dim: int) -> Iterator[Float[np
     for file in files:
         for batch in pq.ParquetFile(file).iter_batches(_ROWS, columns=[column]):
             values = batch.column(0)
+            if pc.any(pc.not_equal(pc.fill_null(pc.list_value_length(values), 0), dim)).as_py():
+                raise ValueError(f"{file}, column {column!r}: expected {dim} dims in each row, but some have more or fewer.")
             yield np.asarray(values.flatten(), dtype=np.float32).reshape(len(values), dim)
 
 
-def _column(schema: pa.Schema, name: str | None, dim: int | None, file: Path) -> tuple[str, int]:
+def _column(file: Path, name: str | None, dim: int | None) -> tuple[str, int]:
     """Return the column of the full size, and its dims: by its name, or the only one that is as wide."""
-    widths: dict[str, int] = {field.name: getattr(field.type, "list_size", 0) for field in schema}
+    widths = _widths(file)
     width = dim or max(widths.values(), default=0)
     wide = [column for column in widths if width and widths[column] == width]
     found = [column for column in wide if column == name] or wide
     if len(found) != 1:
         asked = f"of {dim} dims, such as {name!r}" if dim else "that is wider than all others"
         raise ValueError(
-            f"{file} must have one column of embeddings {asked}; its columns are {schema.names}. Write it with "
-            "`encode_to_parquet`."
+            f"{file} must have one column of embeddings {asked}; its columns have these dims: {widths}. "
+            "`encode_to_parquet` writes such files."
         )
     return found[0], width
+
+
+def _widths(file: Path) -> dict[str, int]:
+    """Return the dims of each column: the numbers in a list, in the first row if their count is not in the type; or 0."""
+    try:
+        schema = pq.read_schema(file)
+        lists = [field.name for field in schema if _is_list(field.type) and pa.types.is_floating(field.type.value_type)]
+        first = next(pq.ParquetFile(file).iter_batches(1, columns=lists), None)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{file} cannot be read as Parquet: {error}") from error
+    there = {} if first is None else {name: len(first.column(name)[0].as_py() or []) for name in lists}
+    return {field.name: getattr(field.type, "list_size", there.get(field.name, 0)) for field in schema}
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(is_one(kind) for is_one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))

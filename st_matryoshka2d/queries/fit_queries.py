@@ -70,8 +70,9 @@ def fit_queries(
             Empty ones (None, NaN or blank) are left out. Memory does not grow with their number.
         queries: Real queries like those that will be asked, if there are any; hundreds already help.
         embeddings: Embeddings of the documents by the whole model, in their order, so that these are not embedded again: an
-            array (documents, D), or the folder or a file that `encode_to_parquet` wrote, with the document prompt. Of a
-            large corpus, embed it with that first, as it can be resumed.
+            array (documents, D), a `.npy` file of one, or a Parquet file or a folder of them with a column of D numbers,
+            such as `encode_to_parquet` writes with the document prompt. Of a large corpus, embed it with that first, as it
+            can be resumed.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars. None: on a terminal or in a notebook.
 

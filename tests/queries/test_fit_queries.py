@@ -82,7 +82,7 @@ def test_prompts_are_in_the_rows(tiny: SentenceTransformer) -> None:
 
 
 @FEW
-@pytest.mark.parametrize("kind", ["array", "tensor", "memmap", "folder"])
+@pytest.mark.parametrize("kind", ["array", "tensor", "memmap", "folder", "npy", "lists"])
 def test_existing_embeddings_are_taken(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     model = normalized(tiny)
     rows = model.encode_document(TEXTS)
@@ -95,6 +95,14 @@ def test_existing_embeddings_are_taken(kind: str, tiny: SentenceTransformer, tmp
     elif kind == "folder":
         encode_to_parquet(model, TEXTS, tmp_path / "rows", ["2L-8d", "4L-32d"], shard_size=15, show_progress_bar=False)
         given = tmp_path / "rows"
+    elif kind == "npy":
+        given = str(tmp_path / "rows.npy")
+        np.save(given, rows.astype(np.float16))
+    elif kind == "lists":  # as other programs write them
+        given = tmp_path / "rows.parquet"
+        pd.DataFrame(
+            {"id": range(len(TEXTS)), "text": TEXTS, "vector": list(rows), "tags": [[1] * 32] * len(TEXTS)}
+        ).to_parquet(given)
     calls = 0
 
     class Counting(SentenceTransformer):
@@ -132,8 +140,21 @@ def test_refuses_files_of_other_embeddings(tiny: SentenceTransformer, tmp_path: 
     with pytest.raises(FileNotFoundError, match="no Parquet files"):
         fit_queries(tiny, TEXTS, embeddings=tmp_path)
     encode_to_parquet(tiny, TEXTS, tmp_path, ["2L-8d"], show_progress_bar=False)
-    with pytest.raises(ValueError, match=r"one column of embeddings of 32 dims, such as '4L-32d'; its columns are"):
+    with pytest.raises(
+        ValueError, match=r"one column of embeddings of 32 dims, such as '4L-32d'; its columns have these dims: .*'2L-8d': 8"
+    ):
         fit_queries(tiny, TEXTS, embeddings=tmp_path)
+    uneven = [*tiny.encode(TEXTS).tolist()[:-1], [0.5] * 7]
+    for vectors in (uneven, [*uneven[:-1], None]):
+        pd.DataFrame({"vector": vectors}).to_parquet(tmp_path / "uneven.parquet")
+        with pytest.raises(ValueError, match=r"uneven.parquet, column 'vector': expected 32 dims in each row, but some"):
+            fit_queries(tiny, TEXTS, embeddings=tmp_path / "uneven.parquet")
+    (tmp_path / "broken.parquet").write_text("no table", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"broken.parquet cannot be read as Parquet"):
+        fit_queries(tiny, TEXTS, embeddings=tmp_path / "broken.parquet")
+    np.save(tmp_path / "narrow.npy", tiny.encode(TEXTS)[:, :8])
+    with pytest.raises(ValueError, match=r"narrow.npy must be \(documents, 32\), got \(40, 8\)"):
+        fit_queries(tiny, TEXTS, embeddings=tmp_path / "narrow.npy")
 
 
 def test_empty_rows_are_left_out_with_their_embeddings(tiny: SentenceTransformer) -> None:

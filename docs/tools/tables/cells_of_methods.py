@@ -1,0 +1,137 @@
+"""The cells of the tables on methods: those of the papers, other ways to cut, losses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+from reports import RESULTS, Cells, reported
+
+__all__ = ["CUTS", "DEPTHS", "MINILM", "MPNET", "WIDTHS", "cuts", "kept", "papers", "peers", "steps"]
+
+# The scores of a model: most methods, aligned models with their last layers, MIPIC at its paper's learning rate.
+MINILM = ["reproduce/100x64", "reproduce/100x64-ends", "reproduce/100x64-2e-05"]
+MPNET = [f"reproduce/all-mpnet-base-v2-100x32{kind}" for kind in ("", "-ends", "-2e-05")]
+RECIPE = "aligned, distillation with labels, aligned"
+METHODS = {
+    "cut, not trained": "cut",
+    "full size trained, then cut": "full size",
+    "six models": "separate",
+    "six models, all dims trained": "separate, all dims trained",
+    **{name: name for name in ("MRL", "2DMSE", "Espresso", "Starbucks")},
+    "SMAE, then Starbucks": "SMAE, Starbucks",
+    "MIPIC": "MIPIC",
+    "distillation, no labels": "distillation",
+    "aligned, not trained": "cut, aligned",
+    "recipe": RECIPE,
+}
+WIDTHS = [
+    *["first dims", "random dims, seed 0", "dims of most variance", "random rotation"],
+    *["components", "components, white", "first and last layers, aligned"],
+]
+DEPTHS = [
+    *["first layers", "evenly spaced layers", "layers of most influence"],
+    *["first layers, aligned", "evenly spaced layers, aligned", "first and last layers, aligned"],
+]
+CUTS = [
+    *["first layers, first dims", "evenly spaced layers, first dims", "layers of most influence, first dims"],
+    *["layers of most influence, components", "first and last layers, aligned"],
+]
+WAYS = [
+    *["6 layers, as it is", "6 layers, first 128 dims", "6 layers, aligned, first 128 dims", "6 layers, 128 components"],
+    *["6 layers, first 64 dims", "6 layers, aligned, first 64 dims", "6 layers, 64 components"],
+    *["6 layers, aligned, first 64 dims, int8", "3 layers, as they are", "3 layers, 64 components", "3 layers, aligned"],
+    *["queries 3 layers, documents 6, aligned", "model2vec, 256 dims", "model2vec, 64 dims"],
+]
+LOSSES = {
+    ("`StarbucksLoss`, 6 sizes", "MultipleNegativesRanking"): ("starbucks", "mnrl"),
+    ("`StarbucksLoss`, 6 sizes", "Matryoshka2dLoss, all layers and dims"): ("starbucks", "st-2d"),
+    ("`TwoDMSELoss`", "MultipleNegativesRanking"): ("2dmse", "mnrl"),
+    ("`EspressoLoss`", "MultipleNegativesRanking"): ("espresso", "mnrl"),
+    ("`MIPICLoss`", "MatryoshkaLoss, the same dims"): ("mipic", "st-mrl"),
+    ("`RelationalDistillLoss`", "MultipleNegativesRanking"): ("distill", "mnrl"),
+    ("`StarbucksLoss(mini_batch_size=32)`", "MultipleNegativesRanking"): ("starbucks-cached", "mnrl"),
+}
+
+
+def papers() -> Cells:
+    """Return the mean over the ladder and the full size, on two models and in the papers."""
+    rows = [["", *(f"{where}, {what}" for where in ("MiniLM", "MPNet", "paper") for what in ("mean", "full"))]]
+    minilm, mpnet = (
+        [reported(f"{folder}/README.md", f"{suite}: by size, mean of the tasks") for folder in folders]
+        for suite, folders in (("sts", MINILM), ("ladder", MPNET))
+    )
+    for shown, method in METHODS.items():
+        paper = minilm[0].get(f"*{method}: paper*", [""] * 7)
+        cells = (found(minilm, method), found(mpnet, method), paper)
+        rows.append([shown, *(row[place] for row in cells for place in (6, 5))])
+    return rows
+
+
+def found(reports: Sequence[dict[str, list[str]]], method: str) -> list[str]:
+    """Return a method's row from the report that has it."""
+    most, ends, slow = reports
+    if method == "MIPIC":
+        return slow[method]
+    return (ends if "aligned" in method or method not in most else most)[method]
+
+
+def kept(folder: str, sts: str) -> Cells:
+    """Return scores over the ladder, and in brackets their share of the untrained full size."""
+    sizes = reported(f"{folder}/README.md", f"{sts}: by size, mean of the tasks")[""][1:-1]
+    rows = [["", *sizes]]
+    for name, suite, method in (
+        ("STS, aligned", sts, "cut_aligned"),
+        ("STS, trained", sts, RECIPE.replace(",", "").replace(" ", "_")),
+        ("search, aligned", "retrieval", "cut_aligned"),
+        ("classification, aligned", "classification", "cut_aligned"),
+    ):
+        scores = by_size(folder, suite, method)
+        whole = by_size(folder, suite, "cut")[sizes[-1]]
+        rows.append([name, *(f"{scores[size]:.1f} ({scores[size] / whole:.0%})" for size in sizes)])
+    return rows
+
+
+def by_size(folder: str, suite: str, method: str) -> pd.Series:
+    """Return the mean over tasks and seeds at each size."""
+    scores = pd.concat(map(pd.read_csv, (RESULTS / folder / "scores").glob(f"{suite}.{method}.?.csv")))
+    return scores.groupby(scores["num_layers"].astype(str) + "L-" + scores["dim"].astype(str) + "d")["score"].mean()
+
+
+def cuts(table: str, sizes: Sequence[str], ways: Iterable[str]) -> Cells:
+    """Return STS and search at some sizes; a star marks a difference to alignment that is more than chance."""
+    shown: dict[str, dict[tuple[str, str], str]] = {"STS": {}, "search": {}}
+    for kind, file in (("STS", "baselines/sts.csv"), ("search", "baselines/search/search.csv")):
+        with (RESULTS / file).open(encoding="utf-8", newline="") as cells:
+            for cell in csv.DictReader(cells):
+                star = "*" if float(cell["low"]) > 0 or float(cell["high"]) < 0 else ""
+                if cell["table"] == table:
+                    shown[kind][cell["way"], cell["size"]] = f"{float(cell['score']):.1f}{star}"
+    head = ["", *(f"{kind}, {size}" for kind in shown for size in sizes)]
+    return [head, *([way, *(cells[way, size] for cells in shown.values() for size in sizes)] for way in ways)]
+
+
+def steps() -> Cells:
+    """Return how long a training step takes, relative to another loss."""
+    files = {
+        "minilm-cpu": "6 x 384",
+        "bert-base-cpu": "12 x 768",
+        "minilm-cuda": "6 x 384, GPU",
+        "bert-base-cuda-bf16": "12 x 768, GPU",
+    }
+    ratios = []
+    for name in files:
+        times = json.loads((RESULTS / "train_step" / f"{name}.json").read_text(encoding="utf-8"))["time_table"]
+        ratios.append({(time["loss"], time["peer"]): f"{time['ratio']:.2f}" for time in times})
+    return [
+        ["Loss", "against", *files.values()],
+        *([*names, *(of.get(pair, "") for of in ratios)] for names, pair in LOSSES.items()),
+    ]
+
+
+def peers() -> Cells:
+    """Return the ways of `benchmarks/peers.py` that the page discusses."""
+    table = reported("peers/README.md")
+    return [table[""], *([way, *table[way]] for way in WAYS)]

@@ -11,7 +11,7 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.shape import largest_size
-from st_matryoshka2d.cli.texts import TEXT_FILES, text_rows
+from st_matryoshka2d.cli.texts import TEXT_FILES, TEXT_FOLDER, text_rows
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.sizes import Size, validate_sizes
 
@@ -27,7 +27,7 @@ _SHARD = "Texts in a Parquet file; a run continues after the last whole file."
 
 def encode(
     source: Source,
-    texts: Annotated[Path, options.file_argument("The texts", TEXT_FILES)],
+    texts: Annotated[Path, options.file_argument("The texts", TEXT_FILES, TEXT_FOLDER)],
     out: Annotated[Path, _OUT],
     *,
     sizes: Annotated[list[Size] | None, _SIZE] = None,

@@ -12,9 +12,9 @@ from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Places, Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.tables import table_of_agreement
-from st_matryoshka2d.cli.texts import TEXT_FILES, Columns, drawn_texts
+from st_matryoshka2d.cli.texts import TEXT_FILES, TEXT_FOLDER, Columns, drawn_texts
 
-_DOCUMENTS = options.file_option("--documents", "The texts that are searched", TEXT_FILES, exists=True)
+_DOCUMENTS = options.file_option("--documents", "The texts that are searched", TEXT_FILES, TEXT_FOLDER, exists=True)
 _QUERIES = options.file_option("--queries", "Real queries, in a column `text`", TEXT_FILES, exists=True, show_default="none")
 _EMBEDDINGS = (
     "Embeddings of the documents that exist already, in their order: a .npy file, a Parquet file with a column of vectors, "

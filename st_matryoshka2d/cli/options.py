@@ -21,26 +21,27 @@ Metric = Annotated[
 BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
 
 
-def file_option(name: str, what: str, suffixes: tuple[str, ...], **settings: Any) -> Any:
-    """Option for a file whose suffix selects the format; other suffixes are refused before any work."""
-    return typer.Option(name, **_ending_with(suffixes, what), **settings)
+def file_option(name: str, what: str, suffixes: tuple[str, ...], folder: str = "", **settings: Any) -> Any:
+    """Option for a file whose suffix selects the format, or a folder of something; others are refused before any work."""
+    return typer.Option(name, **_ending_with(suffixes, what, folder), **settings)
 
 
-def file_argument(what: str, suffixes: tuple[str, ...]) -> Any:
-    """Argument for an existing file whose suffix selects the format."""
-    return typer.Argument(**_ending_with(suffixes, what), exists=True, show_default=False)
+def file_argument(what: str, suffixes: tuple[str, ...], folder: str = "") -> Any:
+    """Argument for an existing file whose suffix selects the format, or for a folder of something."""
+    return typer.Argument(**_ending_with(suffixes, what, folder), exists=True, show_default=False)
 
 
-def _ending_with(suffixes: tuple[str, ...], what: str) -> dict[str, Any]:
+def _ending_with(suffixes: tuple[str, ...], what: str, folder: str) -> dict[str, Any]:
     ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
     def check(given: Any) -> Any:
         for path in given if isinstance(given, list) else [given]:
-            if path is not None and path.suffix.lower() not in suffixes:
+            if path is not None and path.suffix.lower() not in suffixes and not (folder and path.is_dir()):
                 raise typer.BadParameter(f"The file name must end with {ending}, got {str(path)!r}.")
         return given
 
-    return {"help": f"{what}: {ending}.", "dir_okay": False, "callback": check}
+    told = f"{what}: {ending}{folder and f', or a folder of {folder}'}."
+    return {"help": told, "dir_okay": bool(folder), "callback": check}
 
 
 def figure_option(what: str) -> Any:

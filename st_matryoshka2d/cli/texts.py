@@ -1,4 +1,4 @@
-"""Read files of texts: one text a line, or columns of a table."""
+"""Read files of texts: one text a line, columns of a table, or one text a file of a folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXT_FILES = (".csv", ".jsonl", ".parquet", ".txt")
+TEXT_FOLDER = ".txt files with a text each"
 
 _HINT = "Name the columns of texts with --columns."
-_COLUMNS = "A column of texts; may be repeated. A .txt file has one text per line."
+_COLUMNS = "A column of texts; may be repeated. A .txt file has one text per line, and in a folder one text per file."
 
 Columns = Annotated[list[str] | None, typer.Option(help=_COLUMNS, show_default="text")]
 
@@ -40,7 +41,7 @@ def _require(path: Path, found: Iterable[str], wanted: Sequence[str], hint: str)
 
 def texts_option(what: str) -> Any:
     """Option for a file of texts."""
-    return options.file_option("--texts", what, TEXT_FILES, exists=True)
+    return options.file_option("--texts", what, TEXT_FILES, TEXT_FOLDER, exists=True)
 
 
 def drawn_texts(path: Path, columns: list[str] | None, most: int, *, different: bool = False) -> list[str]:
@@ -49,10 +50,10 @@ def drawn_texts(path: Path, columns: list[str] | None, most: int, *, different: 
 
     from st_matryoshka2d.encoding.left_out import LeftOut
 
-    if path.suffix.lower() == ".txt":
+    if path.is_dir() or path.suffix.lower() == ".txt":
         if columns:
             raise typer.BadParameter("--columns needs a .csv, .jsonl or .parquet file; a .txt file has one text per line.")
-        cells = {str(path): _lines(path)}
+        cells = {str(path): list(_files(path).values()) if path.is_dir() else _lines(path)}
     else:
         names = columns or ["text"]
         table = read_texts(path, names, [], _HINT)
@@ -75,7 +76,10 @@ def text_rows(path: Path, column: str) -> pa.Table:
 
     from st_matryoshka2d.encoding.left_out import LeftOut
 
-    match path.suffix.lower():
+    match "folder" if path.is_dir() else path.suffix.lower():
+        case "folder":
+            files = _files(path)
+            table = pa.table({"file": list(files), column: list(files.values())})
         case ".txt":
             table = pa.table({column: _lines(path)})
         case ".parquet":
@@ -92,8 +96,17 @@ def text_rows(path: Path, column: str) -> pa.Table:
 
 
 def _lines(path: Path) -> list[str]:
+    return _text(path).splitlines()
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Read the texts of a folder by the names of their files, in the order of these."""
+    return {file.name: _text(file) for file in sorted(folder.glob("*.txt"))}
+
+
+def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8: {error}") from error
 

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import SizesEncoder, load
+from st_matryoshka2d import DataWarning, SizesEncoder, load
+from st_matryoshka2d.cli.texts import drawn_texts
 from tests.support.command_line import answer, run, told
 from tests.support.pipelines import TEXTS
 
@@ -65,6 +66,28 @@ def test_other_columns_stay_and_empty_texts_are_left_out(suffix: str, tiny_folde
     assert "1 of 3 rows have an empty cell and are left out: 1" in told(result)
     frame = rows(tmp_path / "out")
     assert frame[["id", "line"]].to_numpy().tolist() == [["007", "a cat sat"], ["2", "NA"]]
+
+
+def test_a_folder_has_a_text_in_each_file(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, text in {
+        "b.txt": "a dog ran\non the road",
+        "a.txt": "a cat sat",
+        "empty.txt": " \n",
+        "notes.md": "no",
+    }.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    result = run("encode", tiny_folder, folder, tmp_path / "out", "--size", "1L-8d", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "1 of 3 rows have an empty cell and are left out: 2" in told(result)
+    expected = [["a.txt", "a cat sat"], ["b.txt", "a dog ran\non the road"]]
+    assert rows(tmp_path / "out")[["file", "text"]].to_numpy().tolist() == expected
+    with pytest.warns(DataWarning, match="1 of 3 rows"):
+        assert drawn_texts(folder, None, 10) == [text for _, text in expected]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="none has no text, or only empty ones"):
+        drawn_texts(tmp_path / "none", None, 10)
 
 
 def test_a_stopped_run_continues(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from st_matryoshka2d.cli.tables import table_of_agreement
 from st_matryoshka2d.cli.texts import Columns, drawn_texts, texts_option
 
 _INTO = (
-    "The other model, a Hub id or folder; or its embeddings of the texts, in their order: a .npy file, a Parquet file "
-    "with a column of vectors, or a folder of such files, as `encode_to_parquet` writes."
+    "The other model, a Hub id or folder; or its embeddings of the texts, in their order: a .npy file, or a Parquet "
+    "file or a folder of them with a column of vectors, as `encode_to_parquet` writes."
 )
 _PROMPT_NAME = "Name of the prompt of all texts, in both models."
 

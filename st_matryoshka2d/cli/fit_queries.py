@@ -17,8 +17,8 @@ from st_matryoshka2d.cli.texts import TEXT_FILES, TEXT_FOLDER, Columns, drawn_te
 _DOCUMENTS = options.file_option("--documents", "The texts that are searched", TEXT_FILES, TEXT_FOLDER, exists=True)
 _QUERIES = options.file_option("--queries", "Real queries, in a column `text`", TEXT_FILES, exists=True, show_default="none")
 _EMBEDDINGS = (
-    "Embeddings of the documents that exist already, in their order: a .npy file, a Parquet file with a column of vectors, "
-    "or a folder of such files, as `encode_to_parquet` writes."
+    "Embeddings of the documents that exist already, in their order: a .npy file, or a Parquet file or a folder of them "
+    "with a column of vectors, as `encode_to_parquet` writes."
 )
 
 

@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["aligned", "codes", "halves", "keywords", "maps", "shallow", "tables_for_queries"]
+__all__ = ["aligned", "codes", "halves", "keywords", "maps", "shallow", "tables_for_queries", "trained", "trained_on_texts"]
 
 # The five search sets by the share of layers that embed the queries: a report's heading and row.
 SHALLOW = [
@@ -92,6 +92,26 @@ def tables_for_queries() -> Cells:
         found = [row for report in of for name, row in report.items() if name.startswith(start)]
         rows.append([shown, *(cell for row in found for cell in row[5:7])])
     return rows
+
+
+def trained() -> Cells:
+    """Return what three trained layers keep of search, by steps and dims."""
+    table = of_training("all-MiniLM-L6-v2-3L", 50_870)
+    return [table[""], *([step, *table[step]] for step in ("0", "200", "400", "600", "800"))]
+
+
+def trained_on_texts() -> Cells:
+    """Return what three trained layers keep after some steps, by texts."""
+    rows = [["texts", "0 steps", "50", "100", "150", "200"]]
+    for texts in (800, 3200, 12_800):
+        table = of_training("all-MiniLM-L6-v2-3L", texts)
+        rows.append([f"{texts:,}", *(table[step][0] for step in ("0", "50", "100", "150", "200"))])
+    return rows
+
+
+def of_training(cut: str, texts: int) -> dict[str, list[str]]:
+    """Return the share of search by steps of training an aligned cut on texts."""
+    return reported(f"trained_queries/{cut}-aligned-distance-{texts}.md")
 
 
 def keywords() -> Cells:

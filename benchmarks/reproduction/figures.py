@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 
+from reproduction.tables import alike
 from st_matryoshka2d import GridResult
 
 __all__ = ["draw_depths", "draw_grids", "draw_maps", "draw_truncations"]
@@ -19,15 +20,15 @@ _STYLES = ["-", "--", ":"]
 
 
 def draw_maps(scores: pd.DataFrame, pairs: list[tuple[str, str]], folder: Path) -> None:
-    """Draw the difference between two methods at every size (Starbucks' Figures 3-5).
+    """Draw the difference between two methods at every size, on seeds that both have (Starbucks' Figures 3-5).
 
     Args:
         scores: Of tasks of one type: method, seed, task, num_layers, dim, score.
         pairs: Pairs of methods; the second is subtracted from the first.
         folder: Where the figures go.
     """
-    grids = grids_of(scores)
     for method, other in pairs:
+        grids = grids_of(alike(scores, method, other))
         if {method, other} <= set(grids):
             name = f"{method} against {other}"
             grids[method].compare(grids[other]).plot(folder / file_name(name), title=name)

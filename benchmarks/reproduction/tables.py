@@ -9,7 +9,7 @@ import pandas as pd
 from measure import markdown
 from scipy.stats import ttest_1samp
 
-__all__ = ["ablations", "comparison", "differences", "kept"]
+__all__ = ["ablations", "alike", "comparison", "differences", "kept"]
 
 
 def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cells_of_methods import CUTS, DEPTHS, MINILM, MPNET, WIDTHS, cuts, kept, papers, peers, steps
-from cells_of_queries import aligned, codes, halves, keywords, maps, shallow, tables_for_queries, trained, trained_on_texts
+from cells_of_queries import aligned, codes, halves, keywords, maps, shallow, tables_for_queries, trained, trained_briefly
 from reports import Cells
 
 __all__ = ["TABLES", "Cells"]
@@ -25,5 +25,5 @@ TABLES = {
     "queries without layers": tables_for_queries,
     "beside keywords": keywords,
     "trained layers": trained,
-    "trained on fewer texts": trained_on_texts,
+    "trained briefly": trained_briefly,
 }

@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 from reports import RESULTS, Cells, reported
 
-__all__ = ["aligned", "codes", "halves", "keywords", "maps", "shallow", "tables_for_queries", "trained", "trained_on_texts"]
+__all__ = ["aligned", "codes", "halves", "keywords", "maps", "shallow", "tables_for_queries", "trained", "trained_briefly"]
 
 # The five search sets by the share of layers that embed the queries: a report's heading and row.
 SHALLOW = [
@@ -20,6 +20,11 @@ HALVES = {"all-MiniLM-L6-v2": "3L-384d", "all-mpnet-base-v2": "6L-768d", "multil
 CODES = [("float32", 384), ("int8", 384), ("int8", 64), ("binary by the mean, float32 queries", 384)]
 CODES.append(("binary by the mean, float32 queries", 128))
 MAPS = ["Procrustes", "Procrustes, centred", "align_into, units=0", "align_into"]
+
+BRIEFLY = [
+    *[("all-MiniLM-L6-v2, 3 of 6 layers", "all-MiniLM-L6-v2-3L", texts) for texts in (800, 12_800, 50_870)],
+    ("multilingual-e5-small, 6 of 12 layers", "multilingual-e5-small-6L", 12_800),
+]
 
 
 def aligned() -> Cells:
@@ -100,12 +105,12 @@ def trained() -> Cells:
     return [table[""], *([step, *table[step]] for step in ("0", "200", "400", "600", "800"))]
 
 
-def trained_on_texts() -> Cells:
-    """Return what three trained layers keep after some steps, by texts."""
-    rows = [["texts", "0 steps", "50", "100", "150", "200"]]
-    for texts in (800, 3200, 12_800):
-        table = of_training("all-MiniLM-L6-v2-3L", texts)
-        rows.append([f"{texts:,}", *(table[step][0] for step in ("0", "50", "100", "150", "200"))])
+def trained_briefly() -> Cells:
+    """Return what trained layers keep of search with all dims after up to 200 steps, by model and texts."""
+    rows = [["", "texts", "0 steps", "100 steps", "200 steps"]]
+    for name, cut, texts in BRIEFLY:
+        table = of_training(cut, texts)
+        rows.append([name, f"{texts:,}", *(table[step][0] for step in ("0", "100", "200"))])
     return rows
 
 

@@ -103,13 +103,13 @@ def searched(sets: list[SearchSet], documents: list[Tensor], queries: list[Tenso
 
 def plot(table: pd.DataFrame, title: str, file: Path) -> None:
     """Draw a line for each code of each way."""
-    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(10.5, 5), layout="constrained")
     styles = dict(zip(table["way"].unique(), ["--", "-"], strict=False))
     colors = {code: f"C{place}" for place, code in enumerate(table["code"].unique())}
     for (way, code), rows in table.groupby(["way", "code"], sort=False):
         axes.plot(rows["bytes"], rows["score"], styles[way], color=colors[code], marker="o", ms=3, label=f"{way}, {code}")
     axes.set(xscale="log", xlabel="bytes of a vector", ylabel="mean nDCG@10, percent", title=title)
-    axes.legend(fontsize=7)
+    figure.legend(fontsize="small", loc="outside right upper", handlelength=4, frameon=False)
     figure.savefig(file, dpi=150)
     plt.close(figure)
 

@@ -17,8 +17,13 @@ SHALLOW = [
     ("all-mpnet-base-v2", "64", "aligned"),
 ]
 HALVES = {"all-MiniLM-L6-v2": "3L-384d", "all-mpnet-base-v2": "6L-768d", "multilingual-e5-small": "6L-384d"}
-CODES = [("float32", 384), ("int8", 384), ("int8", 64), ("binary by the mean, float32 queries", 384)]
-CODES.append(("binary by the mean, float32 queries", 128))
+# Name, code of the results, dims.
+CODES = [
+    *[("float32", "float32", 384), ("int8", "int8", 384), ("int8", "int8", 64)],
+    *[("one bit", "binary by the mean, float32 queries", dim) for dim in (384, 128)],
+    *[("one bit, rotated", "binary, rotated, float32 queries", dim) for dim in (384, 128)],
+    *[("one bit, rotated, queries too", "binary, rotated", dim) for dim in (384, 128)],
+]
 MAPS = ["Procrustes", "Procrustes, centred", "align_into, units=0", "align_into"]
 
 BRIEFLY = [
@@ -53,9 +58,8 @@ def codes() -> Cells:
     """Return search in an index of ever fewer bytes."""
     scores = pd.read_csv(RESULTS / "codes" / "all-MiniLM-L6-v2.csv").query("way == 'rotation=\"search\"'")
     rows = [["An index of", "bytes", "queries by 3 layers", "queries by 6 layers"]]
-    for code, dim in CODES:
+    for name, code, dim in CODES:
         found = scores[(scores["code"] == code) & (scores["dim"] == dim)].set_index("layers")
-        name = "one bit" if code.startswith("binary") else code
         rows.append(
             [f"{name}, {dim} dims", f"{found['bytes'][3]:,.0f}", *(f"{found['score'][layers]:.1f}" for layers in (3, 6))]
         )

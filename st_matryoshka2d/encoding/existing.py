@@ -23,13 +23,14 @@ class Existing:
     def __init__(self, embeddings: Any, texts: str, name: str | None = None, dim: int | None = None) -> None:
         """Name the texts that they are of, and the size and dims that they must have; None for the widest."""
         self.texts, self.taken = texts, 0
-        self.where = os.fspath(embeddings) if isinstance(embeddings, str | os.PathLike) else "embeddings"
-        if self.where != "embeddings" and Path(self.where).suffix != ".npy":
-            files = _files(Path(self.where))
+        path = Path(embeddings) if isinstance(embeddings, str | os.PathLike) else None
+        self.where = "embeddings" if path is None else str(path)
+        if path is not None and path.suffix != ".npy":
+            files = _files(path)
             column, self.dim = _column(files[0], name, dim)
             self._chunks = _of_files(files, column, self.dim)
         else:
-            found = embeddings if self.where == "embeddings" else np.load(self.where, mmap_mode="r")
+            found = embeddings if path is None else np.load(path, mmap_mode="r")
             rows = _rows(found, f"{self.where} must be ({texts}, {dim or 'dims'})", dim)
             self.dim, self._chunks = rows.shape[1], _of_array(rows)
         self._rest = np.empty((0, self.dim), np.float32)

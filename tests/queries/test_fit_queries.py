@@ -83,7 +83,9 @@ def test_prompts_are_in_the_rows(tiny: SentenceTransformer) -> None:
 
 @FEW
 @pytest.mark.parametrize("kind", ["array", "tensor", "memmap", "folder", "npy", "lists"])
-def test_existing_embeddings_are_taken(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
+def test_existing_embeddings_are_taken(
+    kind: str, tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = normalized(tiny)
     rows = model.encode_document(TEXTS)
     given: Any = rows
@@ -93,8 +95,9 @@ def test_existing_embeddings_are_taken(kind: str, tiny: SentenceTransformer, tmp
         rows.tofile(tmp_path / "rows")
         given = np.memmap(tmp_path / "rows", np.float32, "r", shape=rows.shape)
     elif kind == "folder":
-        encode_to_parquet(model, TEXTS, tmp_path / "rows", ["2L-8d", "4L-32d"], shard_size=15, show_progress_bar=False)
-        given = tmp_path / "rows"
+        monkeypatch.chdir(tmp_path)
+        given = "embeddings"  # also the word for an array in messages
+        encode_to_parquet(model, TEXTS, given, ["2L-8d", "4L-32d"], shard_size=15, show_progress_bar=False)
     elif kind == "npy":
         given = str(tmp_path / "rows.npy")
         np.save(given, rows.astype(np.float16))

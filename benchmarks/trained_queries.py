@@ -184,12 +184,13 @@ def main() -> None:
     minutes = (time.perf_counter() - began) / 60
     name = f"{model_name(options.model)}-{options.layers}L-{options.start}-{options.loss}-{len(dataset)}"
     name += f"-tokens{options.tokens:g}" * (options.tokens != parser.get_default("tokens"))
+    name += f"-{options.learning_rate:g}" * (options.learning_rate != parser.get_default("learning_rate"))
     about = (
         f"{model_name(options.model)}, queries by {options.layers} layers, {options.start}, trained by {options.loss} on "
         f"{len(dataset):,} texts, {options.batch_size} a step, in {minutes:.0f} minutes on "
-        f"{described('cpu')}{', embedded and trained in bfloat16' if options.bf16 else ''}, token embeddings at "
-        f"{options.tokens:g} times the learning rate. Share (%) of nDCG@10 of the whole model "
-        f"({', '.join(f'{score:.1f}' for score in best)}), mean of {', '.join(SEARCH)}."
+        f"{described('cpu')}{', embedded and trained in bfloat16' if options.bf16 else ''}, learning rate "
+        f"{options.learning_rate:g}, token embeddings at {options.tokens:g} times that. Share (%) of nDCG@10 of the whole "
+        f"model ({', '.join(f'{score:.1f}' for score in best)}), mean of {', '.join(SEARCH)}."
     )
     head = ["steps", *(f"{dim} dims" for dim in search.dims)]
     shares = {

@@ -37,7 +37,8 @@ def within(value: object, limit: int, name: str, least: int = 1) -> int:
         raise ValueError(f"num_layers=0: {_NO_LAYERS}")
     number = positive_int(value, name, least)
     if number > limit:
-        raise ValueError(f"{name}={number}: the model has {limit} {'layers' if name == 'num_layers' else 'dimensions'}.")
+        unit = "layers" if name == "num_layers" else "dimensions"
+        raise ValueError(f"{name}={number}: the model has {limit} {unit}. Choose at most {limit}.")
     return number
 
 

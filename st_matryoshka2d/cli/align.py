@@ -20,6 +20,8 @@ _PROMPT_NAME = "Name of the model's prompt to put in front of each text, unless 
 _DEFAULT = "the model's default, if any"
 _LAYERS = "Layers that each depth keeps: `ends`, the first and the last ones, score better than `first`."
 _LAYERS_DEFAULT = "ends, or what an aligned model has"
+_ROTATED = "The coordinates were rotated: embed an index of the model again, or align with --rotation keep."
+_KEPT = "The coordinates are those of the model: an index of it stays valid."
 _ROTATION = typer.Option(
     help="`keep` the coordinates, or rotate them if that is clearly better for `similarity` or for `search`.",
     show_default="rotate if clearly better for close texts",
@@ -58,10 +60,12 @@ def align(
 
     import st_matryoshka2d
     from st_matryoshka2d.model.declared_agreement import declared_agreement
+    from st_matryoshka2d.model.readout import is_rotated
     from st_matryoshka2d.model.trained_sizes import trained_sizes
 
+    model = source.open()
     aligned = st_matryoshka2d.align(
-        source.open(),
+        model,
         sample,
         sizes or None,
         prompt=prompt,
@@ -73,6 +77,8 @@ def align(
     declared, agreement = trained_sizes(aligned.config), declared_agreement(aligned.config)
     saved, lines = places.save(aligned, source.token)
     title = f"Aligned with {len(sample):,} texts for these sizes:"
-    about = {"texts": len(sample), "sizes": list(map(str, declared))}
+    rotated = bool(is_rotated(aligned)) and is_rotated(model) is None
+    about = {"texts": len(sample), "sizes": list(map(str, declared)), "rotated": rotated}
     data = {**about, "agreement": {str(size): value for size, value in agreement.items()}, **saved}
-    return Answer([title, "", table_of_sizes(declared), "", *table_of_agreement(agreement), "", *lines], data)
+    told = _ROTATED if rotated else _KEPT
+    return Answer([title, "", table_of_sizes(declared), "", *table_of_agreement(agreement), "", told, "", *lines], data)

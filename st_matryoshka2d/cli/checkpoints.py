@@ -37,6 +37,9 @@ def _grid_or_model(name: str) -> str:
     path = Path(name)
     if not path.is_file() and path.suffix.lower() in (".parquet", ".json"):
         raise typer.BadParameter(f"The file {name} does not exist.")
+    if path.is_file() and path.suffix.lower() not in (".parquet", ".json"):
+        how = "`st-matryoshka2d grid MODEL --out grid.parquet` writes one"
+        raise typer.BadParameter(f"{name} is not a grid, which is a .parquet or .json file: {how}.")
     return name if path.is_file() else _known_place(name)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.grids import named_apart
 from st_matryoshka2d.cli.tables import records, table
 
 _TEST = "auto: paired t-test of queries, paired jackknife of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
@@ -34,7 +35,8 @@ def compare(
     from st_matryoshka2d.grid.compare import shown
     from st_matryoshka2d.grid.text_tables import head_and_body
 
-    comparison = GridResult.load(grid).compare(GridResult.load(other), metric=metric, alpha=alpha, test=test)
+    ours, theirs = named_apart([GridResult.load(grid), GridResult.load(other)], [grid, other])
+    comparison = ours.compare(theirs, metric=metric, alpha=alpha, test=test)
     if plot is not None:
         comparison.plot(plot)
     title, cells, note = shown(comparison)

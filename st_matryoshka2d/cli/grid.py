@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.own_data import SEARCH_FILES, read_pairs, read_search, tasks_of_pairs
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import records, table
-from st_matryoshka2d.cli.texts import read_texts
 from st_matryoshka2d.evaluation.task_names import check_task_names
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.sizes import Size, all_within, validate_sizes
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from mteb.abstasks import AbsTask
     from rich.console import RenderableType
 
     from st_matryoshka2d import GridResult
 
 _SCORED, _LABELLED = "sentence1,sentence2,score", "sentence1,sentence2,label"
-_HINT = "Name the first text, the second and the score or label with --columns A,B,SCORE."
 
 
 def _three_names(text: str | None) -> str | None:
@@ -46,6 +43,13 @@ _PAIRS = options.file_option(
 )
 _LABELLED_PAIRS = options.file_option(
     "--labelled-pairs", "Your own pairs of texts with labels 0 and 1; may be repeated", (".csv", ".parquet"), exists=True
+)
+_SEARCH = options.file_option(
+    "--search",
+    "Your own documents (columns id, text, perhaps title), queries (id, text) and judgments (query_id, corpus_id, score)",
+    SEARCH_FILES,
+    exists=True,
+    metavar="<3 files>",
 )
 _NAMES = typer.Option(
     help="Columns of your own pairs: two texts and the score or label.",
@@ -73,6 +77,7 @@ def grid(
     pairs: Annotated[list[Path] | None, _PAIRS] = None,
     labelled_pairs: Annotated[list[Path] | None, _LABELLED_PAIRS] = None,
     columns: Annotated[str | None, _NAMES] = None,
+    search: Annotated[tuple[Path, Path, Path] | None, _SEARCH] = None,
     num_layers: options.NumLayers = None,
     dims: Annotated[list[int] | None, _DIMS] = None,
     sizes: Annotated[list[Size] | None, _SIZES] = None,
@@ -92,8 +97,8 @@ def grid(
 
         st-matryoshka2d grid all-MiniLM-L6-v2 --tasks STSBenchmark --out grid.parquet
     """
-    if not tasks and not pairs and not labelled_pairs:
-        files = "--pairs or --labelled-pairs with a file of your own"
+    if not tasks and not pairs and not labelled_pairs and not search:
+        files = "--pairs, --labelled-pairs or --search with files of your own"
         raise typer.BadParameter(f"Say what to score on: --tasks STSBenchmark, or {files}.")
     if sizes and (num_layers or dims):
         raise typer.BadParameter("Give --sizes, or --num-layers and --dims (all their pairs are scored); both were given.")
@@ -103,15 +108,17 @@ def grid(
     check_task_names(tasks or [])
     if cache is not None and not (cache.is_dir() and any(cache.iterdir())):  # finished results may be read-only
         check_writable_folder(cache)
-    scored = _tables(pairs, columns or _SCORED)
-    labelled = _tables(labelled_pairs, columns or _LABELLED)
+    scored = read_pairs(pairs, columns or _SCORED)
+    labelled = read_pairs(labelled_pairs, columns or _LABELLED)
+    searched = read_search(search)
     _check_sizes(largest_size(source.require()), num_layers, dims, sizes, documents)
 
-    from st_matryoshka2d import evaluate, pair_task, sts_task
+    from st_matryoshka2d import evaluate, pair_task, retrieval_task, sts_task
     from st_matryoshka2d.evaluation.tasks import chosen_tasks
     from st_matryoshka2d.grid import pivots
 
-    own = [*_own_tasks(sts_task, scored, "score"), *_own_tasks(pair_task, labelled, "label")]
+    own = [*tasks_of_pairs(sts_task, scored, "score"), *tasks_of_pairs(pair_task, labelled, "label")]
+    own += [retrieval_task(**searched, name=search[0].stem)] if search else []
     chosen = chosen_tasks([*(tasks or []), *own])
     result = evaluate(
         source.open(),
@@ -141,29 +148,6 @@ def _check_sizes(limit: Size, num_layers: list[int] | None, dims: list[int] | No
     for wanted in sizes:
         if wanted:
             validate_sizes(wanted, limit, least=0)
-
-
-class _Table(NamedTuple):
-    """The user's own pairs, with the columns of the two texts and of the score or label."""
-
-    path: Path
-    pairs: pd.DataFrame
-    columns: list[str]
-
-
-def _tables(paths: list[Path] | None, columns: str) -> list[_Table]:
-    names = columns.split(",")
-    return [_Table(path, read_texts(path, names[:2], names[2:], _HINT), names) for path in paths or []]
-
-
-def _own_tasks(make: Callable[..., AbsTask], tables: list[_Table], value: str) -> Iterator[AbsTask]:
-    """Make a task of each table; `value` is the keyword for the column of scores or labels."""
-    for path, pairs, columns in tables:
-        named = dict(zip(("sentence1", "sentence2", value), columns, strict=True))
-        try:
-            yield make(pairs, **named, name=path.stem)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
 
 
 def _sections(result: GridResult, metric: str | None) -> Iterator[tuple[str, GridResult]]:

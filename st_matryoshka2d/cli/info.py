@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from st_matryoshka2d.sizes import Size
 
 
+_ROTATED = "rotated by `align`; vectors of the model before it do not fit"
+_KEPT = "kept by `align`; vectors of the model before it still fit"
+
+
 def info(source: Source) -> Answer:
     """Show how deep and wide a model is, whether it can be cut, and a ladder of sizes.
 
@@ -24,7 +28,8 @@ def info(source: Source) -> Answer:
     """
     source.require()
 
-    from st_matryoshka2d.model.declared_agreement import agrees_with, declared_agreement
+    from st_matryoshka2d.model.declared_agreement import INTO, agrees_with, declared_agreement
+    from st_matryoshka2d.model.readout import is_rotated
     from st_matryoshka2d.model.sides import sides_of
     from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
     from st_matryoshka2d.sizes import full_size
@@ -33,6 +38,7 @@ def info(source: Source) -> Answer:
     size, sizes, dims = full_size(model), trained_sizes(model.config), declared_dims(model.config)
     agreement = declared_agreement(model.config)
     ladder, refusal = _ladder(model)
+    rotated = None if getattr(model.config, INTO, None) else is_rotated(model)
     sides = {name: (full_size(side), side) for name, side in sides_of(model).items()}
     data = {
         "model": source.model,
@@ -42,6 +48,7 @@ def info(source: Source) -> Answer:
         "trained_dims": dims,
         "trained_sizes": list(map(str, sizes)),
         "agreement": {str(each): value for each, value in agreement.items()},
+        "rotated": rotated,
         "similarity": str(model.similarity_fn_name),
         "max_seq_length": model.max_seq_length,
         "can_be_cut": refusal is None,
@@ -53,6 +60,7 @@ def info(source: Source) -> Answer:
         f"Parameters: {data['parameters']:,}",
         f"Trained dims (matryoshka_dimensions): {', '.join(map(str, dims)) or 'none declared'}",
         f"Similarity: {data['similarity']}. Longest text: {data['max_seq_length']} tokens",
+        *([] if rotated is None else [f"Coordinates: {_ROTATED if rotated else _KEPT}"]),
         f"Can be cut in depth: {'yes' if refusal is None else f'no. {refusal}'}",
     ]
     if ladder:

@@ -35,7 +35,7 @@ def _ending_with(suffixes: tuple[str, ...], what: str, folder: str) -> dict[str,
     ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
     def check(given: Any) -> Any:
-        for path in given if isinstance(given, list) else [given]:
+        for path in given if isinstance(given, (list, tuple)) else [given]:
             if path is not None and path.suffix.lower() not in suffixes and not (folder and path.is_dir()):
                 raise typer.BadParameter(f"The file name must end with {ending}, got {str(path)!r}.")
         return given

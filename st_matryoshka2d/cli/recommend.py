@@ -60,6 +60,12 @@ def recommend(
     from st_matryoshka2d.grid.costs import name_of
 
     scores = source.grid()
+    if queries_per_document is None and len(scores.document_sizes) > 1:
+        sizes_of_documents = ", ".join(scores.document_sizes)
+        raise typer.BadParameter(
+            f"The grid has several document sizes, {sizes_of_documents}: --queries-per-document chooses one for queries and "
+            "one for documents."
+        )
     if latency is not None:
         of_documents = None if document_latency is None else read_times(document_latency, set())
         times = read_times(latency, {size.num_layers for size in scores.sizes})

@@ -11,11 +11,13 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.checkpoints import GridOrModel
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.grids import named_apart
 from st_matryoshka2d.cli.tables import read_times
 
 _BESIDE = typer.Option(help="Grid of the same tasks to show beside it; may be repeated.", exists=True, dir_okay=False)
 _NAMES = typer.Option(
-    help="Name of a grid, for the page: one for each grid, in order.", show_default="the name of its model"
+    help="Name of a grid, for the page: one for each grid, in order.",
+    show_default="the name of its model, or of its file if these are not different",
 )
 _TIMES = options.file_option(
     "--latency", "Times written by the command latency, one file for each grid, in order", (".csv", ".json"), exists=True
@@ -49,6 +51,8 @@ def report(
     from st_matryoshka2d import GridResult
 
     grids = [source.grid(), *map(GridResult.load, beside or [])]
+    if beside and not names:
+        grids = named_apart(grids, [source.model, *beside])
     shown = []
     for grid, name, times in zip_longest(grids, names or [], latency or []):
         named = grid if name is None else grid.named(name)

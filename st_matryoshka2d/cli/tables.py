@@ -58,7 +58,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def read_table(path: Path, **of_csv: Any) -> pd.DataFrame:
-    """Read a table from a Parquet, JSON, JSON Lines or CSV file."""
+    """Read a table from a Parquet, JSON, JSON Lines, TSV or CSV file."""
     import pandas as pd
 
     with naming_a_broken_file(path):
@@ -70,6 +70,8 @@ def read_table(path: Path, **of_csv: Any) -> pd.DataFrame:
                 table = pd.DataFrame([json.loads(line) for line in lines if line.strip()])  # pandas would convert texts
             case ".json":
                 table = pd.read_json(path)
+            case ".tsv":
+                table = pd.read_csv(path, sep="\t", **of_csv)
             case _:
                 table = pd.read_csv(path, **of_csv)
     return table

@@ -51,8 +51,8 @@ def check_columns(table: Table, what: str, columns: Mapping[str, str], needed: s
     there = ", ".join(map(repr, column_names(table))) or "none"
     missing = {keyword: column for keyword, column in columns.items() if column not in column_names(table)}
     if missing and needed:
-        names = " and ".join(missing.values())
-        raise ValueError(f"{what} needs the columns {needed}; {names} is not among {there}. Rename the columns.")
+        lacking = ", ".join(missing.values())
+        raise ValueError(f"{what} needs the columns {needed}, and lacks {lacking}: it has {there}. Rename its columns.")
     for keyword, column in missing.items():
         raise ValueError(f"{what} has no column {column!r}. Its columns: {there}. Choose one with {keyword}='...'.")
     if len(set(columns.values())) < len(columns):

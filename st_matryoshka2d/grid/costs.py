@@ -59,14 +59,19 @@ def costs(
 
 
 def full_row(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """Return the row of the largest depth and width, at the highest precision; scores are relative to it."""
+    """Return the row of the largest depth and width, of queries and of documents, at the highest precision.
+
+    Scores are relative to it.
+    """
     largest = table[(table["num_layers"] == table["num_layers"].max()) & (table["dim"] == table["dim"].max())]
+    depths = pd.Series([document_size(row).num_layers for row in largest.itertuples()], largest.index, dtype=int)
+    largest = largest[depths == depths.max()]
     return None if largest.empty else largest.loc[largest["bytes"].idxmax()]
 
 
 def reference_name(row: Any, full_size: str) -> str:
     """Name the size to which scores are relative, and say whether it is the full size."""
-    if str(Size(row["num_layers"], row["dim"])) == full_size:
+    if str(Size(row["num_layers"], row["dim"])) == full_size == str(document_size(row)):
         return f"{name_of(row)} (the full size)"
     return f"{name_of(row)} (the largest of the grid{f', which lacks the full {full_size}' if full_size else ''})"
 

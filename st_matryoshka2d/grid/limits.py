@@ -43,8 +43,13 @@ class Limit:
 
     def best(self, table: pd.DataFrame) -> str:
         """Name the size that comes closest."""
-        row = table.sort_values(self.column, ascending=self.column != "relative", kind="stable").iloc[0]
-        return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
+        if self.column != "relative":
+            row = table.sort_values(self.column, kind="stable").iloc[0]
+            return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
+        sure = table["relative_low"].fillna(table["relative"])
+        row = table.loc[sure == sure.max()].iloc[0]
+        at_least = "" if math.isnan(row["relative_low"]) else f", surely {self.shown(row['relative_low'])}"
+        return f"{self.name} {self.shown(row['relative'])}{at_least} ({name_of(row)})"
 
 
 def limits_of(
@@ -56,7 +61,7 @@ def limits_of(
         share = positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
         if share >= 1.5:  # a cut may be a little better than the full size
             raise ValueError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
-        limits.append(Limit(measure, "relative", share))
+        limits.append(Limit(f"share of the {measure}", "relative", share))
     if max_ms is not None:
         require_times(grid, "max_ms")
         limits.append(Limit("time", "milliseconds_per_text", positive(max_ms, "max_ms", "2.5, milliseconds for a text")))

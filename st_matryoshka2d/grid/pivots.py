@@ -9,7 +9,7 @@ import pandas as pd
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, narrowed
 from st_matryoshka2d.sizes import Size
 
-_UNNAMED = "local/model"  # what `model_name` returns if nothing names a model
+_UNNAMED = "unnamed/model"  # what `model_name` returns if nothing names a model
 
 
 def pivot(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
@@ -48,8 +48,9 @@ def default_value(frame: pd.DataFrame, axis: str) -> str:
     """Return the value of an axis to compute with: the default or the only one."""
     one, others = shown(frame)[axis], _hidden(frame).get(axis)
     if others and one != AXES[axis]:
+        several = "document sizes" if axis == "documents" else f"{axis}s"
         raise ValueError(
-            f"This grid has several {axis}s, {', '.join([one, *others])}, but not {AXES[axis]}. "
+            f"This grid has several {several}, {', '.join([one, *others])}, but not {AXES[axis]}. "
             f"Select one, for example grid.at({axis}={one!r})."
         )
     return one

@@ -20,7 +20,7 @@ from st_matryoshka2d.sizes import Size
 
 NO_SCORE = (
     "This is agreement with the whole model, on texts without labels that were left out of the fit. It is not a score: with "
-    "labelled data, score the size with `evaluate`."
+    "labelled data, score the size, with `evaluate` or the command `grid`."
 )
 
 
@@ -46,7 +46,7 @@ class Recommendation:
         >>> print(best)
         6L-128d: 94.0 % of the score of 6L-384d (the largest of the grid), 6 layers, 512 bytes per vector instead of 1536
         >>> best.to_frame()["refused"].tolist()
-        ['', 'score 71.43 %, at least 90 % wanted', 'vector 1536 bytes, at most 1000 bytes wanted']
+        ['', 'share of the score 71.43 %, at least 90 % wanted', 'vector 1536 bytes, at most 1000 bytes wanted']
     """
 
     frame: pd.DataFrame
@@ -196,7 +196,7 @@ def required_full(table: pd.DataFrame) -> pd.Series[Any]:
     if math.isnan(full["score"]):
         raise ValueError(
             f"{compared} {name_of(full)} has no score on some task, or one that is NaN, as where all embeddings are "
-            "equal. Choose one task with `task=`, or score the other tasks at that size and merge."
+            "equal. Choose one `task`, or score the other tasks at that size and merge."
         )
     if not full["score"] > 0:
         raise ValueError(f"{compared} {name_of(full)} scores {full['score']:g}, and relative scores need a positive one.")
@@ -212,7 +212,7 @@ def _reference(
     if task is None and set(reference.tasks) != set(grid.tasks):
         raise ValueError(
             f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
-            "different tasks cannot be compared. Choose one task with `task=`, or score both on the same tasks."
+            "different tasks cannot be compared. Choose one `task`, or score both on the same tasks."
         )
     full = required_full(costs(reference.frame, reference.latency, task, metric=metric))
     return reference, full, f"the reference's {measure} at {reference_name(full, reference.full_size)}"

@@ -51,8 +51,8 @@ def _checked(grid: Scores, beside: Sequence[Scores]) -> list[Scores]:
     names = [_short_name(one) for one in grids]
     if len(grids) > 1 and len({*names} - {""}) < len(names):
         raise ValueError(
-            f"Grids side by side need different names, got {', '.join(map(repr, names))}. Name them, as in "
-            "`grid.named('after training')`."
+            f"Grids side by side need different names, got {', '.join(map(repr, names))}. Name them, with "
+            "`grid.named('after training')` or --names of the command."
         )
     return grids
 

@@ -122,7 +122,7 @@ def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) ->
         found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
         raise ValueError(
             f"Embeddings of {depths[QUERY]} and of {depths[DOCUMENT]} layers of this model are not in one space, so queries "
-            f"would not find documents. {found}. First align the whole model: aligned = align(model, texts)."
+            f"would not find documents. {found}. First align the whole model, with `align`."
         )
 
 

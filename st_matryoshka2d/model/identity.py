@@ -67,14 +67,17 @@ def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: obje
 
 
 def model_name(model: SentenceTransformer) -> str:
-    """Return `"organisation/name"`: the model's own, that of its base model, or `"local/"` and the name of its folder."""
+    """Return `"organisation/name"`: the model's own, that of its base model, or `"local/"` and the name of its folder.
+
+    A model in memory that nothing names is `"unnamed/model"`.
+    """
     card = model.model_card_data
     for known in (card.model_id, card.model_name, card.base_model):
         # saved cards have names such as "SentenceTransformer based on organisation/name"
         if known and re.fullmatch(r"[\w.-]+/[\w.-]+", str(known)):
             return str(known)
-    path = getattr(model.transformers_model, "name_or_path", "") or "model"
-    return f"local/{Path(path).name or 'model'}"
+    folder = Path(getattr(model.transformers_model, "name_or_path", "") or "").name
+    return f"local/{folder}" if folder else "unnamed/model"
 
 
 def model_revision(model: SentenceTransformer) -> str:

@@ -128,6 +128,15 @@ def expect_readouts(transformer: nn.Module, are_there: bool) -> None:
     vars(transformer)["has_readouts"] = are_there
 
 
+def is_rotated(model: nn.Module) -> bool | None:
+    """Whether alignment rotated the coordinates of the whole model; None of a model that is not aligned."""
+    for module in model.modules():
+        if isinstance(module, Readout) and module.shallower:
+            whole = module.linear.weight
+            return not torch.equal(whole, torch.eye(*whole.shape).to(whole))
+    return None
+
+
 def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:
     """Refuse a model whose config declares readouts that are missing; warn if it is a cut, which cannot have them."""
     declared = getattr(config, "matryoshka_readouts", None)

@@ -100,7 +100,8 @@ def _untrained_size(original: Any, size: Size, trained: Sequence[Size]) -> str:
     how = "aligned for" if getattr(original, "matryoshka_loss", None) == ALIGN else "trained at"
     return (
         f"This model was not {how} {size}, and may be much worse there. The nearest sizes that it was {how}: "
-        f"{', '.join(sides)}. Score {size} with `evaluate`; to improve it, add it to the `sizes` of the loss or of `align`."
+        f"{', '.join(sides)}. Score {size}, with `evaluate` or the command `grid`. To improve it, add it to the `sizes` of "
+        "the loss or of `align`."
     )
 
 
@@ -116,8 +117,9 @@ def _untrained_model(original: Any, size: Size, full: Size) -> str | None:
         return None
     # Without the size, so that a loop over sizes warns once.
     return (
-        f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. First align it "
-        "with `align`, or train it with a loss of this package; `evaluate` scores each size."
+        f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. Score the "
+        "size, with `evaluate` or the command `grid`. To improve it, `align` the model, or train it with a loss of this "
+        "package."
     )
 
 

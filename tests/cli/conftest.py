@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from st_matryoshka2d import GridResult
 from tests.support.command_line import PAIRS
 from tests.support.grids import random_grid, random_times
 
@@ -21,11 +23,14 @@ def files(tmp_path: Path) -> Path:
     (tmp_path / "two.txt").write_text("a cat sat\na dog ran\n", encoding="utf-8")
     (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
     (tmp_path / "empty.csv").touch()
+    PAIRS[:0].to_csv(tmp_path / "header.csv", index=False)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     random_grid(0).save(tmp_path / "first.parquet")
     random_grid(1).save(tmp_path / "second.json")
     random_grid(1, tasks=["C"]).save(tmp_path / "other.json")
+    across = [random_grid(2).to_frame().assign(documents=documents) for documents in ("2L-64d", "4L-64d")]
+    GridResult(pd.concat(across)).save(tmp_path / "across.parquet")
     random_times(0).to_csv(tmp_path / "times.csv", index=False)
     random_times(0).to_json(tmp_path / "times.json", orient="records")
     random_times(0, layers=[1]).to_csv(tmp_path / "lacking.csv", index=False)

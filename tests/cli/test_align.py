@@ -43,7 +43,7 @@ def test_align_matches_library(texts: list[str], tiny_folder: Path, files: Path)
     np.testing.assert_allclose(plain @ plain.T, before @ before.T, rtol=1e-5)
     sizes = ["1L-32d", "2L-8d", "2L-32d", "3L-16d", "3L-32d", "4L-8d", "4L-16d", "4L-32d"]
     agreement = {str(size): value for size, value in declared_agreement(expected.config).items()}
-    assert found == {"texts": len(TEXTS), "sizes": sizes, "agreement": agreement, "saved": str(out)}
+    assert found == {"texts": len(TEXTS), "sizes": sizes, "agreement": agreement, "rotated": False, "saved": str(out)}
     assert "It was aligned for these sizes, without training:" in (out / "README.md").read_text(encoding="utf-8")
 
 
@@ -86,7 +86,10 @@ def test_rotation_option(rotation: Literal["keep", "similarity", "search"], tiny
     texts = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(400)]
     (files / "many.txt").write_text("\n".join(texts), encoding="utf-8")
     out = files / "aligned"
-    answer("align", tiny_folder, "--texts", files / "many.txt", "--rotation", rotation, "--out", out, "--device", "cpu")
+    given = ["--texts", files / "many.txt", "--rotation", rotation, "--device", "cpu"]
+    assert answer("align", tiny_folder, *given, "--out", out)["rotated"] is (rotation != "keep")
+    assert answer("info", out)["rotated"] is (rotation != "keep")
+    assert "an index of it stays valid" in run("align", out, *given, "--out", files / "again").stdout  # as it was aligned
     aligned = load(out, device="cpu")
     assert equal(aligned, align(SentenceTransformer(str(tiny_folder), device="cpu"), texts, rotation=rotation))
     assert torch.equal(readouts(aligned)[0].linear.weight, torch.eye(32)) == (rotation == "keep")

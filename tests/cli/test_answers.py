@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,19 @@ import pytest
 import transformers
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import GridResult, Size, align, asymmetric, evaluate, load, pair_task, sizes_ladder, sts_task, truncate
+from st_matryoshka2d import (
+    GridResult,
+    Size,
+    align,
+    asymmetric,
+    evaluate,
+    load,
+    pair_task,
+    retrieval_task,
+    sizes_ladder,
+    sts_task,
+    truncate,
+)
 from st_matryoshka2d.model.declared_agreement import declare_agreement
 from tests.support import families
 from tests.support.command_line import PAIRS, answer, run
@@ -87,6 +100,33 @@ def test_grid_takes_labelled_pairs(tiny_folder: Path, files: Path) -> None:
     assert row["score"] == pytest.approx(expected.score("1L-8d", metric="cosine_accuracy"))
     renamed = ["--labelled-pairs", files / "others.parquet", "--columns", "a,b,same"]
     assert answer("grid", tiny_folder, *renamed, *given)["scores"][0]["score"] == row["score"]
+
+
+@pytest.mark.parametrize("suffix", quick(["csv", "tsv", "jsonl", "parquet"], "tsv"))
+def test_grid_takes_a_search_collection(suffix: str, tiny_folder: Path, files: Path) -> None:
+    texts = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
+    tables = {
+        "notes": pd.DataFrame({"id": [f"{place:03}" for place in range(10)], "text": texts, "title": ["NA", *[""] * 9]}),
+        "queries": pd.DataFrame({"id": ["1", "02"], "text": ["a cat", "NA"]}),
+        "judgments": pd.DataFrame({"query_id": ["1", "02"], "corpus_id": ["000", "003"], "score": [1, 2]}),
+    }
+    for name, table in tables.items():
+        to = {"csv": table.to_csv, "tsv": partial(table.to_csv, sep="\t"), "parquet": table.to_parquet}
+        if suffix == "jsonl":
+            table.to_json(files / f"{name}.jsonl", orient="records", lines=True)
+        else:
+            to[suffix](files / f"{name}.{suffix}", index=False)
+    given = ["--search", *(files / f"{name}.{suffix}" for name in tables), "--sizes", "2L-8d", "--documents", "4L-32d"]
+    found = pd.DataFrame(answer("grid", tiny_folder, *given, "--device", "cpu")["scores"])
+    expected = evaluate(
+        SentenceTransformer(str(tiny_folder), device="cpu"),
+        retrieval_task(*tables.values(), name="notes"),
+        sizes=["2L-8d"],
+        documents="4L-32d",
+        show_progress_bar=False,
+    ).to_frame()
+    main = expected[expected["is_main"]].drop(columns="is_main").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found[list(main)], main, check_dtype=False)
 
 
 @pytest.mark.filterwarnings("default:Pairs that are repeated")
@@ -255,6 +295,17 @@ def test_compare_matches_library(files: Path) -> None:
     shown = [[word.rstrip("*?") for word in line.split()] for line in lines]  # without significance marks
     cells = comparison.pivot().map(lambda delta: f"{delta * 100:+.2f}")
     assert [row for row in cells.reset_index().astype(str).to_numpy().tolist() if row not in shown] == []
+    assert "first minus second" in lines[0]  # grids without a name are called as their files
+
+
+def test_grids_side_by_side_are_named_by_models_or_files(files: Path, tmp_path: Path) -> None:
+    first, second = files / "first.parquet", files / "second.json"
+    given = ["report", first, "--beside", second, "--out", tmp_path / "page.html"]
+    assert answer(*given)["models"] == ["first", "second"]
+    GridResult.load(first).named("org/before").save(first)
+    GridResult.load(second).named("org/after").save(second)
+    assert answer(*given)["models"] == ["org/before", "org/after"]
+    assert "before minus after" in run("compare", first, second).stdout
 
 
 def test_metric_is_chosen_as_in_the_library(files: Path, tiny_folder: Path) -> None:
@@ -287,6 +338,7 @@ def test_info_shows_depth_width_and_ladder(tiny_folder: Path, tmp_path: Path) ->
         config.num_hidden_layers = rung["num_layers"]
         assert rung["parameters"] == transformers.BertModel(config).num_parameters()
     assert found["trained_sizes"] == []
+    assert found["rotated"] is None
     cut = tmp_path / "[red] :cat:"  # must not be parsed as markup
     full.config.matryoshka_sizes = ["1L-8d", "2L-8d", "4L-32d"]
     full.config.matryoshka_agreement = {"2L-4d": 0.8, "2L-8d": 0.8767, "4L-32d": 1.0}

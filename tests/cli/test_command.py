@@ -20,7 +20,9 @@ from tests.support.command_line import run, told
 COMMANDS = [command.name for command in get_group(app).commands.values()]
 
 USAGE = [
-    ("grid {empty}", "--tasks STSBenchmark, or --pairs or --labelled-pairs"),
+    ("grid {empty}", "--tasks STSBenchmark, or --pairs, --labelled-pairs or --search"),
+    ("grid {empty} --search {files}/pairs.csv {files}/pairs.csv {files}/times.json", "must end with .csv, .tsv, .jsonl or"),
+    ("grid {empty} --search {files}/pairs.csv {files}/pairs.csv", "Option '--search' requires 3 arguments"),
     ("grid {empty} --tasks T --out grid.txt", ".parquet, .json, .csv or .md, got 'grid.txt'"),
     ("grid {empty} --tasks T --plot grid", ".png, .svg or .pdf, got 'grid'"),
     ("grid {empty} --tasks T --sizes 6-128", "A size must look like '6L-128d'"),
@@ -52,6 +54,11 @@ USAGE = [
     ("recommend {empty}/grid.json", "does not exist"),
     ("recommend grid.parquet", "The file grid.parquet does not exist"),
     ("recommend ./nowhere", "There is no folder ./nowhere"),
+    (
+        "recommend {files}/times.csv",
+        "times.csv is not a grid, which is a .parquet or .json file: `st-matryoshka2d grid MODEL",
+    ),
+    ("recommend {files}/across.parquet", "several document sizes, 2L-64d, 4L-64d: --queries-per-document chooses"),
     ("recommend {files}/first.parquet --best --min-score 0.9", "Give --best or --min-score, not both"),
     ("recommend {files}/first.parquet --reference {empty}/grid.json", "does not exist"),
     ("recommend {files}/first.parquet --best", "--best needs --max-ms, --max-bytes or both"),
@@ -89,6 +96,9 @@ ERRORS = [
         "grid {model} --labelled-pairs {files}/pairs.csv --columns sentence1,sentence2,score",
         "pairs.csv: pairs, row 0, score: a label must be 1",
     ),
+    ("grid {model} --pairs {files}/header.csv", "header.csv has no rows below its header; at least one is needed"),
+    ("grid {model} --search {files}/header.csv {files}/pairs.csv {files}/pairs.csv", "header.csv has no rows below its"),
+    ("grid {model} --search {files}/pairs.csv {files}/pairs.csv {files}/pairs.csv", "corpus needs the columns id and text"),
     ("grid {model} --pairs {files}/empty.csv", "empty.csv cannot be read as CSV: No columns to parse from file"),
     ("grid {model} --pairs {files}/pairs.csv --precisions int3", "precision must be one of float32"),
     ("align {model} --texts {files}/pairs.csv --out {files}/new", "has no column 'text'; it has 'sentence1', 'sentence2'"),
@@ -107,7 +117,6 @@ ERRORS = [
     ("info {files}/full", "{files}/full is not a model folder: it has neither modules.json nor config.json."),
     ("recommend {model}", "Nothing says how well the sizes of this model agree with the whole model: it was not aligned, "),
     ("recommend {files}/full", "{files}/full is not a model folder: it has neither modules.json nor config.json."),
-    ("recommend {files}/times.csv", "A GridResult is saved as .parquet or .json"),
     ("recommend {files}/times.json", "not one that GridResult.save wrote"),
     ("recommend {files}/first.parquet --min-score 97", "such as 0.97 for 97 %; got 97.0"),
     ("recommend {files}/first.parquet --task STS", "There is no task 'STS' in this grid"),
@@ -137,7 +146,7 @@ def test_library_error_is_one_line(line: str, words: str, tiny_folder: Path, fil
     ("line", "code", "words"),
     [
         ("truncate {model} --size 9L-8d --out {files}/new", 1, "num_layers=9: the model has 4 layers."),
-        ("grid {model}", 2, "--labelled-pairs with a file of your own"),
+        ("grid {model}", 2, "--search with files of your own"),
         ("recommend {files}/first.parquet --bset", 2, "No such option: --bset"),
         ("truncate {model} --out {files}/new", 2, "Missing option '--size'"),
     ],

@@ -233,7 +233,10 @@ def test_a_figure_shows_each_cell_and_only_those(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "title"),
-    [("", "A"), ("local/model", "A"), ("local/aligned", "aligned: A"), ("org/all-MiniLM-L6-v2", "all-MiniLM-L6-v2: A")],
+    [
+        *[("", "A"), ("unnamed/model", "A"), ("local/model", "model: A"), ("local/aligned", "aligned: A")],
+        ("org/all-MiniLM-L6-v2", "all-MiniLM-L6-v2: A"),
+    ],
 )
 def test_title_names_the_model_if_it_is_known(model: str, title: str) -> None:
     sizes = [Size(6, dim) for dim in (8, 16, 32, 64, 128, 256)]

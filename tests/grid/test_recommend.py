@@ -105,7 +105,7 @@ def test_share_of_another_models_full_size() -> None:
     ("reference", "error", "message"),
     [
         (0.8, TypeError, "reference must be a grid, got a float"),
-        (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A; .* `task=`"),
+        (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A; .* one `task`"),
         (GridResult(curve().to_frame().query("dim < 64 or num_layers < 4")), ValueError, "4L-64d was not scored"),
     ],
 )
@@ -119,7 +119,7 @@ def test_reasons_for_rejected_sizes() -> None:
     assert frame.index[0] == (2, 64, "int8")
     assert frame["refused"][2, 64, "int8"] == ""
     assert frame["refused"][2, 64, "float32"] == "vector 256 bytes, at most 100 bytes wanted"
-    assert frame["refused"][1, 8, "int8"] == "score 45 %, at least 80 % wanted"
+    assert frame["refused"][1, 8, "int8"] == "share of the score 45 %, at least 80 % wanted"
     assert (
         frame["refused"][4, 64, "float32"] == "time 1.75 ms, at most 1 ms wanted; vector 256 bytes, at most 100 bytes wanted"
     )
@@ -141,19 +141,21 @@ def test_sizes_without_a_score_are_never_chosen() -> None:
     [
         (
             {"min_score": 0.9, "max_ms": 1},
-            "score at least 90 %, time at most 1 ms. The best of any size: score 100 % (4L-64d), time 0.5 ms (1L-8d int8). "
-            "The best that meets all other limits: score 87.5 % (2L-64d) or time 1.75 ms (4L-64d int8).",
+            "share of the score at least 90 %, time at most 1 ms. "
+            "The best of any size: share of the score 100 % (4L-64d), time 0.5 ms (1L-8d int8). "
+            "The best that meets all other limits: share of the score 87.5 % (2L-64d) or time 1.75 ms (4L-64d int8).",
         ),
         (
             {"min_score": 0.99, "max_ms": 1, "max_bytes": 70},
-            "score at least 99 %, time at most 1 ms, vector at most 70 bytes. The best of any size: score 100 % (4L-64d), "
-            "time 0.5 ms (1L-8d int8), vector 8 bytes (1L-8d int8). "
-            "The best that meets all other limits: score 82.5 % (2L-64d int8).",
+            "share of the score at least 99 %, time at most 1 ms, vector at most 70 bytes. "
+            "The best of any size: share of the score 100 % (4L-64d), time 0.5 ms (1L-8d int8), "
+            "vector 8 bytes (1L-8d int8). "
+            "The best that meets all other limits: share of the score 82.5 % (2L-64d int8).",
         ),
         (
             {"min_score": 1.2, "max_ms": 0.1},
-            "score at least 120 %, time at most 0.1 ms. "
-            "The best of any size: score 100 % (4L-64d), time 0.5 ms (1L-8d int8).",
+            "share of the score at least 120 %, time at most 0.1 ms. "
+            "The best of any size: share of the score 100 % (4L-64d), time 0.5 ms (1L-8d int8).",
         ),
     ],
 )
@@ -238,6 +240,18 @@ def test_chooses_cheapest_pair_of_sizes(seed: int, queries_per_document: float) 
     ]
     assert (f"{best.documents} for documents" in str(best)) is (best.size != best.documents)
     assert "ms a document and its queries" in str(best)
+
+
+@pytest.mark.parametrize("order", [("4L-64d", "2L-64d", "same size"), ("2L-64d", "4L-64d"), ("2L-64d", "1L-64d")])
+def test_shares_of_pairs_refer_to_the_deepest_documents(order: tuple[str, ...]) -> None:
+    parts = [random_grid(number).to_frame().assign(documents=documents) for number, documents in enumerate(order)]
+    grid = GridResult(pd.concat(parts), full_size="4L-64d").with_latency(random_times(0))
+    best = grid.recommend(0.1, queries_per_document=1)
+    deepest = max(set(order) - {"same size"})
+    whole = grid.at(documents=deepest).score("4L-64d")
+    row = best.to_frame().iloc[0]
+    assert row["relative"] == pytest.approx(row["score"] / whole)
+    assert ("(the full size)" in str(best)) is ("4L-64d" in order)
 
 
 def test_documents_may_have_times_of_their_own() -> None:

@@ -67,7 +67,7 @@ def test_proposes_by_the_lower_end() -> None:
     )
     assert re.fullmatch(rf"{told}\.", texts[1])
     refused = unsure.to_frame().set_index(["num_layers", "dim"])["refused"]
-    assert re.fullmatch(r"score [\d.]+ %, perhaps only [\d.]+ %, at least [\d.]+ % wanted", refused[2, 64])
+    assert re.fullmatch(r"share of the score [\d.]+ %, perhaps only [\d.]+ %, at least [\d.]+ % wanted", refused[2, 64])
     with pytest.raises(
         ValueError, match=r"meets every limit: .* The data cannot tell whether 2L-64d has at least .*examples\)\.$"
     ):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TEXT_FILES = (".csv", ".jsonl", ".parquet", ".txt")
 TEXT_FOLDER = ".txt files with a text each"
 
-_HINT = "Name the columns of texts with --columns."
+_HINT = "Name the column of texts with --columns, which may be repeated."
 _COLUMNS = "A column of texts; may be repeated. A .txt file has one text per line, and in a folder one text per file."
 
 Columns = Annotated[list[str] | None, typer.Option(help=_COLUMNS, show_default="text")]

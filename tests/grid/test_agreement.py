@@ -53,7 +53,7 @@ def test_recommends_the_cheapest_size_that_agrees(min_score: float, aligned: Sen
         assert "not a score" in second
         missed = set(choice.to_frame()["refused"]) - {""}
         assert missed
-        assert all(reason.startswith("agreement ") for reason in missed)
+        assert all(reason.startswith("share of the agreement ") for reason in missed)
 
 
 def test_a_cut_is_compared_with_its_own_largest_size(aligned: SentenceTransformer) -> None:

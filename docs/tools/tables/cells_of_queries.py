@@ -28,6 +28,7 @@ MAPS = ["Procrustes", "Procrustes, centred", "align_into, units=0", "align_into"
 
 BRIEFLY = [
     *[("all-MiniLM-L6-v2, 3 of 6 layers", "all-MiniLM-L6-v2-3L", texts) for texts in (800, 12_800, 50_870)],
+    ("all-mpnet-base-v2, 6 of 12 layers", "all-mpnet-base-v2-6L", 6_400),
     ("multilingual-e5-small, 6 of 12 layers", "multilingual-e5-small-6L", 12_800),
 ]
 
@@ -114,7 +115,7 @@ def trained_briefly() -> Cells:
     rows = [["", "texts", "0 steps", "100 steps", "200 steps"]]
     for name, cut, texts in BRIEFLY:
         table = of_training(cut, texts)
-        rows.append([name, f"{texts:,}", *(table[step][0] for step in ("0", "100", "200"))])
+        rows.append([name, f"{texts:,}", *(table.get(step, [""])[0] for step in ("0", "100", "200"))])
     return rows
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SEARCH_FILES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 _HINT = "Name the first text, the second and the score or label with --columns A,B,SCORE."
-_IDS = ["id", "_id", "query_id", "query-id", "corpus_id", "corpus-id"]
+_IDS = ["query_id", "query-id", "corpus_id", "corpus-id"]
 
 
 class Pairs(NamedTuple):
@@ -37,8 +37,8 @@ def read_search(paths: tuple[Path, Path, Path] | None) -> dict[str, pd.DataFrame
     """Read documents, queries and judgments, whose ids stay texts, as `retrieval_task` takes them."""
     made: dict[str, pd.DataFrame] = {}
     for part, path in zip(("corpus", "queries", "qrels"), paths or (), strict=False):
-        kinds: Any = dict.fromkeys(_IDS, str) if part == "qrels" else str
-        made[part] = _filled(read_table(path, dtype=kinds, keep_default_na=part == "qrels"), path)
+        kinds: Any = dict.fromkeys(_IDS, str) if part == "qrels" else str  # judgments have numbers, too
+        made[part] = _filled(read_table(path, dtype=kinds, keep_default_na=False), path)
     return made
 
 

@@ -48,7 +48,10 @@ class Limit:
             return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
         sure = table["relative_low"].fillna(table["relative"])
         row = table.loc[sure == sure.max()].iloc[0]
-        at_least = "" if math.isnan(row["relative_low"]) else f", surely {self.shown(row['relative_low'])}"
+        low = row["relative_low"]
+        at_least = (
+            "" if math.isnan(low) else f", surely {math.floor(low * 1000) / 10:.4g} %"
+        )  # rounded down, so that it may be asked for
         return f"{self.name} {self.shown(row['relative'])}{at_least} ({name_of(row)})"
 
 

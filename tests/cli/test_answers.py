@@ -107,8 +107,8 @@ def test_grid_takes_a_search_collection(suffix: str, tiny_folder: Path, files: P
     texts = [*PAIRS["sentence1"], *PAIRS["sentence2"]]
     tables = {
         "notes": pd.DataFrame({"id": [f"{place:03}" for place in range(10)], "text": texts, "title": ["NA", *[""] * 9]}),
-        "queries": pd.DataFrame({"id": ["1", "02"], "text": ["a cat", "NA"]}),
-        "judgments": pd.DataFrame({"query_id": ["1", "02"], "corpus_id": ["000", "003"], "score": [1, 2]}),
+        "queries": pd.DataFrame({"id": ["NA", "02"], "text": ["a cat", "NA"]}),
+        "judgments": pd.DataFrame({"query_id": ["NA", "02"], "corpus_id": ["000", "003"], "score": [1, 2]}),
     }
     for name, table in tables.items():
         to = {"csv": table.to_csv, "tsv": partial(table.to_csv, sep="\t"), "parquet": table.to_parquet}

@@ -74,6 +74,17 @@ def test_proposes_by_the_lower_end() -> None:
         grid.at(num_layers=[1, 2]).recommend((low + share) / 2, reference=grid)
 
 
+def test_a_refusal_names_a_share_that_would_be_accepted() -> None:
+    grid = pairs_grid(NOISE, 300)
+    with pytest.raises(ValueError, match="meets every limit") as refusal:
+        grid.recommend(0.999, max_bytes=32)
+    told = re.search(r"all other limits: share of the score [\d.]+ %, surely ([\d.]+) % \((\S+)\)", str(refusal.value))
+    assert told is not None
+    assert str(grid.recommend(float(told[1]) / 100, max_bytes=32).size) == told[2]
+    with pytest.raises(ValueError, match="meets every limit"):
+        grid.recommend(float(told[1]) / 100 + 0.001, max_bytes=32)
+
+
 def test_intervals_narrow_with_more_examples_and_tasks() -> None:
     def width(grid: GridResult) -> float:
         row = grid.recommend(0.1).to_frame().query("num_layers == 2 and dim == 8").iloc[0]

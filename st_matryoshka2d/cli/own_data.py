@@ -38,7 +38,7 @@ def read_search(paths: tuple[Path, Path, Path] | None) -> dict[str, pd.DataFrame
     made: dict[str, pd.DataFrame] = {}
     for part, path in zip(("corpus", "queries", "qrels"), paths or (), strict=False):
         kinds: Any = dict.fromkeys(_IDS, str) if part == "qrels" else str  # judgments have numbers, too
-        made[part] = _filled(read_table(path, dtype=kinds, keep_default_na=False), path)
+        made[part] = _filled(read_table(path, dtype=kinds, keep_default_na=False, na_values={"score": ""}), path)
     return made
 
 

@@ -58,18 +58,19 @@ def recommend(
 
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.grid.costs import name_of
+    from st_matryoshka2d.grid.grid_tables import AXES
 
     scores = source.grid()
-    if queries_per_document is None and len(scores.document_sizes) > 1:
-        sizes_of_documents = ", ".join(scores.document_sizes)
+    of_documents = scores.document_sizes
+    if queries_per_document is None and len(of_documents) > 1 and AXES["documents"] not in of_documents:
         raise typer.BadParameter(
-            f"The grid has several document sizes, {sizes_of_documents}: --queries-per-document chooses one for queries and "
-            "one for documents."
+            f"The grid has several document sizes, {', '.join(of_documents)}: --queries-per-document chooses one for "
+            "queries and one for documents."
         )
     if latency is not None:
-        of_documents = None if document_latency is None else read_times(document_latency, set())
+        documents = None if document_latency is None else read_times(document_latency, set())
         times = read_times(latency, {size.num_layers for size in scores.sizes})
-        scores = scores.with_latency(times, documents=of_documents)
+        scores = scores.with_latency(times, documents=documents)
     if max_ms is not None and scores.latency is None:
         raise ValueError(f"--max-ms needs the times of the model: give --latency a file with them. {HOW_TO_TIME}")
     choice = scores.recommend(

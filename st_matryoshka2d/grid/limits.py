@@ -48,11 +48,12 @@ class Limit:
             return f"{self.name} {self.shown(row[self.column])} ({name_of(row)})"
         sure = table["relative_low"].fillna(table["relative"])
         row = table.loc[sure == sure.max()].iloc[0]
-        low = row["relative_low"]
-        at_least = (
-            "" if math.isnan(low) else f", surely {math.floor(low * 1000) / 10:.4g} %"
-        )  # rounded down, so that it may be asked for
-        return f"{self.name} {self.shown(row['relative'])}{at_least} ({name_of(row)})"
+        return f"{self.name} {self.shown(row['relative'])}{_surely(row['relative_low'])} ({name_of(row)})"
+
+
+def _surely(low: float) -> str:
+    """Write the lower end of a share, rounded down so that a user may ask for it."""
+    return "" if math.isnan(low) else f", surely {math.floor(low * 1000) / 10:.4g} %"
 
 
 def limits_of(

@@ -247,6 +247,8 @@ def test_recommend_matches_grid(files: Path) -> None:
     shown = run(*given, *limits).stdout.splitlines()
     assert shown[0] == str(choice)
     assert len([line for line in shown if " float32 " in line]) == len(choice.to_frame())
+    own = GridResult.load(files / "own.parquet")  # of documents at the query's size, and at another
+    assert answer("recommend", files / "own.parquet", "--min-score", 0.5)["size"] == str(own.recommend(0.5).size)
 
 
 def test_recommend_chooses_for_an_aligned_model_as_for_a_grid(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -98,6 +98,10 @@ ERRORS = [
     ),
     ("grid {model} --pairs {files}/header.csv", "header.csv has no rows below its header; at least one is needed"),
     ("grid {model} --search {files}/header.csv {files}/pairs.csv {files}/pairs.csv", "header.csv has no rows below its"),
+    (
+        "grid {model} --search {files}/documents.csv {files}/documents.csv {files}/judgments.csv",
+        "qrels, row 1, query '2', document '2': relevance must be a whole number",
+    ),
     ("grid {model} --search {files}/pairs.csv {files}/pairs.csv {files}/pairs.csv", "corpus needs the columns id and text"),
     ("grid {model} --pairs {files}/empty.csv", "empty.csv cannot be read as CSV: No columns to parse from file"),
     ("grid {model} --pairs {files}/pairs.csv --precisions int3", "precision must be one of float32"),

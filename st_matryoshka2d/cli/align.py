@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from st_matryoshka2d.cli import options
-from st_matryoshka2d.cli.checkpoints import Places, Source
+from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.places import Places
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import table_of_agreement, table_of_sizes
 from st_matryoshka2d.cli.texts import Columns, drawn_texts, texts_option

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from st_matryoshka2d.cli import options
-from st_matryoshka2d.cli.checkpoints import Places, Source
+from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.places import Places
 from st_matryoshka2d.cli.tables import table_of_agreement
 from st_matryoshka2d.cli.texts import TEXT_FILES, TEXT_FOLDER, Columns, drawn_texts
 

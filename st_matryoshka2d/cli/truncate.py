@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from st_matryoshka2d.cli import options
-from st_matryoshka2d.cli.checkpoints import Places, Source
+from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
+from st_matryoshka2d.cli.places import Places
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.sizes import Size, within
 

@@ -14,8 +14,9 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from st_matryoshka2d._hosts.mteb import QuietClassification
 from st_matryoshka2d.data_warning import DataWarning
-from st_matryoshka2d.evaluation import custom_data, custom_labels
-from st_matryoshka2d.evaluation.custom_data import Judgments, Table, Texts, first_of, rows
+from st_matryoshka2d.evaluation import custom_labels
+from st_matryoshka2d.evaluation.custom_data import Table, first_of, rows
+from st_matryoshka2d.evaluation.custom_search import Judgments, Texts, read_corpus, read_judgments, read_queries
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
 
@@ -56,8 +57,8 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
         '2 queries and 3 documents.'
     """
     check_name(name)
-    documents, questions = custom_data.read_corpus(corpus), custom_data.read_queries(queries)
-    judged = custom_data.read_judgments(qrels)
+    documents, questions = read_corpus(corpus), read_queries(queries)
+    judged = read_judgments(qrels)
     _check_known(judged, questions, "query", "queries")
     _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
     columns = [column for column in ("text", "title") if column in documents.column_names]

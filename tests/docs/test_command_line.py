@@ -61,6 +61,7 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert result.exit_code == 0, f"{line}\n{result.output}"
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "aligned",
+        "aligned.parquet",
         "both",
         "difference.png",
         "embeddings",

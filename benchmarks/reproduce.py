@@ -142,8 +142,9 @@ def main() -> None:
         f"learning rate {options.learning_rate:g}. Aligned depths keep the {LAYERS[options.layers]}. "
         f"{'Scored in bfloat16. ' if options.bf16_full_eval else ''}"
         "Scores in percent, mean ± standard deviation over seeds. "
-        "A star marks p < 0.05 in a paired t-test over the tasks. The papers' rows are BERT-base trained on all of NLI, "
-        "over its own ladder. Written by `benchmarks/reproduce.py`."
+        "A star marks p < 0.05 in a paired t-test over the tasks. The papers' rows are BERT-base over its own ladder, "
+        "trained on all of NLI; for MRR@10, trained on MS MARCO and scored on its dev set. "
+        "Written by `benchmarks/reproduce.py`."
     )
     print(write(options.report, every, [str(size) for size in options.ladder], about))
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from reproduction.figures import draw_depths, draw_grids, draw_maps, draw_truncations
 from reproduction.methods import ALIGNED, ALL_DIMS, BEST, BY_SIZE, CUT, FOR_LADDER, PRETRAINED, SEPARATE
-from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET
+from reproduction.papers import ABLATIONS_BY_SIZE, STARBUCKS_BY_RUNG, STARBUCKS_BY_SET, STARBUCKS_MRR
 from reproduction.suites import STS
 from reproduction.tables import ablations, comparison, differences, kept
 
@@ -38,6 +38,8 @@ WIDTHS = {
 }
 COMPARED = ["sts", "ladder", "retrieval", "mrr", "classification", "pairs", "choosing"]
 TITLES = {"mrr": "retrieval, MRR@10"}
+PAPER_BY_RUNG = {"sts": STARBUCKS_BY_RUNG, "ladder": STARBUCKS_BY_RUNG, "mrr": STARBUCKS_MRR}
+PAPER_BY_TASK = {"sts": STARBUCKS_BY_SET, "ladder": STARBUCKS_BY_SET}
 ABLATED_ON = {"2DMSE": STS, "Starbucks": ["stsb"], "MIPIC": ["sts12"]}
 
 
@@ -132,7 +134,7 @@ def compared(scores: pd.DataFrame, suite: str, ladder: list[str]) -> list[str]:
     rungs = scores[scores["size"].isin(ladder) & ~scores["method"].isin(ABLATIONS_BY_SIZE)].copy()
     rungs = rungs.sort_values(["size", "task"], key=lambda of: of.map(ladder.index) if of.name == "size" else of)
     rungs["column"] = rungs["size"]
-    by_rung, by_task = (STARBUCKS_BY_RUNG, STARBUCKS_BY_SET) if suite in ("sts", "ladder") else ({}, {})
+    by_rung, by_task = PAPER_BY_RUNG.get(suite, {}), PAPER_BY_TASK.get(suite, {})
     tasks = sorted(rungs["task"].unique())
     of_tasks = {name: [row[task] for task in tasks] for name, row in by_task.items()}
     gaps, shares = differences(rungs, PAIRS, by_rung), kept(rungs, CUT)

@@ -39,7 +39,8 @@ from st_matryoshka2d.sizes import full_size, mrl_dims
 COUNTS = [20, 40, 100, 400, 1000, 4000, 10_000, 20_000]
 WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="keep"': "keep", 'rotation="search"': "search"}
 NARROW = [64, 128]  # dims of search beside all
-FIRST = "cut, first layers"  # what `truncate` keeps of a model that is not aligned; all other ways keep both ends
+# What is free: the layers that `truncate` keeps by default, and with `layers="ends"`, which all other ways keep too.
+FIRST, ENDS = "first layers", "first and last layers"
 
 
 class Report:
@@ -70,7 +71,7 @@ def cut(embedded: Embedded, dim: int) -> Readouts:
 def pairs(report: Report, embedded: Embedded, first: Embedded, sizes: list[Size], count: int) -> None:
     """STS by size for each way to rotate, and how well agreement predicts it."""
     full = max(sizes)
-    ways, where = {FIRST: cut(embedded, full.dim), "cut": cut(embedded, full.dim)}, {FIRST: first}
+    ways, where = {FIRST: cut(embedded, full.dim), ENDS: cut(embedded, full.dim)}, {FIRST: first}
     for name, rotation in WAYS.items():
         ways[name], agreement = aligned(embedded.sentences(count), embedded.copies(count), embedded.depths, rotation)
         if rotation is None:
@@ -98,7 +99,7 @@ def searches(report: Report, embedded: Embedded, first: Embedded, count: int, da
     states = torch.cat([embedded.sentences(count)[: count // 2], *documents, embedded.questions()])
     states = states[torch.randperm(len(states), generator=torch.Generator().manual_seed(0))]
     full = states.shape[2]
-    ways, where = {FIRST: cut(embedded, full), "cut": cut(embedded, full)}, {FIRST: first}
+    ways, where = {FIRST: cut(embedded, full), ENDS: cut(embedded, full)}, {FIRST: first}
     for name, rotation in WAYS.items():
         ways[name], agreement = aligned(states, embedded.copies(count), embedded.depths, rotation)
         if rotation is None:

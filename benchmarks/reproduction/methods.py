@@ -36,10 +36,11 @@ __all__ = [
     "PRETRAINED",
     "SEPARATE",
     "SIMCSE",
+    "UNALIGNED_ENDS",
 ]
 
-# No training.
-CUT = "cut"
+# No training: the first layers of a model as it is, or its first and last ones.
+CUT, UNALIGNED_ENDS = "cut", "first and last layers"
 
 # One model per size of the ladder, cut before training. The second way trains all dims of each, as a plain loss does.
 BY_SIZE = SEPARATE, ALL_DIMS = "separate", "separate, all dims trained"
@@ -99,6 +100,7 @@ Loss = Callable[[SentenceTransformer], nn.Module]
 
 METHODS: dict[str, Loss | None] = {
     CUT: None,
+    UNALIGNED_ENDS: None,
     "full size": contrastive,
     SEPARATE: at_its_size,
     ALL_DIMS: contrastive,

@@ -13,11 +13,23 @@ from transformers import set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from reproduction.budget import budget, labelled, nli, twice, unlabelled
-from reproduction.methods import ABLATIONS, ALL_DIMS, BY_SIZE, FOR_LADDER, LABELLED, METHODS, PRETRAINED, SIMCSE
+from reproduction.methods import (
+    ABLATIONS,
+    ALL_DIMS,
+    BY_SIZE,
+    FOR_LADDER,
+    LABELLED,
+    METHODS,
+    PRETRAINED,
+    SIMCSE,
+    UNALIGNED_ENDS,
+)
 from reproduction.pretraining import pretrained
 from reproduction.suites import WHOLE
 from st_matryoshka2d import Size, align, load, sizes_ladder, truncate
 from st_matryoshka2d.losses import LossStateCallback
+from st_matryoshka2d.model.cut import keeping
+from st_matryoshka2d.model.kept_layers import ENDS
 
 __all__ = ["aligned", "checkpoints", "trained"]
 
@@ -59,7 +71,8 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     """Return the model that a method starts from and the seconds it took."""
     if method == PRETRAINED:
         return pretrained(seed, options, checkpoints(method, seed, options) / "backbone")
-    return SentenceTransformer(options.model, device=options.device), 0.0
+    model = SentenceTransformer(options.model, device=options.device)
+    return (keeping(model, ENDS, ()) if method == UNALIGNED_ENDS else model), 0.0
 
 
 def aligned(

@@ -26,13 +26,14 @@ RESULTS = IMAGES.parents[1] / "benchmarks" / "results" / "reproduce"
 
 
 def draw_kept() -> Figure:
-    """Draw what each size keeps of the whole model's score: as it is cut today, and aligned."""
+    """Draw what each size keeps of the whole model's score: by two free choices of layers, and aligned."""
     panels = {
-        "first layers, as they are": RESULTS / "100x64/scores/sts.cut.0.csv",
-        "aligned on raw text, nothing trained": RESULTS / "100x64-ends/scores/sts.cut_aligned.0.csv",
+        "first layers": RESULTS / "100x64/scores/sts.cut.0.csv",
+        "first and last layers": RESULTS / "100x64-ends/scores/sts.first_and_last_layers.0.csv",
+        "first and last layers, aligned": RESULTS / "100x64-ends/scores/sts.cut_aligned.0.csv",
     }
-    figure = Figure(figsize=(9.4, 3.9), layout="constrained")
-    for axes, (title, path) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
+    figure = Figure(figsize=(12.4, 3.6), layout="constrained")
+    for axes, (title, path) in zip(figure.subplots(1, 3, sharey=True), panels.items(), strict=True):
         scores = pd.read_csv(path).pivot_table(index="num_layers", columns="dim", values="score")
         kept = 100 * scores.to_numpy(dtype=float) / scores.to_numpy(dtype=float)[-1, -1]
         norm = Normalize(50, 100)

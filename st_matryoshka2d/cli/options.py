@@ -21,6 +21,22 @@ Metric = Annotated[
 BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
 
 
+def _read_layers(text: str) -> str | list[int]:
+    if text in ("first", "ends"):
+        return text
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"Give first, ends or numbers such as 1,5,6; got {text!r}.") from None
+
+
+_LAYERS = "Which layers to keep: first, ends (the first and the last ones), or numbers such as 1,5,6."
+Layers = Annotated[
+    Any | None,
+    typer.Option(help=_LAYERS, parser=_read_layers, metavar="<layers>", show_default="the model's choice, otherwise first"),
+]
+
+
 def file_option(name: str, what: str, suffixes: tuple[str, ...], folder: str = "", **settings: Any) -> Any:
     """Option for a file whose suffix selects the format, or a folder of something; others are refused before any work."""
     return typer.Option(name, **_ending_with(suffixes, what, folder), **settings)

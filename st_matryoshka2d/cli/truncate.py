@@ -16,6 +16,7 @@ def truncate(
     size: Annotated[Size, options.size_option("Layers and dimensions to keep, such as 6L-128d.", show_default=False)],
     places: Places,
     source: Source,
+    layers: options.Layers = None,
 ) -> Answer:
     """Cut a model to a size; the cut is a plain checkpoint that loads without this package.
 
@@ -31,7 +32,7 @@ def truncate(
     from st_matryoshka2d import load
 
     with source.fetching() as (name, keywords):
-        cut = load(name, size, **keywords)
+        cut = load(name, size, layers=layers, **keywords)
     saved, lines = places.save(cut, source.token)
     parameters = sum(weight.numel() for weight in cut.parameters())
     data = {"size": str(size), "num_layers": size.num_layers, "dim": size.dim, "parameters": parameters, **saved}

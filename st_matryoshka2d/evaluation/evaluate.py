@@ -19,6 +19,8 @@ from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, prec
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
+from st_matryoshka2d.model.cut import keeping
+from st_matryoshka2d.model.kept_layers import Layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.model.token_table import least_depth
@@ -35,6 +37,7 @@ def evaluate(
     dims: int | Iterable[int] | None = None,
     sizes: Iterable[Size | str] | None = None,
     *,
+    layers: Layers | None = None,
     documents: Size | str | Iterable[Size | str] | None = None,
     precisions: str | Iterable[str] = AXES["precision"],
     cache: Cache = None,
@@ -57,6 +60,8 @@ def evaluate(
         num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
+        layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5, 6]}`, as for `align`. None
+            for those that the model was aligned with, otherwise the first.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size then search by the dims
             that both have. In pair tasks, the second texts are the documents. None: documents have the size of the query.
         precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`: `"float32"`, `"float16"`,
@@ -91,18 +96,20 @@ def evaluate(
     pair = sides_of(model)
     full, of_documents = map(full_size, pair.values()) if pair else [Pipeline.of(model).full] * 2
     if pair:
-        _require_none(num_layers=num_layers, sizes=sizes, documents=documents)
+        _require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
         num_layers, documents = [full.num_layers], of_documents
     least = 0 if pair else least_depth(model)  # a table embeds the queries of some asymmetric models
     if sizes is None:
-        layers = range(least, full.num_layers + 1) if num_layers is None else num_layers
+        depths = range(least, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
-        depths = all_within(layers, full.num_layers, "num_layers", least)
+        depths = all_within(depths, full.num_layers, "num_layers", least)
         wanted = sizes_product(depths, all_within(widths, full.dim, "dims"))
     elif num_layers is None and dims is None:
         wanted = validate_sizes(sizes, full, least=least)
     else:
         raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
+    if layers is not None:
+        model = keeping(model, layers, sorted({size.num_layers for size in wanted}))
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     if pair:
         _require_search(chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -39,6 +40,7 @@ class Checkpoint:
     cache_folder: str | None = None
     local_files_only: bool = False
     route: str | None = None  # the only route of a `Router` that is read
+    layers: str | Sequence[int] | None = None  # those that a cut keeps, if the caller chose them
 
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
@@ -209,7 +211,9 @@ class Checkpoint:
 
     def piece_folder(self, num_layers: int) -> Path:
         """Folder for the piece with `num_layers` layers, in the repository's folder of the Hub client's cache."""
-        return self.cache / "st_matryoshka2d" / str(self.commit) / f"{num_layers}-layers"
+        choice = self.layers if isinstance(self.layers, str) else "-".join(map(str, self.layers or ()))
+        name = f"{num_layers}-layers-{choice}".removesuffix("-")
+        return self.cache / "st_matryoshka2d" / str(self.commit) / name
 
     def fetch(self, path: str) -> Path:
         """Return the local path of a file, which is downloaded to the Hub client's cache if necessary."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,10 +25,10 @@ from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.token_tables import load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
-from st_matryoshka2d.model.cut import cut_to
+from st_matryoshka2d.model.cut import cut_to, keeping
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_card
-from st_matryoshka2d.model.kept_layers import cut_config, skips_layers
+from st_matryoshka2d.model.kept_layers import choose_layers, cut_config, depth_of_choice, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
@@ -45,6 +46,7 @@ def load(
     dim: int | None = None,
     *,
     num_layers: int | None = None,
+    layers: str | Sequence[int] | None = None,
     route: str | None = None,
     allow_bin: bool = False,
     **kwargs: Any,
@@ -63,6 +65,7 @@ def load(
         dim: Dimensions to keep, 1..D; None for all.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of `fit_queries`, as for
             `truncate`; the network is not read.
+        layers: Which layers to keep, as for `truncate`: `"first"`, `"ends"` or a list.
         route: The only route of a `Router` to read, such as `"query"` for a service that embeds queries with an `asymmetric`
             model. The result has no `Router`; its `encode` has the prompt of that side.
         allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
@@ -83,18 +86,21 @@ def load(
         >>> small.config.num_hidden_layers
         3
     """
-    layers, dim = resolve_size(size, num_layers, dim)  # compared with the model's size later
+    depth, dim = resolve_size(size, num_layers, dim)  # compared with the model's size later
+    if layers is not None:
+        depth = depth_of_choice(layers, depth)
     if (backend := kwargs.get("backend", "torch")) != "torch":
         raise ValueError(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
-    if layers == 0 and route is None:
+    if depth == 0 and route is None:
         return load_table(*opened(name_or_path, kwargs), dim, allow_bin)
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:  # Windows deletes no file that is in use
         checkpoint, kwargs = opened(name_or_path, kwargs)
-        plan = _planned(replace(checkpoint, route=route), kwargs, layers, allow_bin, Path(spare))
-        model, config, full = _cut_whole(plan, layers, dim) if plan.config is None else _some_layers(plan, dim)
+        checkpoint = replace(checkpoint, route=route, layers=layers)
+        plan = _planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
+        model, config, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(config, full_size(model), full)
     return model
 
@@ -129,8 +135,10 @@ def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | N
     config = read_config(checkpoint, checkpoint.transformer, kwargs)
     depth = depth_of(config, checkpoint.name)
     keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
+    if checkpoint.layers is not None:
+        choose_layers(config, checkpoint.layers, [keep])
     if piece and not piece.is_dir():
-        piece = _fetched(checkpoint, keep, allow_bin) if keep < depth else None
+        piece = _fetched(checkpoint, config, keep, allow_bin) if keep < depth else None
     if piece is None and keep < depth and skips_layers(config):
         if is_divisible and _copied(checkpoint, config, keep, allow_bin, spare):
             return _Plan(checkpoint, kwargs, config, keep, spare, is_copy=True)
@@ -148,6 +156,8 @@ def _cut_whole(plan: _Plan, num_layers: int | None, dim: int | None) -> tuple[Se
     if checkpoint.adapter_folders:
         require_declared(checkpoint, whole.config)
     add_readouts(whole, checkpoint, whole.config, full.num_layers)
+    if checkpoint.layers is not None:
+        whole = keeping(whole, checkpoint.layers, [full.num_layers if num_layers is None else num_layers])
     small = whole if num_layers is None and dim is None else cut_to(whole, num_layers, dim)
     if (size := full_size(small)) != full:
         name_apart(small, whole, size)
@@ -192,12 +202,12 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
         name_apart(model, model, size)
 
 
-def _fetched(checkpoint: Checkpoint, num_layers: int, allow_bin: bool) -> Path | None:
+def _fetched(checkpoint: Checkpoint, config: Any, num_layers: int, allow_bin: bool) -> Path | None:
     """Download a piece; None if whole files are needed or cached, or if offline."""
     if checkpoint.is_cached or checkpoint.is_offline or not _has_parts(checkpoint):
         return None
     try:
-        return fetch_piece(checkpoint, num_layers, allow_bin)
+        return fetch_piece(checkpoint, config, num_layers, allow_bin)
     except WholeFileNeededError as reason:
         warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=4)
         return None

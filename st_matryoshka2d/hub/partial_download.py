@@ -10,17 +10,15 @@ from pathlib import Path
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_url
 from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]  # lazy
-from transformers import AutoConfig
+from transformers import PreTrainedConfig
 
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.piece import piece_of, telling_of_a_full_disk
 from st_matryoshka2d.hub.safetensors_header import RemoteFile
 
 
-def fetch_piece(checkpoint: Checkpoint, num_layers: int, allow_bin: bool = False) -> Path | None:
+def fetch_piece(checkpoint: Checkpoint, config: PreTrainedConfig, num_layers: int, allow_bin: bool = False) -> Path | None:
     """Download the blocks of a depth, and all but the blocks, as a complete checkpoint; None if there is no list of them."""
-    config_path = checkpoint.fetch(checkpoint.within_transformer("config.json"))
-    config = AutoConfig.from_pretrained(config_path.parent)
     piece = piece_of(checkpoint, config, num_layers, lambda file: _remote_file(checkpoint, file))
     if piece is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,12 +14,13 @@ from torch import nn
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
 from st_matryoshka2d.model.sides import sides_of, with_modules
 from st_matryoshka2d.model.token_table import require_table
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
-from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
+from st_matryoshka2d.model.trained_sizes import declare_cut, forget_trained_depths, warn_if_untrained
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
@@ -33,6 +34,7 @@ def truncate(
     dim: int | None = None,
     *,
     num_layers: int | None = None,
+    layers: str | Sequence[int] | None = None,
 ) -> SentenceTransformer:
     """Cut a model to a size.
 
@@ -51,11 +53,15 @@ def truncate(
         dim: Dimensions to keep, 1..D; None for all.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries` gave a token table: the
             cut is that table, a `StaticEmbedding`, and has no prompts, because its rows contain what they do.
+        layers: Which layers to keep. `"ends"`, about three fifths of them from the start and the others from the end, scores
+            far better than `"first"` if nothing was aligned or trained, and runs as fast. Or a list, counted from 1, such as
+            `[1, 5, 6]`. None for those that the model was aligned with, otherwise the first.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
         ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, the
-            model has no token table for 0 layers, or the architecture cannot be cut exactly.
+            model has no token table for 0 layers, the architecture cannot be cut exactly, or `layers` are not as many as
+            `num_layers`, or others than an aligned model has readouts for.
 
     Warns:
         DataWarning: The model lists its trained sizes, and this is not one of them; or nothing says that it was aligned or
@@ -66,15 +72,36 @@ def truncate(
         >>> small.encode(["a text", "another"]).shape
         (2, 64)
         >>> small.save_pretrained("small")
+
+        The first two layers and the last one, with all dims:
+
+        >>> truncate(model, num_layers=3, layers="ends").config.matryoshka_cut["layers"]
+        [1, 2, 6]
     """
-    layers, width = resolve_size(size, num_layers, dim)
-    if layers is None and width is None:
+    depth, width = resolve_size(size, num_layers, dim)
+    if layers is not None:
+        depth = depth_of_choice(layers, depth)
+        model = keeping(model, layers, [depth])
+    if depth is None and width is None:
         raise ValueError("There is nothing to cut. Pass a size, num_layers or dim.")
-    cut = cut_to(model, layers, width)
+    cut = cut_to(model, depth, width)
     if (kept := full_size(cut)) != (full := full_size(model)):
         name_apart(cut, model, kept)
     warn_if_untrained(model.config, kept, full)
     return cut
+
+
+def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int]) -> SentenceTransformer:
+    """Return the model with other layers for its depths, which no readout was fitted to; weights are shared."""
+    chosen = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
+    chosen.truncate_dim = model.truncate_dim
+    inherit_card(chosen, model)
+    for network in Pipeline.of(chosen).networks:
+        before = [kept_layers(network.config, depth) for depth in depths]
+        choose_layers(network.config, layers, depths)
+        if before != [kept_layers(network.config, depth) for depth in depths]:
+            forget_trained_depths(network.config)
+    return chosen
 
 
 def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]
+Layers: TypeAlias = "str | Sequence[int] | LayersByDepth"
 
 FIRST, ENDS = "first", "ends"
 _LAST = 0.4  # share of a depth's layers that ENDS takes from the end
@@ -26,16 +27,44 @@ _NOT_PER_LAYER = {
 }
 
 
-def chosen_layers(layers: str | LayersByDepth, num_layers: int) -> dict[int, list[int]]:
+def chosen_layers(layers: Layers, num_layers: int) -> dict[int, list[int]]:
     """Return the layers of every depth below the full one, counted from 1; empty for the first layers."""
-    if isinstance(layers, str):
-        if layers not in (FIRST, ENDS):
-            raise ValueError(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{2: [1, 6]}}, got {layers!r}.")
-        return {} if layers == FIRST else {depth: _ends(depth, num_layers) for depth in range(1, num_layers)}
-    if not isinstance(layers, Mapping):
-        raise TypeError(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{2: [1, 6]}}, got {layers!r}.")
-    chosen = {depth: list(range(1, depth + 1)) for depth in range(1, num_layers)}
-    return chosen | {depth: _checked(depth, given, num_layers) for depth, given in layers.items()}
+    if isinstance(layers, str) and layers in (FIRST, ENDS):
+        depths = range(1, num_layers) if layers == ENDS else ()
+        return {depth: _ends(depth, num_layers) for depth in depths}
+    if isinstance(layers, str) or not isinstance(layers, Iterable):
+        raise (ValueError if isinstance(layers, str) else TypeError)(
+            f"layers must be {FIRST!r}, {ENDS!r}, a list such as [1, 5, 6], or a dict of such lists by depth, got {layers!r}."
+        )
+    given = layers if isinstance(layers, Mapping) else {len([*layers]): layers}
+    first = {depth: list(range(1, depth + 1)) for depth in range(1, num_layers)}
+    return first | {depth: _checked(depth, numbers, num_layers) for depth, numbers in given.items()}
+
+
+def choose_layers(config: Any, layers: Layers, depths: Iterable[int]) -> None:
+    """Declare the layers that depths keep; refuse other layers than those that a readout was fitted to."""
+    chosen = chosen_layers(layers, config.num_hidden_layers)
+    for depth in set(getattr(config, "matryoshka_readouts", None) or ()).intersection(depths) - {0}:
+        before = [layer + 1 for layer in kept_layers(config, depth)]
+        if (other := chosen.get(depth, list(range(1, depth + 1)))) != before:
+            raise ValueError(
+                f"layers: at {depth} layers this aligned model keeps {before}, which its readout was fitted to, not {other}. "
+                "Leave `layers` out, or align the model with them."
+            )
+    declare_layers(config, chosen)
+
+
+def depth_of_choice(layers: object, num_layers: int | None) -> int:
+    """Return the depth that one choice of layers is for; refuse a list of another length, and a choice for no depth."""
+    if isinstance(layers, str) and num_layers is not None:
+        return num_layers
+    if isinstance(layers, (str, Mapping)) or not isinstance(layers, Sequence):
+        raise ValueError(
+            f"layers must be {FIRST!r} or {ENDS!r}, with num_layers, or a list such as [1, 5, 6]; got {layers!r}."
+        )
+    if num_layers not in (None, len(layers)):
+        raise ValueError(f"layers lists {len(layers)} layers, {list(layers)}, but num_layers is {num_layers}.")
+    return len(layers)
 
 
 def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[int]:

@@ -30,6 +30,12 @@ def declare_training(config: Any, sizes: Iterable[Size], loss: str) -> None:
     declare_agreement(config, {})  # it was measured with other weights
 
 
+def forget_trained_depths(config: Any) -> None:
+    """Leave out the trained sizes of fewer layers, because they were trained with other layers."""
+    if trained := trained_sizes(config):
+        config.matryoshka_sizes = _written(size for size in trained if size.num_layers == config.num_hidden_layers)
+
+
 def trained_sizes(config: Any) -> list[Size]:
     """Return the trained sizes in a model's config, ascending."""
     entry = config.get("matryoshka_sizes") if isinstance(config, dict) else getattr(config, "matryoshka_sizes", None)
@@ -115,11 +121,12 @@ def _untrained_model(original: Any, size: Size, full: Size) -> str | None:
         lost = "less than a fifth of its dims"
     else:
         return None
+    free = 'layers="ends" keeps the last layers too, which usually scores far better and is free. '
     # Without the size, so that a loop over sizes warns once.
     return (
-        f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. Score the "
-        "size, with `evaluate` or the command `grid`. To improve it, `align` the model, or train it with a loss of this "
-        "package."
+        f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. "
+        f"{free if lost == 'fewer layers' and not skips_layers(original) else ''}Score the size, with `evaluate` or the "
+        "command `grid`. To improve it, `align` the model, or train it with a loss of this package."
     )
 
 

@@ -131,6 +131,21 @@ def test_downloads_only_needed_bytes_once(name: str, hub: Hub, loader: Loader, o
     assert not list(tmp_path.iterdir())
 
 
+def test_chosen_layers_are_a_piece_of_their_own(hub: Hub, loader: Loader, offline: Loader) -> None:
+    folder = hub.root / "org" / "chosen"
+    deep(folder)
+    hub.reset()
+    whole = SentenceTransformer(str(folder), device="cpu")
+    for layers in ("ends", [1, 11, 12], "first"):
+        hub.reset()
+        expected = truncate(whole, num_layers=3, layers=layers).encode(SENTENCES)
+        for where in (loader, offline):
+            loaded = where.load("org/chosen", num_layers=3, layers=layers)
+            assert np.array_equal(np.asarray(loaded["embedding"], dtype=np.float32), expected.astype(np.float32))
+        tensors, headers = needed_bytes(folder, lambda block: block >= 3)
+        assert tensors <= hub.sent["model.safetensors"] <= 1.02 * tensors + headers
+
+
 def test_piece_config_differs_only_in_depth(hub: Hub, loader: Loader) -> None:
     folder = hub.root / "org" / "noted"
     family("distilbert")(folder)

@@ -83,6 +83,7 @@ def kept(folder: str, sts: str) -> Cells:
     sizes = reported(f"{folder}/README.md", f"{sts}: by size, mean of the tasks")[""][1:-1]
     rows = [["", *sizes]]
     for name, suite, method in (
+        *[(f"{shown}, first layers", suite, "cut") for shown, suite in suites.items()],
         ("STS, aligned", sts, "cut_aligned"),
         ("STS, trained", sts, RECIPE.replace(",", "").replace(" ", "_")),
         ("search, aligned", "retrieval", "cut_aligned"),

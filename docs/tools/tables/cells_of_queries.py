@@ -11,11 +11,13 @@ __all__ = ["aligned", "codes", "halves", "keywords", "maps", "shallow", "tables_
 
 # The five search sets by the share of layers that embed the queries: a report's heading and row.
 SHALLOW = [
-    *[("all-MiniLM-L6-v2", "384", "cut"), ("all-MiniLM-L6-v2", "384", "aligned"), ("all-MiniLM-L6-v2", "64", "aligned")],
-    *[("all-MiniLM-L6-v2", "64", 'rotation="search"'), ("all-mpnet-base-v2", "768", "cut")],
-    *[("all-mpnet-base-v2", "768", "aligned"), ("all-mpnet-base-v2", "64", 'rotation="keep"')],
-    ("all-mpnet-base-v2", "64", "aligned"),
+    *[("all-MiniLM-L6-v2", "384", way) for way in ("first layers", "first and last layers", "aligned")],
+    *[("all-MiniLM-L6-v2", "64", way) for way in ("aligned", 'rotation="search"')],
+    *[("all-mpnet-base-v2", "768", way) for way in ("first layers", "first and last layers", "aligned")],
+    *[("all-mpnet-base-v2", "64", way) for way in ('rotation="keep"', "aligned")],
 ]
+# What is free, and what `align` adds to it: rows of the reports.
+STEPS = ("first layers", "first and last layers", "aligned")
 HALVES = {"all-MiniLM-L6-v2": "3L-384d", "all-mpnet-base-v2": "6L-768d", "multilingual-e5-small": "6L-384d"}
 # Name, code of the results, dims.
 CODES = [
@@ -34,14 +36,14 @@ BRIEFLY = [
 
 
 def aligned() -> Cells:
-    """Return STS over the ladder and search by half the layers, cut and aligned, on three models."""
-    rows = [["", *(f"{kind}, {way}" for kind in ("STS", "search") for way in ("cut", "aligned")), "search, whole model"]]
+    """Return STS over the ladder and search by half the layers, on three models."""
+    rows = [["", *(f"{kind}, {way}" for kind in ("STS", "search") for way in STEPS), "search, whole model"]]
     for model, half in HALVES.items():
         sts = reported(f"alignment/{model}/sts.md", "STS")
         search = reported(f"alignment/{model}/search.md", f"Search, {half[3:-1]} dims")
         place = search[""].index(half) - 1
-        found = [*(sts[way][-1] for way in ("cut", "aligned")), *(search[way][place] for way in ("cut", "aligned"))]
-        rows.append([model, *found, search["cut"][-2]])
+        cells = [*(sts[way][-1] for way in STEPS), *(search[way][place] for way in STEPS)]
+        rows.append([model, *cells, search["first layers"][-2]])
     return rows
 
 
@@ -79,15 +81,14 @@ def maps() -> Cells:
 def halves() -> Cells:
     """Return the share that half of the layers, and none, keep of the whole model, in percent."""
     rows = [["", *HALVES]]
-    for kind, way in itertools.product(("sts", "search"), ("cut, first layers", "aligned")):
-        shown = {"sts": "sentence similarity", "search": "search"}[kind]
+    for kind, way in itertools.product(("sts", "search"), STEPS):
         cells = []
         for model, half in HALVES.items():
             heading = f"STS, all {half[3:-1]} dims" if kind == "sts" else f"Search, {half[3:-1]} dims"
             table = reported(f"alignment/{model}/{kind}.md", heading)
-            cells.append(100 * float(table[way][table[""].index(half) - 1]) / float(table["cut"][-2]))
-        name = "half the layers, aligned" if way == "aligned" else "the first half of the layers, as it is"
-        rows.append([f"{shown}: {name}", *(f"{cell:.0f}" for cell in cells)])
+            cells.append(100 * float(table[way][table[""].index(half) - 1]) / float(table["first layers"][-2]))
+        name = {"sts": "sentence similarity", "search": "search"}[kind]
+        rows.append([f"{name}: {way}", *(f"{cell:.0f}" for cell in cells)])
     tables = [reported(f"queries/{model}.md") for model in HALVES]
     kept = [next(row for name, row in table.items() if name.startswith("table, 100%"))[6] for table in tables]
     return [*rows, ["search: no layer, a token table", *(f"{float(cell):.0f}" for cell in kept)]]

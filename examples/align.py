@@ -48,8 +48,8 @@ else:
 aligned = align(model, texts, show_progress_bar=True)
 aligned.save_pretrained(str(out / "model"))  # plain sentence-transformers loads the full size, `load` all sizes
 
-before, after = (evaluate(each, task, show_progress_bar=True) for each in (model, aligned))
-comparison = after.named("aligned").compare(before.named("as it was"))
+free, after = evaluate(model, task, layers="ends"), evaluate(aligned, task)  # both keep the first and the last layers
+comparison = after.named("aligned").compare(free.named("not aligned"))
 print(comparison)
 comparison.plot(out / "gain.png", title="Gain of alignment, points")
 
@@ -58,7 +58,12 @@ half = max(1, after.sizes[-1].num_layers // 2)
 truncate(aligned, num_layers=half).save_pretrained(str(out / "half"))  # a plain checkpoint
 queries = SentenceTransformer(str(out / "half"))
 sample = list(dict.fromkeys(texts))[-1000:]
-pairs = (("aligned", queries, aligned), ("as it was", truncate(model, num_layers=half), model))
+free_cut = truncate(model, num_layers=half, layers="ends")
+pairs = (
+    ("aligned", queries, aligned),
+    ("not aligned", free_cut, model),
+    ("first layers", truncate(model, num_layers=half), model),
+)
 for name, shallow, whole in pairs:
     found = whole.similarity(shallow.encode(sample), whole.encode(sample)).argmax(dim=1)
     share = sum(text == sample[place] for text, place in zip(sample, found.tolist(), strict=True)) / len(sample)

@@ -34,7 +34,7 @@ def chosen_layers(layers: Layers, num_layers: int) -> dict[int, list[int]]:
         return {depth: _ends(depth, num_layers) for depth in depths}
     if isinstance(layers, str) or not isinstance(layers, Iterable):
         raise (ValueError if isinstance(layers, str) else TypeError)(
-            f"layers must be {FIRST!r}, {ENDS!r}, a list such as [1, 5, 6], or a dict of such lists by depth, got {layers!r}."
+            f"layers must be {FIRST!r}, {ENDS!r}, a list such as [1, 5, 6] or a dict of such lists by depth, got {layers!r}."
         )
     given = layers if isinstance(layers, Mapping) else {len([*layers]): layers}
     first = {depth: list(range(1, depth + 1)) for depth in range(1, num_layers)}
@@ -48,8 +48,8 @@ def choose_layers(config: Any, layers: Layers, depths: Iterable[int]) -> None:
         before = [layer + 1 for layer in kept_layers(config, depth)]
         if (other := chosen.get(depth, list(range(1, depth + 1)))) != before:
             raise ValueError(
-                f"layers: at {depth} layers this aligned model keeps {before}, which its readout was fitted to, not {other}. "
-                "Leave `layers` out, or align the model with them."
+                f"layers: at {depth} layers this aligned model keeps {before}, which its readout was fitted to, "
+                f"not {other}. Leave `layers` out, or align the model with them."
             )
     declare_layers(config, chosen)
 

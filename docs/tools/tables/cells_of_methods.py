@@ -32,11 +32,12 @@ WIDTHS = [
     *["components", "components, white", "first and last layers, aligned"],
 ]
 DEPTHS = [
-    *["first layers", "evenly spaced layers", "layers of most influence"],
+    *["first layers", "first and last layers", "evenly spaced layers", "layers of most influence"],
     *["first layers, aligned", "evenly spaced layers, aligned", "first and last layers, aligned"],
 ]
 CUTS = [
-    *["first layers, first dims", "evenly spaced layers, first dims", "layers of most influence, first dims"],
+    *["first layers, first dims", "first and last layers, first dims"],
+    *["evenly spaced layers, first dims", "layers of most influence, first dims"],
     *["layers of most influence, components", "first and last layers, aligned"],
 ]
 WAYS = [
@@ -81,17 +82,17 @@ def found(reports: Sequence[dict[str, list[str]]], method: str) -> list[str]:
 def kept(folder: str, sts: str) -> Cells:
     """Return scores over the ladder, and in brackets their share of the untrained full size."""
     sizes = reported(f"{folder}/README.md", f"{sts}: by size, mean of the tasks")[""][1:-1]
+    trained = RECIPE.replace(",", "").replace(" ", "_")
+    ways = {"first layers": "cut", "first and last layers": "first_and_last_layers", "aligned": "cut_aligned"}
+    shown = [("STS", sts, {**ways, "trained": trained})]
+    shown += [(name, suite, ways) for name, suite in (("search", "retrieval"), ("classification", "classification"))]
     rows = [["", *sizes]]
-    for name, suite, method in (
-        *[(f"{shown}, first layers", suite, "cut") for shown, suite in suites.items()],
-        ("STS, aligned", sts, "cut_aligned"),
-        ("STS, trained", sts, RECIPE.replace(",", "").replace(" ", "_")),
-        ("search, aligned", "retrieval", "cut_aligned"),
-        ("classification, aligned", "classification", "cut_aligned"),
-    ):
-        scores = by_size(folder, suite, method)
+    for name, suite, methods in shown:
         whole = by_size(folder, suite, "cut")[sizes[-1]]
-        rows.append([name, *(f"{scores[size]:.1f} ({scores[size] / whole:.0%})" for size in sizes)])
+        for way, method in methods.items():
+            if any((RESULTS / folder / "scores").glob(f"{suite}.{method}.?.csv")):  # not all were measured
+                scores = by_size(folder, suite, method)
+                rows.append([f"{name}, {way}", *(f"{scores[size]:.1f} ({scores[size] / whole:.0%})" for size in sizes)])
     return rows
 
 

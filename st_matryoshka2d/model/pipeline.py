@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
-from st_matryoshka2d.model.backbone import refuse_compiled
+from st_matryoshka2d.model.backbone import refuse_compiled, require_network
 from st_matryoshka2d.sizes import Size, full_size
 
 
@@ -133,6 +133,7 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
             "sentence_transformers Transformer module is needed. To reduce only the dims, pass truncate_dim to "
             "SentenceTransformer or to encode."
         )
+    require_network(first.model)
     text = first.modality_config.get("text", {})
     if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
         raise ValueError(

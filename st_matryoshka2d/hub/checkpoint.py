@@ -96,6 +96,11 @@ class Checkpoint:
         return self.modules[0][0] in _PLAIN
 
     @property
+    def is_table(self) -> bool:
+        """Whether it is a token table, which has no layers."""
+        return self.modules[0][0].endswith(".StaticEmbedding")
+
+    @property
     def cache(self) -> Path:
         """Folder of this repository in the Hub client's cache."""
         root = Path(constants.HF_HUB_CACHE if self.cache_folder is None else self.cache_folder)

@@ -89,10 +89,10 @@ def load(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
-    if layers == 0 and route is None:
-        return load_table(*opened(name_or_path, kwargs), dim, allow_bin)
+    checkpoint, kwargs = opened(name_or_path, kwargs)
+    if layers == 0 and route is None and not checkpoint.is_table:
+        return load_table(checkpoint, kwargs, dim, allow_bin)
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:  # Windows deletes no file that is in use
-        checkpoint, kwargs = opened(name_or_path, kwargs)
         plan = _planned(replace(checkpoint, route=route), kwargs, layers, allow_bin, Path(spare))
         model, config, full = _cut_whole(plan, layers, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(config, full_size(model), full)

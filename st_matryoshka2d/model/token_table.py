@@ -8,8 +8,16 @@ from torch import nn
 from st_matryoshka2d.model.readout import Readout
 
 
+def is_table(model: nn.Module) -> bool:
+    """Whether a model is a token table alone, such as the cut of depth 0."""
+    return isinstance(next(model.children(), None), StaticEmbedding)
+
+
 def token_table(model: nn.Module) -> StaticEmbedding | None:
     """Return the table of a model, or None."""
+    first = next(model.children(), None)
+    if isinstance(first, StaticEmbedding):
+        return first
     tables = (module.table for module in model.modules() if isinstance(module, Readout))
     return next((table for table in tables if table is not None), None)
 

@@ -14,7 +14,6 @@ import st_matryoshka2d as st
 from st_matryoshka2d.losses import MultiSizeLoss
 from tests.support.pipelines import TEXTS
 
-
 STS = st.sts_task({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "score": list(range(len(TEXTS)))})
 
 

@@ -81,7 +81,7 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     """Cut without warning of an untrained size, for callers that chose the size themselves."""
     if sides := sides_of(model):
         return _narrowed(model, sides, num_layers, dim)
-    if isinstance(model, SentenceTransformer) and is_table(model):
+    if is_table(model):
         within(0 if num_layers is None else num_layers, 0, "num_layers", least=0)
         return _narrowed(model, {}, None, dim)
     full = Pipeline.of(model).full

@@ -21,7 +21,7 @@ from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.reach import opened, within_reach
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
-from st_matryoshka2d.hub.token_tables import load_table
+from st_matryoshka2d.hub.token_tables import cast_tables, load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
 from st_matryoshka2d.model.cut import cut_to
@@ -231,6 +231,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
         named.check_files()  # names the broken file, which a library's error seldom does
         raise
     files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
+    cast_tables(model, kwargs)
     check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
     return model if checkpoint.route is None else _side(model, checkpoint.route)
 

@@ -22,8 +22,9 @@ from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.kept_layers import smallest_depth_with
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import require_readouts
-from st_matryoshka2d.model.token_table import least_depth, require_table
-from st_matryoshka2d.sizes import Size, SizeDict, validate_sizes
+from st_matryoshka2d.model.sides import with_modules
+from st_matryoshka2d.model.token_table import is_table, least_depth, require_table
+from st_matryoshka2d.sizes import Size, SizeDict, full_size, validate_sizes
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
 _REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
@@ -38,14 +39,20 @@ class EveryLayer(SortedByTokens):
     depths: Sequence[int]  # ascending; 0 for the token table
     backbones: dict[str, Backbone]
     normalize: bool
+    sees_prompts: bool = True  # not the table of a model, whose rows contain what its prompts do
 
     @classmethod
     def of(cls, model: SentenceTransformer, depths: Iterable[int], *, normalize: bool = True) -> EveryLayer:
         """Wrap a model up to the deepest of these depths, with shared weights."""
-        wanted, pipeline = sorted(set(depths)), Pipeline.of(model)
+        wanted = sorted(set(depths))
+        if is_table(model):
+            return cls._of_table(with_modules(model, dict(model.named_children()), cls), normalize)
+        pipeline = Pipeline.of(model)
         require_readouts(model, model.config, wanted)
         if wanted[-1] == 0:
-            return cls._of_table(model, normalize)
+            made = cls._of_table(pipeline_at_depth(model, 0, cls), normalize)
+            made.sees_prompts = False
+            return made
         pipeline.require_padding()
         if wanted[0] == 0:
             require_table(model)
@@ -64,9 +71,8 @@ class EveryLayer(SortedByTokens):
         return every
 
     @classmethod
-    def _of_table(cls, model: SentenceTransformer, normalize: bool) -> EveryLayer:
-        """Wrap the token table alone."""
-        made = pipeline_at_depth(model, 0, cls)
+    def _of_table(cls, made: EveryLayer, normalize: bool) -> EveryLayer:
+        """Complete the pipeline of a token table alone."""
         if not normalize:
             del made[1:]
         made.depths, made.normalize, made.backbones = [0], normalize, {}
@@ -75,7 +81,7 @@ class EveryLayer(SortedByTokens):
     def preprocess(self, inputs: Any, prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """Tokenize; for depth 0 also by the tokenizer of its table, without the prompt."""
         if not self.backbones:
-            return super().preprocess(inputs, **kwargs)
+            return super().preprocess(inputs, prompt=prompt if self.sees_prompts else None, **kwargs)
         features = super().preprocess(inputs, prompt=prompt, **kwargs)
         if self.depths[0] == 0:
             features |= {f"{_OF_TABLE}{name}": value for name, value in require_table(self).preprocess(inputs).items()}
@@ -158,7 +164,8 @@ def encode_sizes(
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
-    wanted = validate_sizes(sizes, Pipeline.of(model).full, least=least_depth(model))
+    full = full_size(model) if is_table(model) else Pipeline.of(model).full
+    wanted = validate_sizes(sizes, full, least=least_depth(model))
     rows = strings(texts)
     if not rows:
         return SizeDict((size, np.empty((0, size.dim), dtype=np.float32)) for size in wanted)

@@ -60,22 +60,17 @@ class Checkpoint:
 
     @property
     def module_folders(self) -> list[str]:
-        """Folder of each module; of a single route, its modules and those after the `Router`."""
-        (_, first), *after = self.modules
-        return [*([first] if self.route is None else self._routes[self.route]), *(folder for _, folder in after)]
+        """Folder of each module; of a single route, its modules and those outside of a `Router`."""
+        if self.route is None:
+            return [folder for _, folder in self.modules]
+        return [path for kind, folder in self.modules for path in self._routes(kind, folder).get(self.route, [folder])]
 
-    @cached_property
-    def _routes(self) -> dict[str, list[str]]:
-        """Folders of the modules of each route; refuse a checkpoint that lacks the wanted one."""
-        found: dict[str, list[str]] = {}
-        if self.modules[0][0].endswith(".Router"):
-            config = json.loads(self.fetch(self.within_transformer(ROUTER)).read_text(encoding="utf-8"))
-            for name, parts in config["structure"].items():
-                found[name] = [self.within_transformer(require_inside(part, ROUTER)) for part in parts]
-        if self.route not in found:
-            has = f"only {', '.join(map(repr, found))}" if found else "as it has no Router: leave route out"
-            raise ValueError(f"{self.name} has no route {self.route!r}, {has}.")
-        return found
+    def _routes(self, kind: str, folder: str) -> dict[str, list[str]]:
+        """Folders of the modules of each route of a module; none if it is no `Router`."""
+        if not kind.endswith(".Router"):
+            return {}
+        structure = json.loads(self.fetch(join(folder, ROUTER)).read_text(encoding="utf-8"))["structure"]
+        return {name: [join(folder, require_inside(part, ROUTER)) for part in parts] for name, parts in structure.items()}
 
     @property
     def access(self) -> dict[str, Any]:
@@ -84,8 +79,11 @@ class Checkpoint:
 
     def check_route(self) -> None:
         """Refuse a checkpoint that lacks the wanted route."""
-        if self.route is not None:
-            _ = self._routes
+        if self.route is None:
+            return
+        if self.route not in (found := self._routes(*self.modules[0])):
+            has = f"only {', '.join(map(repr, found))}" if found else "as it has no Router: leave route out"
+            raise ValueError(f"{self.name} has no route {self.route!r}, {has}.")
 
     @property
     def transformer(self) -> str:
@@ -96,6 +94,11 @@ class Checkpoint:
     def is_plain(self) -> bool:
         """Whether the first module is sentence-transformers' own Transformer, rather than a Router or another module."""
         return self.modules[0][0] in _PLAIN
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a token table, which has no layers."""
+        return self.modules[0][0].endswith(".StaticEmbedding")
 
     @property
     def cache(self) -> Path:

@@ -22,7 +22,7 @@ from st_matryoshka2d.hub.partial_download import fetch_piece
 from st_matryoshka2d.hub.reach import opened, within_reach
 from st_matryoshka2d.hub.readouts import add_readouts, require_declared
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
-from st_matryoshka2d.hub.token_tables import load_table
+from st_matryoshka2d.hub.token_tables import cast_tables, load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
 from st_matryoshka2d.model.cut import cut_to, keeping
@@ -94,11 +94,11 @@ def load(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
-    if depth == 0 and route is None:
-        return load_table(*opened(name_or_path, kwargs), dim, allow_bin)
+    checkpoint, kwargs = opened(name_or_path, kwargs)
+    if depth == 0 and route is None and not checkpoint.is_table:
+        return load_table(checkpoint, kwargs, dim, allow_bin)
+    checkpoint = replace(checkpoint, route=route, layers=layers)
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:  # Windows deletes no file that is in use
-        checkpoint, kwargs = opened(name_or_path, kwargs)
-        checkpoint = replace(checkpoint, route=route, layers=layers)
         plan = _planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
         model, config, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(config, full_size(model), full)
@@ -241,6 +241,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
         named.check_files()  # names the broken file, which a library's error seldom does
         raise
     files = [path for folder in named.transformer_folders if (path := named.weights_in(folder))]
+    cast_tables(model, kwargs)
     check_complete(model, f"{' and '.join(files) or 'The checkpoint'} of {named.name}")
     return model if checkpoint.route is None else _side(model, checkpoint.route)
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
@@ -41,12 +43,23 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
         similarity_fn_name=kwargs.get("similarity_fn_name") or about.get("similarity_fn_name"),
         truncate_dim=kwargs.get("truncate_dim") or about.get("truncate_dim"),
     )
+    cast_tables(model, kwargs)
     model.prompts = dict.fromkeys(about.get("prompts") or _PROMPTS, "")
     if dim is not None:
         model.truncate_dim = within(dim, whole.out_features, "dim")
     warn_if_wider_trained(model)
     _name(model, checkpoint, Size(0, model.truncate_dim or whole.out_features))
     return model
+
+
+def cast_tables(model: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Cast token tables to the precision that is asked for, which sentence-transformers tells networks alone."""
+    asked = kwargs.get("model_kwargs") or {}
+    dtype = asked.get("dtype", asked.get("torch_dtype"))
+    dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype  # or "auto"
+    for module in model.modules():
+        if isinstance(module, StaticEmbedding) and isinstance(dtype, torch.dtype):
+            module.to(dtype)
 
 
 def _folder(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> str:

@@ -47,11 +47,7 @@ class Backbone:
 def find_backbone(model: nn.Module) -> Backbone:
     """Find the blocks and the tail of a model."""
     refuse_compiled(model)
-    if not isinstance(model, PreTrainedModel):
-        way = "Merge the adapter first: `model[0].model = model[0].model.merge_and_unload()`."
-        if not hasattr(model, "merge_and_unload"):
-            way = "For ONNX or OpenVINO, load the model with backend='torch', cut it, save the cut and export that."
-        raise TypeError(f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. {way}")
+    model = require_network(model)
     require_steady(model)
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
@@ -61,6 +57,17 @@ def find_backbone(model: nn.Module) -> Backbone:
         blocks = _find_blocks(model, num_layers)
         _FOUND[known] = Backbone(num_layers, blocks, _find_tail(model, blocks))
     return _FOUND[known]
+
+
+def require_network(model: object) -> PreTrainedModel:
+    """Return a Hugging Face model; refuse others, such as that of another backend, which has no modules."""
+    if isinstance(model, PreTrainedModel):
+        return model
+    refuse_compiled(model)
+    way = "Merge the adapter first: `model[0].model = model[0].model.merge_and_unload()`."
+    if not hasattr(model, "merge_and_unload"):
+        way = "For ONNX or OpenVINO, load the model with backend='torch', cut it, save the cut and export that."
+    raise TypeError(f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. {way}")
 
 
 def refuse_compiled(model: object) -> None:

@@ -18,7 +18,7 @@ from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_ch
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
 from st_matryoshka2d.model.sides import sides_of, with_modules
-from st_matryoshka2d.model.token_table import require_table
+from st_matryoshka2d.model.token_table import is_table, require_table
 from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, forget_trained_depths, warn_if_untrained
 from st_matryoshka2d.model.trial import share_memory
@@ -48,7 +48,7 @@ def truncate(
 
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
-            Of an `asymmetric` model, only the dims can be cut.
+            Of an `asymmetric` model or a token table, only the dims can be cut.
         size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `truncate(model, 3, 64)`.
         dim: Dimensions to keep, 1..D; None for all.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries` gave a token table: the
@@ -108,6 +108,9 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     """Cut without warning of an untrained size, for callers that chose the size themselves."""
     if sides := sides_of(model):
         return _narrowed(model, sides, num_layers, dim)
+    if is_table(model):
+        within(0 if num_layers is None else num_layers, 0, "num_layers", least=0)
+        return _narrowed(model, {}, None, dim)
     full = Pipeline.of(model).full
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least=0)
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
@@ -124,7 +127,7 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
 def _narrowed(
     model: SentenceTransformer, sides: Mapping[str, SentenceTransformer], num_layers: int | None, dim: int | None
 ) -> SentenceTransformer:
-    """Cut an asymmetric model in dims, which its sides have in common."""
+    """Cut an asymmetric model in dims, which its sides have in common, or a token table."""
     if num_layers is not None:
         raise ValueError(
             "Queries and documents have different depths in this model, so it cannot be cut in depth. Cut the model that it "

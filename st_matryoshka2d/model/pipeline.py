@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
-from st_matryoshka2d.model.backbone import refuse_compiled
+from st_matryoshka2d.model.backbone import refuse_compiled, require_network
+from st_matryoshka2d.model.sides import on_route
 from st_matryoshka2d.sizes import Size, full_size
 
 
@@ -110,7 +111,9 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Rout
     widths: dict[str, int] = {}
     for name, modules in router.sub_modules.items():
         start, *rest = modules.children()
-        head = {f"{name}.{index}": module for index, module in enumerate(rest, 1)} | dict(after)
+        head = {f"{name}.{index}": module for index, module in enumerate(rest, 1)}
+        for place, following in after.items():
+            head |= {".".join([place, *path]): module for path, module in on_route(following, name).items()}
         routes[name] = Route(_checked(start, head.values(), f"The route {name!r} of the Router"), head)
         known: list[Any] = [module for module in modules.children() if hasattr(module, "get_embedding_dimension")]
         widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
@@ -133,6 +136,7 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
             "sentence_transformers Transformer module is needed. To reduce only the dims, pass truncate_dim to "
             "SentenceTransformer or to encode."
         )
+    require_network(first.model)
     text = first.modality_config.get("text", {})
     if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
         raise ValueError(

@@ -32,10 +32,9 @@ def sides_of(model: object) -> dict[str, SentenceTransformer]:
 
 def side_of(model: SentenceTransformer, name: str) -> SentenceTransformer:
     """Return the route of a model as a model without a `Router`, whose `encode` has the prompt of that side."""
-    first, *after = model.children()
-    modules = [*first.sub_modules[name].children(), *after] if isinstance(first, Router) else [first, *after]
+    modules = [module for part in model.children() for module in on_route(part, name).values()]
     side = with_modules(model, {str(place): module for place, module in enumerate(modules)}, SentenceTransformer)
-    if isinstance(first, Router):
+    if isinstance(next(model.children()), Router):
         side.module_kwargs = None  # they go by the names of the modules
     side.truncate_dim = model.truncate_dim
     own = _prompt_name(model, name)
@@ -43,10 +42,21 @@ def side_of(model: SentenceTransformer, name: str) -> SentenceTransformer:
     return side
 
 
+def on_route(module: nn.Module, name: str) -> dict[tuple[str, ...], nn.Module]:
+    """Return the modules that a text of a route passes through, by their path below this one: itself, or a `Router`'s."""
+    if not isinstance(module, Router):
+        return {(): module}
+    return {(name, place): part for place, part in module.sub_modules[name].named_children()}
+
+
 def joined(model: SentenceTransformer, query: SentenceTransformer, document: SentenceTransformer) -> SentenceTransformer:
     """Return the asymmetric model of two sides, which shares their modules, with the settings of a model."""
-    router = Router.for_query_document(list(query.children()), list(document.children()))  # type: ignore[arg-type]
-    made = with_modules(model, {"0": router}, SentenceTransformer)
+    # sentence-transformers loads readouts in float32, and casts what follows the first module to the precision of its first
+    # weight, but nothing inside it: so readouts have a `Router` of their own, and the network comes before a table.
+    sides: dict[str, Any] = {DOCUMENT: list(document.children()), QUERY: list(query.children())}
+    parts = ({name: side[:1] for name, side in sides.items()}, {name: side[1:] for name, side in sides.items()})
+    routers = {str(place): Router(part, default_route=DOCUMENT) for place, part in enumerate(parts)}
+    made = with_modules(model, routers, SentenceTransformer)
     made.module_kwargs, made.truncate_dim = None, document.truncate_dim
     # Of a table of tokens they are empty. Under these names, because loading adds them where they are missing, and then
     # hides a prompt named "passage".

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from st_matryoshka2d.model.readout import Readout
 
 
+def is_table(model: object) -> bool:
+    """Whether a model is a token table alone, such as the cut of depth 0."""
+    return isinstance(model, SentenceTransformer) and isinstance(next(model.children()), StaticEmbedding)
+
+
 def token_table(model: nn.Module) -> StaticEmbedding | None:
     """Return the table of a model, or None."""
+    if is_table(model):
+        return next(module for module in model.modules() if isinstance(module, StaticEmbedding))
     tables = (module.table for module in model.modules() if isinstance(module, Readout))
     return next((table for table in tables if table is not None), None)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.model.declared_agreement import agreement_within, declare_agreement
-from st_matryoshka2d.model.kept_layers import declare_layers, kept_layers, skips_layers
+from st_matryoshka2d.model.kept_layers import declare_layers, kept_layers, skips_layers, written_depth
 from st_matryoshka2d.sizes import Size, sizes_product
 
 ALIGN = "align"  # the value of `matryoshka_loss` for an alignment
@@ -37,8 +37,15 @@ def forget_trained_depths(config: Any) -> None:
 
 
 def trained_sizes(config: Any) -> list[Size]:
-    """Return the trained sizes in a model's config, ascending."""
-    entry = config.get("matryoshka_sizes") if isinstance(config, dict) else getattr(config, "matryoshka_sizes", None)
+    """Return the trained sizes in a model's config, ascending; a cut of an aligned model only has those of its own depth."""
+    entries = config if isinstance(config, dict) else vars(config) if config else {}
+    sizes = _parsed(entries.get("matryoshka_sizes"))
+    if entries.get("matryoshka_readouts") != []:
+        return sizes
+    return [size for size in sizes if size.num_layers == written_depth(entries)]
+
+
+def _parsed(entry: Any) -> list[Size]:
     try:
         if isinstance(entry, dict):
             others = [Size.parse(text) for text in entry.get("others", [])]
@@ -73,6 +80,7 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
     if trained := trained_sizes(original):
         within = [each for each in trained if each.num_layers <= size.num_layers and each.dim <= size.dim]
         config.matryoshka_sizes = _written(within)
+        config.matryoshka_sizes = _written(trained_sizes(config))  # without those whose readouts are lost
     if size != full:
         # A cut of a cut names the model that was cut first, and its layers unless they are the first ones.
         origin = getattr(original, "matryoshka_cut", None) or {"of": str(full), "model": name}

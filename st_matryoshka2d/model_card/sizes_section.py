@@ -86,15 +86,16 @@ def _section(config: dict[str, Any], name: str) -> str:
     parts = ["## Layers and dimensions"]
     if cut := config.get("matryoshka_cut"):
         parts.append(_origin(cut))
+    is_cut = bool(cut) or config.get("matryoshka_readouts") == []  # or the whole, without its readouts
     if loss := config.get("matryoshka_loss"):
-        parts.append(_training(loss, sizes, is_cut=bool(cut)))
+        parts.append(_training(loss, sizes, is_cut))
     if sizes:
         rows = [f"| {', '.join(map(str, row[0]))} | {', '.join(map(str, row[1]))} |" for row in layers_by_dims(sizes)]
         parts.append("\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows]))
     if agreement := declared_agreement(config):
         parts += [_AGREEMENT.format(agrees_with(config)), aligned(*agreement_table(agreement))]
     if loss and loss.endswith(ALIGN) and "matryoshka_readouts" in config:
-        parts.append(_WITH_THE_WHOLE if cut else _ONE_SPACE)
+        parts.append(_WITH_THE_WHOLE if is_cut else _ONE_SPACE)
     if len(sizes) > 1:
         whole = Size.parse(cut["size"]) if cut else sizes[-1]
         parts += _usage(sizes, whole, name)
@@ -125,11 +126,12 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
 
 
 def _usage(sizes: list[Size], whole: Size, name: str) -> list[str]:
-    """Show how to load a size of medium depth, and how to reduce the dims at full depth, to trained ones if any."""
-    smaller = [size for size in sizes if size != whole]
-    layers = sorted({size.num_layers for size in smaller})
-    chosen = [size for size in smaller if size.num_layers == layers[(len(layers) - 1) // 2]]
-    narrower = [size.dim for size in smaller if size.num_layers == whole.num_layers and size.dim < whole.dim]
+    """Show how to load a size of medium depth, if any, and how to reduce the dims at full depth, to trained ones if any."""
+    narrower = [size.dim for size in sizes if size.num_layers == whole.num_layers and size.dim < whole.dim]
+    layers = sorted({size.num_layers for size in sizes if size.num_layers < whole.num_layers})
+    if not layers:
+        return [f'With fewer dimensions: `SentenceTransformer("{name}", truncate_dim={narrower[-1]})`.'] if narrower else []
+    chosen = [size for size in sizes if size.num_layers == layers[(len(layers) - 1) // 2]]
     how = f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
     if narrower:
         how = f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'

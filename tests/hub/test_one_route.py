@@ -76,7 +76,7 @@ def test_a_route_of_a_router_with_one_depth(tiny: SentenceTransformer, tmp_path:
 
 def test_a_route_that_is_not_there_is_refused(made: SentenceTransformer, tiny: SentenceTransformer, tmp_path: Path) -> None:
     made.save_pretrained(str(tmp_path / "made"))
-    with pytest.raises(ValueError, match="no route 'queries', only 'query', 'document'"):
+    with pytest.raises(ValueError, match="no route 'queries', only 'document', 'query'"):
         load(tmp_path / "made", route="queries")
     tiny.save_pretrained(str(tmp_path / "tiny"))
     with pytest.raises(ValueError, match="no route 'query', as it has no Router: leave route out"):

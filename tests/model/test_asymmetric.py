@@ -119,6 +119,8 @@ def test_one_depth_for_both_sides_is_saved_once(tiny: SentenceTransformer, tmp_p
     made.save_pretrained(str(tmp_path))
     assert len([*tmp_path.rglob("model.safetensors")]) == 1
     assert np.array_equal(made.encode_query(OTHERS), truncate(tiny, 2).encode(OTHERS))
+    found = encode_sizes(made, OTHERS, ["1L-8d"])["1L-8d"]
+    np.testing.assert_allclose(found, truncate(tiny, 1, 8).encode(OTHERS), atol=1e-6)
 
 
 def test_models_with_a_router_or_a_depth_of_their_own(aligned: SentenceTransformer, tiny: SentenceTransformer) -> None:
@@ -174,7 +176,7 @@ def test_dims_of_the_result_can_be_cut_but_not_layers(aligned: SentenceTransform
     assert load(tmp_path, device="cpu").encode_query("cat").shape == (8,)
     with pytest.raises(ValueError, match=r"cannot be cut in depth.*asymmetric\(aligned, query=2\).*route=\"query\""):
         truncate(made, 2)
-    with pytest.raises(ValueError, match=r"differ in depth.*'query': 2, 'document': 4"):
+    with pytest.raises(ValueError, match=r"differ in depth.*'document': 4, 'query': 2"):
         encode_sizes(made, TEXTS, ["2L-8d"])
 
 

@@ -294,3 +294,22 @@ def test_trainer_keeps_the_table(fitted: SentenceTransformer, tmp_path: Path) ->
     assert np.array_equal(truncate(fitted, 0).encode(OTHERS), before)
     fitted.save_pretrained(str(tmp_path / "saved"))
     assert np.array_equal(load(tmp_path / "saved", 0).encode(OTHERS), before)
+
+
+def test_folder_of_a_table_is_its_depth_0(fitted: SentenceTransformer, tmp_path: Path) -> None:
+    truncate(fitted, 0).save_pretrained(str(tmp_path))
+    expected = by_hand(fitted, OTHERS)
+    for arguments, dim in (((0,), 32), (("0L-8d",), 8), ((None, 8), 8), ((), 32)):
+        loaded = load(tmp_path, *arguments, device="cpu")
+        assert loaded.get_embedding_dimension() == dim
+        np.testing.assert_allclose(loaded.encode(OTHERS), expected[:, :dim], atol=1e-6)
+        found = encode_sizes(loaded, OTHERS, ["0L-8d"])["0L-8d"]
+        np.testing.assert_allclose(found, expected[:, :8], atol=1e-6)
+    np.testing.assert_allclose(SizesEncoder(tmp_path, ["0L-8d"]).encode(OTHERS)["0L-8d"], expected[:, :8], atol=1e-6)
+    np.testing.assert_allclose(truncate(truncate(fitted, 0), dim=8).encode(OTHERS), expected[:, :8], atol=1e-6)
+    with pytest.raises(ValueError, match="num_layers=3: the model has 0 layers"):
+        load(tmp_path, 3)
+    with pytest.raises(ValueError, match="dim=99: the model has 32 dimensions"):
+        load(tmp_path, 0, 99)
+    with pytest.raises(ValueError, match="2L-8d has 2 layers, but the model has 0"):
+        SizesEncoder(tmp_path, ["2L-8d"])

@@ -1,0 +1,56 @@
+"""Cuts, tables and pairs of sides encode in half precision, saved in it or loaded in it, also by plain
+sentence-transformers.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from torch.nn.functional import cosine_similarity
+
+from st_matryoshka2d import align, asymmetric, load, truncate
+from st_matryoshka2d.queries.place import with_table
+from tests.support import families
+from tests.support.pipelines import OTHERS, TEXTS, normalized, turned
+
+SIDES = {"encode_query", "encode_document"}
+
+
+@pytest.fixture(scope="module")
+def models(_tiny_bert: SentenceTransformer) -> dict[str, SentenceTransformer]:
+    rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
+    aligned = turned(align(normalized(copy.deepcopy(_tiny_bert)), TEXTS, steps=0))
+    whole = with_table(aligned, StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows))
+    pairs = {f"queries by {query}": asymmetric(whole, query) for query in (0, 2)}
+    return {**pairs, "cut": truncate(whole, 2), "table": truncate(whole, 0), "whole": whole}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("read", [SentenceTransformer, load])
+def test_all_encode_in_half_precision(
+    dtype: torch.dtype, saved: bool, read: Any, models: dict[str, SentenceTransformer], tmp_path: Path
+) -> None:
+    for name, model in models.items():
+        folder = str(tmp_path / name)
+        (copy.deepcopy(model).to(dtype) if saved else model).save_pretrained(folder)
+        half = read(folder, device="cpu", **({} if saved else {"model_kwargs": {"dtype": dtype}}))
+        # sentence-transformers has no precision for a table that was saved in another
+        stays = {"table": SIDES, "queries by 0": {"encode_query"}} if read is SentenceTransformer and not saved else {}
+        for side in SIDES:
+            found, expected = (getattr(each, side)(OTHERS, convert_to_tensor=True) for each in (half, model))
+            assert found.dtype == (torch.float32 if side in stays.get(name, ()) else dtype)
+            assert cosine_similarity(found.float(), expected).min() > 0.999
+        half.similarity(half.encode_query(OTHERS), half.encode_document(OTHERS))
+
+
+def test_a_table_is_read_in_the_precision_asked_for(models: dict[str, SentenceTransformer], tmp_path: Path) -> None:
+    models["whole"].save_pretrained(str(tmp_path))
+    table = load(tmp_path, 0, device="cpu", model_kwargs={"dtype": "bfloat16"})
+    assert table.encode(OTHERS, convert_to_tensor=True).dtype == torch.bfloat16

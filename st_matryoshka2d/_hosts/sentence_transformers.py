@@ -8,7 +8,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
-from sentence_transformers.base.losses.gradcache import _create_minibatch, _get_batch_size, _minibatch_ranges
+from sentence_transformers.base.losses.gradcache import _create_minibatch, _minibatch_ranges
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
@@ -52,11 +52,6 @@ class SortedByTokens(SentenceTransformer):
         if not isinstance(sample, str) or not getattr(self.tokenizer, "is_fast", False):
             return super()._input_length(sample)
         return sum(self.tokenizer.backend_tokenizer.encode(sample).attention_mask)
-
-
-def number_of_texts(column: Mapping[str, Any]) -> int:
-    """Count the texts of a column, as the gradient cache does."""
-    return int(_get_batch_size(dict(column)))
 
 
 def mini_batches(column: dict[str, Any], texts: int, tokens: int | None) -> Iterator[dict[str, Any]]:

@@ -144,7 +144,7 @@ def encode_sizes(
         sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`; those without layers by the token table.
         normalize_embeddings: Unit length, after the dims are cut.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ... With
-            `device=["cuda:0", "cuda:1"]` each device has a process of its own; for a `pool`, as many others are started.
+            `device=["cuda:0", "cuda:1"]` each device has a process of its own.
 
     Returns:
         A dict from each `Size` to an array (texts, dim), of float32 whatever the model computes in. The text of a size, such
@@ -152,8 +152,8 @@ def encode_sizes(
 
     Raises:
         TypeError: `texts` is one string or a table, or a text is not a string.
-        ValueError: A size is not within the model, a keyword is one that the sizes replace, a text cannot be encoded, or the
-            tokenizer has no padding token.
+        ValueError: A size is not within the model, a keyword cannot be taken (such as `pool`), a text cannot be encoded, or
+            the tokenizer has no padding token.
 
     Example:
         >>> by_size = encode_sizes(model, ["a text", "another"], ["2L-32d", Size(6, 384)])
@@ -164,14 +164,16 @@ def encode_sizes(
         raise ValueError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
+    if kwargs.get("pool") is not None:
+        raise ValueError(
+            "encode_sizes does not take a pool: its processes embed at the one size of the model that started it. "
+            'Give the devices instead, one for each process: device=["cuda:0", "cuda:1"], or device=["cpu"] * 4.'
+        )
     full = full_size(model) if is_table(model) else Pipeline.of(model).full
     wanted = validate_sizes(sizes, full, least=least_depth(model))
     rows = strings(texts)
     if not rows:
         return SizeDict((size, np.empty((0, size.dim), dtype=np.float32)) for size in wanted)
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
-    if pool := kwargs.pop("pool", None):  # as many other processes, on the devices that sentence-transformers would choose
-        gpus = torch.cuda.device_count()
-        kwargs["device"] = [f"cuda:{place % gpus}" if gpus else "cpu" for place in range(len(pool["processes"]))]
     embeddings = every.encode(rows, convert_to_tensor=True, **kwargs)
     return SizeDict((size, every.vectors(embeddings, size, normalize_embeddings)) for size in wanted)

@@ -41,7 +41,8 @@ class GridEvaluator(BaseEvaluator):
         primary_size: The size whose score selects the best checkpoint; None for the mean over the sizes.
         name: Prefix of the metric names, to tell several evaluators apart.
         batch_size: Texts per forward pass.
-        write_csv: Write `grid_evaluation_results.csv` and the heat map `grid.png` into the Trainer's output folder.
+        write_csv: Write `grid_evaluation_results.csv` into the Trainer's output folder.
+        write_figure: Write the heat map of the last evaluation there, `grid.png`.
         show_progress_bar: Show a progress bar.
 
     Attributes:
@@ -50,6 +51,7 @@ class GridEvaluator(BaseEvaluator):
         history: Epoch, steps and metrics of each evaluation.
 
     Raises:
+        ImportError: A figure is asked for, and matplotlib is not installed.
         TypeError: A task is not a task.
         ValueError: Tasks, sizes or `primary_size` are unknown or repeated; when called, a size exceeds the model.
 
@@ -73,6 +75,7 @@ class GridEvaluator(BaseEvaluator):
         name: str = "",
         batch_size: int = 32,
         write_csv: bool = True,
+        write_figure: bool = False,
         show_progress_bar: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -80,7 +83,10 @@ class GridEvaluator(BaseEvaluator):
         self.sizes = None if sizes is None else _parsed(sizes)
         self.primary_size = None if primary_size is None else _parsed([primary_size])[0]
         self._require_primary(self.sizes)
-        self.name, self.write_csv, self.show_progress_bar = name, write_csv, show_progress_bar
+        if write_figure:
+            import st_matryoshka2d.plots  # noqa: F401  # refused here, not after the first evaluation
+        self.name, self.show_progress_bar = name, show_progress_bar
+        self.write_csv, self.write_figure = write_csv, write_figure
         self.batch_size = positive_int(batch_size, "batch_size")
         self.csv_file = f"{'_'.join(filter(None, ['grid_evaluation', name]))}_results.csv"
         self.figure_file = f"{'_'.join(filter(None, ['grid', name]))}.png"
@@ -114,6 +120,7 @@ class GridEvaluator(BaseEvaluator):
             rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
             table = pd.DataFrame([*rows, self.history[-1]])  # an earlier run may have scored other sizes
             replace_file(path, lambda part: table.to_csv(part, index=False))
+        if output_path is not None and self.write_figure:
             self.grid.plot(Path(output_path) / self.figure_file)
         return metrics
 

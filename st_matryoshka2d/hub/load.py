@@ -31,7 +31,6 @@ from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_car
 from st_matryoshka2d.model.kept_layers import choose_layers, cut_config, depth_of_choice, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
-from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
@@ -194,7 +193,6 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
     """Set the width of a loaded cut, and record in its config and card what it was cut from."""
     if dim is not None:
         model.truncate_dim = within(dim, full.dim, "dim")
-    warn_if_wider_trained(model)
     size = full_size(model)
     declare_cut(model.config, size, full_config, full, name)
     if size != full:

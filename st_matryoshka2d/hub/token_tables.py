@@ -17,7 +17,6 @@ from st_matryoshka2d.hub.readouts import fetched
 from st_matryoshka2d.hub.weights import read_config, without_pickles
 from st_matryoshka2d.model.identity import name_apart, take_origin
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
-from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.sizes import Size, within
 
 _ABOUT = "config_sentence_transformers.json"
@@ -47,7 +46,6 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
     model.prompts = dict.fromkeys(about.get("prompts") or _PROMPTS, "")
     if dim is not None:
         model.truncate_dim = within(dim, whole.out_features, "dim")
-    warn_if_wider_trained(model)
     _name(model, checkpoint, Size(0, model.truncate_dim or whole.out_features))
     return model
 

@@ -101,8 +101,8 @@ def check_finite(columns: Iterable[Tensor]) -> None:
     for index, column in enumerate(columns):
         if bad := int((~torch.isfinite(column)).flatten(1).any(1).sum()):
             raise ValueError(
-                f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}; "
-                "no gradient was computed. Check for empty texts, a high learning rate, or float16 weights."
+                f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}. "
+                "Check for empty texts, a high learning rate, or float16 weights."
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device, cos_sim, pairwise_cos_sim
 from torch import Tensor
 
-from st_matryoshka2d._hosts.sentence_transformers import mini_batches, number_of_texts
+from st_matryoshka2d._hosts.sentence_transformers import mini_batches
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.reading import check_reads_alike
@@ -134,10 +134,11 @@ class RelationalDistill(Term):
         return torch.cat(embeddings).to(next(iter(step.columns.values()))[0].device)
 
     def _embed(self, teacher: SentenceTransformer, column: Mapping[str, Any]) -> Tensor:
-        batch = dict(column)
-        at_once = self.mini_batch_size or number_of_texts(batch)
+        parts: Iterable[dict[str, Any]] = [dict(column)]
+        if self.mini_batch_size or self.mini_batch_num_tokens:  # a token limit replaces the text limit
+            parts = mini_batches(dict(column), self.mini_batch_size or 1, self.mini_batch_num_tokens)
         embeddings: list[Tensor] = []
-        for part in mini_batches(batch, at_once, self.mini_batch_num_tokens):
+        for part in parts:
             features: Any = batch_to_device(part, teacher.device)
             embeddings.append(teacher(features)["sentence_embedding"])
         return torch.cat(embeddings)[:, : teacher.truncate_dim]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from torch import Tensor, nn
 
-from st_matryoshka2d._hosts.sentence_transformers import embed_mini_batch, number_of_texts
+from st_matryoshka2d._hosts.sentence_transformers import embed_mini_batch
 from st_matryoshka2d.losses.distributed import average_gradient, reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
 from st_matryoshka2d.model.backbone import Backbone
@@ -132,12 +132,12 @@ class CachedStep(CachedLossMixin):
             if parameter.grad is not None:  # earlier gradients are equal in all processes, so they stay
                 parameter.grad = average_gradient(parameter.grad)
 
-    def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
+    def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor | slice]:
         """Sort a column by length; also return the new place of each text."""
         mask = column.get("attention_mask")
         at_once = 1 if self.mini_batch_num_tokens else self.mini_batch_size
         if not isinstance(mask, Tensor) or mask.ndim != 2 or len(mask) <= at_once:
-            return column, torch.arange(number_of_texts(column))
+            return column, slice(None)
         order = mask.sum(dim=1).argsort(descending=True, stable=True)
         rows = {name for name, value in column.items() if isinstance(value, Tensor) and value.shape[:1] == mask.shape[:1]}
         return {name: value[order] if name in rows else value for name, value in column.items()}, order.argsort()

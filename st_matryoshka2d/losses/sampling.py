@@ -21,9 +21,12 @@ class SizeSampler(ABC):
 
     Attributes:
         candidates: Every size that can be drawn.
+        generator: Random draws come from it, not from torch's global one, which a data loader also uses: so evaluation
+            changes no draw. `LossStateCallback` saves and restores it. None if nothing is random.
     """
 
     candidates: list[Size]
+    generator: torch.Generator | None = None
 
     @abstractmethod
     def draw(self) -> dict[Size, float]:
@@ -80,8 +83,8 @@ class UniformSizes(SizeSampler):
     r"""Draw one shallower layer n and one smaller dim d per step (2DMSE, Eq. 2-5).
 
     :math:`n \sim U\{1..N-1\}`, d uniform over `dims`; the step trains (N, D), (n, D), (N, d) and (n, d). Draws come from
-    torch's global CPU generator, which the Trainer saves and restores; rank 0 draws for all processes. Evaluation takes the
-    mean over every n and d.
+    a generator of its own, seeded by torch's global one; rank 0 draws for all processes. Evaluation takes the mean over
+    every n and d.
 
     Args:
         full: Size of the whole model, (N, D).
@@ -101,10 +104,13 @@ class UniformSizes(SizeSampler):
         self.full = full
         self.weights = finite_weights(weights, 4, "weights")
         self.candidates = sizes_product(range(1, full.num_layers + 1), [*self.dims, full.dim])
+        self.generator: torch.Generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
     def draw(self) -> SizeDict[float]:
         """Draw n and d; return the four sizes."""
-        drawn = [int(torch.randint(1, self.full.num_layers, ())), self.dims[int(torch.randint(len(self.dims), ()))]]
+        num_layers = int(torch.randint(1, self.full.num_layers, (), generator=self.generator))
+        dim = self.dims[int(torch.randint(len(self.dims), (), generator=self.generator))]
+        drawn = [num_layers, dim]
         if is_dist_initialized():
             distributed.broadcast_object_list(drawn, src=0)
         return self._step(*drawn)

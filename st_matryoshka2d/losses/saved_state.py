@@ -1,11 +1,11 @@
-"""Keep the state of a training that the Trainer loses: a loss's own parameters, and torch's generator in evaluation."""
+"""Keep the state of a loss that the Trainer's checkpoints lack: its own parameters, and the draws of its sizes."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -17,8 +17,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_matryoshka2d.files.atomic import replace_file
+from st_matryoshka2d.losses.sampling import SizeSampler
 
 FILE_NAME = "loss.safetensors"
+
+T = TypeVar("T")
 
 
 def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
@@ -39,19 +42,18 @@ def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
 
 
 class LossStateCallback(TrainerCallback):
-    """Keep what the Trainer loses, so that a resumed or evaluated run ends with exactly the same weights.
+    """Keep the state of a loss in the Trainer's checkpoints, so that a resumed run ends with exactly the same weights.
 
-    The Trainer does not save what a loss trains besides the model, for example MIPIC's projections. This callback writes
-    them to `loss.safetensors` in each checkpoint and restores them; they never get into the saved model. Each evaluation
-    also draws a number from torch's CPU generator, as its `DataLoader` starts, which would change later dropout and the
-    sizes that 2DMSE draws. This callback restores the generator.
+    The Trainer does not save what a loss trains besides the model, for example MIPIC's projections, nor the generator of
+    the sizes that 2DMSE draws. This callback writes them to `loss.safetensors` in each checkpoint and restores them; they
+    never get into the saved model.
 
     Args:
         loss: The Trainer's loss, or its losses by dataset.
 
     Raises:
         TypeError: `loss` is not a loss.
-        FileNotFoundError: Training resumes from a checkpoint without this file.
+        FileNotFoundError: Training resumes from a checkpoint without the parameters.
         ValueError: The file is broken or does not fit the loss, or several losses are used on several processes.
         OSError: The file cannot be written, as on a full disk; no partial file is left.
 
@@ -69,41 +71,29 @@ class LossStateCallback(TrainerCallback):
         for value in self.losses.values():
             if not isinstance(value, nn.Module) or isinstance(value, SentenceTransformer):
                 raise TypeError(f"loss must be the Trainer's loss, or its losses by dataset, got {type(value).__name__}.")
-        self.random_state: Tensor | None = None  # of the training; None outside it
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Restore the parameters if training resumes from a checkpoint."""
-        self.random_state = torch.get_rng_state()
+        """Restore the state if training resumes from a checkpoint."""
         for loss in self.losses.values():
             loss.state_is_saved = True  # no warning needed
-        own = self._own()
-        if own and len(self.losses) > 1 and is_dist_initialized():
+        parameters, generators = self._named(own_parameters), self._named(_own_generator)
+        if parameters and len(self.losses) > 1 and is_dist_initialized():
             raise ValueError(
                 f"On several processes, use one loss for all datasets, not {len(self.losses)}: processes draw batches of "
                 "different datasets, so losses with their own parameters would wait for each other forever."
             )
-        if own and state.global_step:
-            _read(_resumed_checkpoint(args, state) / FILE_NAME, own)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Remember the state of torch's CPU generator: evaluations follow."""
-        self.random_state = torch.get_rng_state()
-
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Restore the state of torch's CPU generator."""
-        if self.random_state is not None:
-            torch.set_rng_state(self.random_state)
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Forget the state: evaluations after the training are on their own."""
-        self.random_state = None
+        if not state.global_step or not (parameters or generators):
+            return
+        path = _resumed_file(args, state, required=bool(parameters))
+        _restore({} if path is None else _read(path), parameters, generators)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Write the parameters to the checkpoint that the Trainer has just saved."""
-        own = self._own()
-        if not own or not args.should_save:
+        """Write the state to the checkpoint that the Trainer has just saved."""
+        parameters, generators = self._named(own_parameters), self._named(_own_generator)
+        tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in parameters.items()}
+        tensors |= {name: generator.get_state() for name, generator in generators.items()}
+        if not tensors or not args.should_save:
             return
-        tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in own.items()}
         path = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / FILE_NAME
         try:
             replace_file(path, lambda part: save_file(tensors, part))
@@ -113,23 +103,32 @@ class LossStateCallback(TrainerCallback):
                 "disk or save elsewhere, and resume from the previous checkpoint."
             ) from error
 
-    def _own(self) -> dict[str, nn.Parameter]:
+    def _named(self, of_loss: Callable[[nn.Module], Mapping[str, T]]) -> dict[str, T]:
+        """Return what the losses have, under its names in the file."""
         return {
-            f"{dataset}.{name}" if dataset else name: parameter
+            f"{dataset}.{name}" if dataset else name: value
             for dataset, loss in self.losses.items()
-            for name, parameter in own_parameters(loss).items()
+            for name, value in of_loss(loss).items()
         }
 
 
-def _resumed_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    """Return the checkpoint that the Trainer has just read, found by its log: the Trainer does not report it."""
+def _own_generator(loss: nn.Module) -> dict[str, torch.Generator]:
+    sampler = getattr(loss, "sampler", None)
+    generator = sampler.generator if isinstance(sampler, SizeSampler) else None
+    return {} if generator is None else {"sampler.generator": generator}
+
+
+def _resumed_file(args: TrainingArguments, state: TrainerState, required: bool) -> Path | None:
+    """Return the file of the checkpoint that the Trainer has just read, found by its log: the Trainer does not report it."""
     candidates = [args.resume_from_checkpoint, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"]
     folders = [Path(str(folder)) for folder in candidates if folder]
     for folder in folders:
         if (folder / FILE_NAME).is_file() and (folder / TRAINER_STATE_NAME).is_file():
             saved = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
             if saved.global_step == state.global_step and saved.log_history == state.log_history:
-                return folder
+                return folder / FILE_NAME
+    if not required:
+        return None
     raise FileNotFoundError(
         f"Training resumes at step {state.global_step}, but no {FILE_NAME} of that checkpoint was found in "
         f"{[str(folder) for folder in folders]}, so the loss would start from scratch. Resume from a checkpoint saved with "
@@ -137,18 +136,34 @@ def _resumed_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
     )
 
 
-def _read(path: Path, own: Mapping[str, nn.Parameter]) -> None:
-    """Load the parameters from a file that must hold exactly these."""
+def _read(path: Path) -> dict[str, Tensor]:
     try:
-        saved = load_file(path)
+        return load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is broken: {error}. Resume from an earlier checkpoint.") from error
-    found = {name: tuple(tensor.shape) for name, tensor in saved.items()}
-    expected = {name: tuple(parameter.shape) for name, parameter in own.items()}
-    if found != expected:
+
+
+def _restore(
+    saved: Mapping[str, Tensor],
+    parameters: Mapping[str, nn.Parameter],
+    generators: Mapping[str, torch.Generator],
+) -> None:
+    """Take over a state that must hold exactly these parameters; before 0.3, generators were not saved."""
+    saved_shapes = {name: tuple(tensor.shape) for name, tensor in saved.items() if name not in generators}
+    shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    if saved_shapes != shapes:
         raise ValueError(
-            f"{FILE_NAME} belongs to another loss. It holds {sorted(found.items() - expected.items())} that this loss "
-            f"lacks, and lacks {sorted(expected.items() - found.items())}."
+            f"{FILE_NAME} belongs to another loss. It holds {sorted(saved_shapes.items() - shapes.items())} that this loss "
+            f"lacks, and lacks {sorted(shapes.items() - saved_shapes.items())}."
         )
-    for name, parameter in own.items():
+    for name, parameter in parameters.items():
         parameter.data.copy_(saved[name])
+    for name, generator in generators.items():
+        if name in saved:
+            generator.set_state(saved[name])
+        else:
+            warnings.warn(
+                "The checkpoint does not hold the draws of sizes, so the resumed training draws others than an "
+                "uninterrupted one would have drawn.",
+                stacklevel=2,
+            )

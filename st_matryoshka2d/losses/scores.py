@@ -64,5 +64,6 @@ def scores_of_others(
 ) -> Float[Tensor, "batch others"]:
     """Compare each text with all candidates except its own row."""
     scores = at_least_float32(similarity(texts, gather(candidates, gathered)))
-    is_other = torch.ones_like(scores, dtype=torch.bool).scatter(1, own_rows(texts, gathered).unsqueeze(1), False)
-    return scores[is_other].view(len(texts), -1)
+    others = torch.arange(scores.shape[1] - 1, device=scores.device)
+    # A mask of booleans would select the same, but wait for the GPU.
+    return scores.gather(1, others + (others >= own_rows(texts, gathered).unsqueeze(1)))

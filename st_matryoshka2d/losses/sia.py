@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
 
 # If a text's states vary by less than this share of their size, its tokens count as equal, up to rounding.
 _CONSTANT = 1e-6
+
+Count = TypeVar("Count", int, Tensor)
 
 
 class SIA(Term):
@@ -98,16 +101,16 @@ class SIA(Term):
     def observe(self, tokens: Mapping[int, Tokens]) -> Float[Tensor, "batch 2"]:
         """Return the two losses of each text, summed over layers and dims."""
         mask = next(iter(tokens.values())).mask
-        lengths = mask.sum(dim=1).tolist()
-        # k_i, rounded first, because 0.56 * 25 is a little above 14 in binary.
-        kept = [[min(m, max(8, math.ceil(round(gamma * m, 9)))) for m in lengths] for gamma in self.gammas]
+        lengths = mask.sum(dim=1)
+        kept = torch.stack([torch.minimum(lengths, _share(lengths, gamma).clamp(min=8)) for gamma in self.gammas])
+        most = max(8, _share(mask.shape[1], self.gammas[-1]))
         by_layer: list[Tensor] = []
         with torch.autocast(mask.device.type, enabled=False):  # half precision loses relations of close states
             for layer in tokens.values():
                 query = at_least_float32(prefix(layer.pooled.detach(), self.dims[-1]))
                 states, size = _centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
                 attention, scores = self._attention_divergence(states, mask, query)
-                by_layer.append(torch.stack([attention, _cka_loss(states, size, scores, self.dims, kept)], dim=1))
+                by_layer.append(torch.stack([attention, _cka_loss(states, size, scores, self.dims, kept, most)], dim=1))
         return torch.stack(by_layer).sum(dim=0)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
@@ -187,28 +190,34 @@ def _centred(
     return states - mean, size.clamp(min=torch.finfo(states.dtype).tiny)
 
 
+def _share(tokens: Count, gamma: float) -> Count:
+    """Return ceil(gamma m) for m tokens, or for each of several m."""
+    # On the device, because reading m would wait for it; in whole numbers, because 0.56 * 25 is a little above 14 in binary.
+    unit = 10**9
+    return (tokens * round(gamma * unit) + unit - 1 - tokens) // unit
+
+
 def _cka_loss(
     states: Float[Tensor, "batch tokens hidden"],
     size: Float[Tensor, "batch 1 1"],
     scores: Float[Tensor, "batch tokens"],
     dims: Sequence[int],
-    kept: Sequence[Sequence[int]],
+    kept: Int[Tensor, "prefixes batch"],
+    most: int,
 ) -> Float[Tensor, " batch"]:
     """Return 1 - CKA between the most attended tokens in prefixes and in full states, summed over prefixes (Eq. 7-12)."""
     # Sum over prefixes i of 1 - <K_i, K_D> / (|K_i| |K_D|), with K the Gram matrices of the kept tokens, centred over them.
     # This equals Eq. 11, with matrices of k x k instead of D x D. Each Gram matrix adds its new coordinates to the previous
     # prefix's. Texts of one token, or of equal ones, have no loss.
-    counts = torch.tensor(kept, device=states.device)
-    most = max(max(row) for row in kept)
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :most]
     chosen = states.gather(1, order.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
-    is_kept = torch.arange(most, device=states.device) < counts.unsqueeze(-1)  # (prefixes, batch, most)
+    is_kept = torch.arange(order.shape[1], device=states.device) < kept.unsqueeze(-1)  # (prefixes, batch, most)
     chosen = chosen * (is_kept[-1].unsqueeze(-1) / size)
     blocks = chosen.tensor_split(list(dims[:-1]), dim=-1)
     grams = torch.stack([block @ block.transpose(1, 2) for block in blocks]).cumsum(dim=0)
     student, teacher = _centred_gram(grams[:-1], is_kept), _centred_gram(grams[-1:].detach(), is_kept)
     student_square, teacher_square = student.square().sum(dim=(2, 3)), teacher.square().sum(dim=(2, 3))
-    rounding = torch.tensor(dims[:-1], device=states.device).unsqueeze(-1) * counts * _CONSTANT**2
+    rounding = torch.stack([dim * count for dim, count in zip(dims[:-1], kept, strict=True)]) * _CONSTANT**2
     has_geometry = torch.minimum(student_square, teacher_square) > rounding.square()
     norm = torch.where(has_geometry, student_square, 1.0).sqrt() * torch.where(has_geometry, teacher_square, 1.0).sqrt()
     cka = (student * teacher).sum(dim=(2, 3)) / norm

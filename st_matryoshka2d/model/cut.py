@@ -19,7 +19,6 @@ from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
 from st_matryoshka2d.model.sides import sides_of, with_modules
 from st_matryoshka2d.model.token_table import is_table, require_table
-from st_matryoshka2d.model.trained_dims import warn_if_wider_trained
 from st_matryoshka2d.model.trained_sizes import declare_cut, forget_trained_depths, warn_if_untrained
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
@@ -43,7 +42,7 @@ def truncate(
     `copy.deepcopy(cut)` or `load`. In mteb the cut has its own name, such as `org/name-3L-64d`.
 
     `dim` sets the pipeline's `truncate_dim`: `encode` returns the first coordinates of the full embeddings, not normalised
-    again. `forward` returns all of them, so a plain loss trains all dims; the cut then warns. To train the first 64, use
+    again. `forward` returns all of them, so a plain loss trains all dims. To train the first 64, use
     `MultiSizeLoss(cut, loss, ["3L-64d"])`.
 
     Args:
@@ -117,7 +116,6 @@ def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int |
     require_readouts(model, model.config, [depth])
     cut = pipeline_at_depth(model, depth, SentenceTransformer)
     cut.truncate_dim = width
-    warn_if_wider_trained(cut)
     inherit_card(cut, model)
     for network in Pipeline.of(cut).networks if depth else ():
         declare_cut(network.config, full_size(cut), model.config, full, _name(model))

@@ -28,7 +28,7 @@ from st_matryoshka2d.model.token_table import token_table
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
     *("language", "license", "task_name", "tags", "citations", "local_files_only", "all_hyperparameters"),
-    *("base_model", "base_model_revision", "datasets", "train_datasets", "eval_datasets", "non_default_hyperparameters"),
+    *("base_model", "datasets", "train_datasets", "eval_datasets", "non_default_hyperparameters"),
 )
 
 # Entries of a config that change no embedding: its origin, how it was trained, and what else a call returns. The last is
@@ -41,7 +41,7 @@ _LAYERS = "matryoshka_layers"  # which layers a depth keeps: the only entry of t
 
 
 class DerivedCardData(SentenceTransformerModelCardData):
-    """Card data of a derived model, whose name for mteb is its title until it gets an id on the Hub."""
+    """Card data of a derived model: mteb knows it by its title, until it has an id on the Hub, and by its weights."""
 
     @classmethod
     def of(cls, card: SentenceTransformerModelCardData) -> DerivedCardData:
@@ -49,6 +49,17 @@ class DerivedCardData(SentenceTransformerModelCardData):
         made = cls.__new__(cls)
         vars(made).update(vars(card))
         return made
+
+    @property
+    def base_model_revision(self) -> str:
+        """Commit of the base model and a hash of the weights as they are now, so that training changes it."""
+        # mteb stores scores under the title (`base_model` without one) and this. The hash reads all weights: only here.
+        commit = _commit(self) if self.base_model else None
+        return "+".join(filter(None, [commit, model_revision(self.model)[:12]]))
+
+    @base_model_revision.setter
+    def base_model_revision(self, commit: str | None) -> None:
+        vars(self)["base_model_revision"] = commit
 
     def set_model_id(self, model_id: str) -> None:
         """Set the id on the Hub, which then is the title too."""
@@ -58,12 +69,12 @@ class DerivedCardData(SentenceTransformerModelCardData):
 
 def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
     """Give a derived model a name and a revision of its own in its card, where mteb reads them."""
-    # mteb stores scores under the card's `model_name` (`base_model` if it has none) and `base_model_revision`. The latter
-    # is also the commit of the base model, so the new part is appended to the commit.
     card = made.model_card_data = DerivedCardData.of(made.model_card_data)
-    commit = (card.base_model_revision or "").partition("+")[0] if card.base_model else ""
     card.model_name = f"{model_name(model)}-{what}"
-    card.base_model_revision = "+".join(filter(None, [commit, model_revision(made)[:12]]))
+
+
+def _commit(card: SentenceTransformerModelCardData) -> str | None:
+    return vars(card).get("base_model_revision")
 
 
 def model_name(model: SentenceTransformer) -> str:
@@ -141,6 +152,7 @@ def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
     """Copy the card of a model to one derived from it: license, data, training and papers, but not scores."""
     for name in _INHERITED:
         setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
+    made.model_card_data.base_model_revision = _commit(model.model_card_data)
     take_origin(made, card_text(model))
 
 

@@ -202,7 +202,9 @@ class SMAEForPreTraining(nn.Module):
         padded = [nn.functional.pad(state, (0, self.mlm.config.hidden_size - state.shape[1])) for state in states]
         return self._parts.head(self.mlm, torch.cat(padded))
 
-    def _decode(self, cls: Float[Tensor, "batch D"], masked: Tensor, inputs: dict[str, Tensor]) -> Float[Tensor, "rows E"]:
+    def _decode(
+        self, cls: Float[Tensor, "batch D"], masked: tuple[Tensor, ...], inputs: dict[str, Tensor]
+    ) -> Float[Tensor, "rows E"]:
         """Return the head's output at the decoder's masked tokens, for one size."""
         return self._parts.head(self.mlm, self._parts.decode(self.mlm, self.decoder, cls, **inputs)[masked])
 
@@ -219,11 +221,11 @@ class SMAEForPreTraining(nn.Module):
         return SMAEOutput(loss=loss, parts=parts)
 
 
-def _masked(labels: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
-    """Return where tokens are masked, and their labels."""
+def _masked(labels: Tensor | None, name: str) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Return the places of masked tokens, and their labels."""
     if labels is None:
         raise ValueError(f"{name} is missing; SMAEDataCollator returns all inputs of the model.")
-    masked = labels != _NOT_MASKED
-    if not masked.any():
+    places = (labels != _NOT_MASKED).nonzero(as_tuple=True)  # once: it waits for the GPU, as would each use of a mask
+    if not len(places[0]):
         raise ValueError(f"{name} has no masked token (all are {_NOT_MASKED}): there is nothing to learn from this batch.")
-    return masked, labels[masked]
+    return places, labels[places]

@@ -15,15 +15,16 @@ SIZES = ["1L-16d", "2L-32d"]
 
 
 @pytest.mark.slow
-def test_a_pool_of_the_plain_model_gives_what_one_process_gives(tiny: SentenceTransformer) -> None:
+def test_processes_on_given_devices_give_what_one_process_gives(tiny: SentenceTransformer) -> None:
     alone = encode_sizes(tiny, TEXTS, SIZES)
-    pool = tiny.start_multi_process_pool(["cpu"])
-    try:
-        together = encode_sizes(tiny, TEXTS, SIZES, pool=pool)
-    finally:
-        tiny.stop_multi_process_pool(pool)
+    together = encode_sizes(tiny, TEXTS, SIZES, device=["cpu"])
     for size, embeddings in alone.items():
         np.testing.assert_allclose(together[size], embeddings, atol=1e-6)
+
+
+def test_a_pool_is_refused(tiny: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match=r"does not take a pool.*device="):
+        encode_sizes(tiny, TEXTS, SIZES, pool={"processes": [None]})
 
 
 @pytest.mark.slow

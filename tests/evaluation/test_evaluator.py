@@ -124,7 +124,7 @@ def test_primary_metric_is_set_before_evaluation(
 
 def test_trainer_loads_best_checkpoint(tiny: SentenceTransformer, tmp_path: Path) -> None:
     task = LikeAtTheStart(tiny)
-    evaluator = GridEvaluator(task, SIZES, primary_size="2L-8d")
+    evaluator = GridEvaluator(task, SIZES, primary_size="2L-8d", write_figure=True)
     trainer = trained(tiny, tmp_path, evaluator, load_best_model_at_end=True, metric_for_best_model=evaluator.primary_metric)
     logged = {entry["step"]: entry for entry in trainer.state.log_history if "eval_STS12_mean" in entry}
     scores = {step: entry["eval_STS12_02L_0008d"] for step, entry in logged.items()}
@@ -266,10 +266,22 @@ def test_nan_is_never_the_best_score(tiny: SentenceTransformer, tmp_path: Path) 
 
 def test_resumed_training_with_other_sizes_appends_to_file(tiny: SentenceTransformer, tmp_path: Path) -> None:
     before = GridEvaluator(LocalSTS(), ["2L-8d"], name="dev")(tiny, str(tmp_path), 1, 10)
-    after = GridEvaluator(LocalSTS(), ["4L-8d"], name="dev")(tiny, str(tmp_path), 2, 20)
+    after = GridEvaluator(LocalSTS(), ["4L-8d"], name="dev", write_figure=True)(tiny, str(tmp_path), 2, 20)
     table = read(tmp_path / "grid_evaluation_dev_results.csv")
     assert table == [{"epoch": 1, "steps": 10, **before}, {"epoch": 2, "steps": 20, **after}]
     assert (tmp_path / "grid_dev.png").exists()
+
+
+def test_only_a_figure_that_is_asked_for_needs_matplotlib(
+    tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("st_matryoshka2d.plots")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # cannot be imported
+    trained(tiny, tmp_path, GridEvaluator(LocalSTS(), ["2L-8d"]), max_steps=2)
+    assert [path.name for path in (tmp_path / "eval").iterdir()] == ["grid_evaluation_results.csv"]
+    with pytest.raises(ImportError, match=r"st_matryoshka2d\[plot\]"):
+        GridEvaluator(LocalSTS(), ["2L-8d"], write_figure=True)
 
 
 def test_the_model_card_has_sizes_by_tasks(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -93,7 +93,6 @@ def test_encode_sorts_by_tokens(tiny: SentenceTransformer) -> None:
 @pytest.mark.parametrize(("texts", "tokens"), [(2, None), (100, 12)])
 def test_mini_batches_are_those_of_a_cached_loss(tiny: SentenceTransformer, texts: int, tokens: int | None) -> None:
     column = batch(tiny)
-    assert hosts.number_of_texts(column) == len(TEXTS)
     loss = CachedMultipleNegativesRankingLoss(tiny, mini_batch_size=texts, mini_batch_num_tokens=tokens)
     wanted: list[torch.Tensor] = []
     hook = tiny[0].register_forward_pre_hook(lambda _, args: wanted.append(args[0]["input_ids"]))

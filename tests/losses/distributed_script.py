@@ -32,6 +32,7 @@ from st_matryoshka2d.losses import (
 )
 from st_matryoshka2d.losses.saved_state import own_parameters
 from tests.support import families
+from tests.support.losses import seed_draws
 from tests.support.tokens import texts
 
 Columns = list[dict[str, Any]]
@@ -178,7 +179,7 @@ def _gradients(loss: Any) -> dict[str, Named]:
 def _alone(loss: Any, batches: list[Columns]) -> dict[str, Named]:
     """Return gradients of one process, without caching or gathering: of the whole batch, or the mean of its halves."""
     for batch in batches:
-        torch.manual_seed(3)  # for the sizes that 2DMSE draws
+        seed_draws(loss, 3)  # for the sizes that 2DMSE draws
         _backward(loss, batch, 1 / len(batches))
     return _gradients(loss)
 
@@ -196,17 +197,16 @@ def _spread(loss: Any, rank: int, find_unused_parameters: bool = True) -> None:
 def _together(loss: Any, half: Columns, rank: int, passes: int = 1) -> dict[str, Named]:
     """Return gradients of two processes with different random states, accumulated over the passes."""
     for _ in range(passes):
-        torch.manual_seed(3 + rank)
+        seed_draws(loss, 3 + rank)
         _backward(loss, half, 1 / passes)
     return _gradients(loss)
 
 
 def _drawn(loss: Any, rank: int) -> tuple[list[list[str]], list[int]]:
     """Return the sizes drawn with generators in different states, and what these generators give without sharing."""
-    torch.manual_seed(100 + rank)
+    generator = loss.sampler.generator.manual_seed(100 + rank)
     drawn = [[str(size) for size in loss.sampler.draw()] for _ in range(20)]
-    torch.manual_seed(100 + rank)
-    return drawn, torch.randint(100, (20,)).tolist()
+    return drawn, torch.randint(100, (20,), generator=generator).tolist()
 
 
 def _trained(

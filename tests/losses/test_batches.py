@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss
 from tests.support.families import TEXTS
-from tests.support.losses import assert_gradients_close, exact, gradients, total
+from tests.support.losses import assert_gradients_close, exact, gradients, seed_draws, total
 from tests.support.quick import quick
 from tests.support.training import OLD, RECIPES, Watch, pairs, train
 
@@ -42,10 +42,13 @@ def test_an_accumulated_gradient_is_the_mean(
 ) -> None:
     """For parameters of the model, and of the loss, whose gradients do not come from the second embedding pass."""
     loss = RECIPES[recipe](exact(tiny), mini_batch_size=mini_batch_size).double()
-    batches: list[tuple[Tensor, list[dict[str, Any]]]] = []
-    keep = loss.register_forward_pre_hook(
-        lambda module, args: batches.append((torch.get_rng_state(), [dict(column) for column in args[0]]))
-    )
+    batches: list[list[dict[str, Any]]] = []
+
+    def remember(_: Any, args: Any) -> None:
+        seed_draws(loss, len(batches))
+        batches.append([dict(column) for column in args[0]])
+
+    keep = loss.register_forward_pre_hook(remember)
     callback = Gradients(loss)
     # Without a learning rate the weights stay, so that the batches can be repeated.
     settings = {"max_steps": 1, "gradient_accumulation_steps": 2, "learning_rate": 0.0, "max_grad_norm": 0.0}
@@ -53,8 +56,8 @@ def test_an_accumulated_gradient_is_the_mean(
     keep.remove()
     assert len(batches) == 2
     mean: dict[str, Tensor] = {}
-    for state, columns in batches:
-        torch.set_rng_state(state)  # 2DMSE draws its sizes
+    for number, columns in enumerate(batches):
+        seed_draws(loss, number)
         for name, gradient in gradients(loss, total(loss(columns))).items():
             mean[name] = mean.get(name, 0) + gradient / 2
     assert all(bool(mean[name].any()) for name in loss.own)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from st_matryoshka2d import Size
 from st_matryoshka2d.losses import FixedSizes, KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss, UniformSizes
 from tests.support import oracles
-from tests.support.losses import assert_gradients_close, batch, exact, gradients, physical_columns, total
+from tests.support.losses import assert_gradients_close, batch, exact, gradients, physical_columns, seed_draws, total
 
 SIZES = [(1, 4), (2, 8), (3, 20), (4, 32)]
 TOLERANCE = 1e-5
@@ -108,7 +108,7 @@ def test_score_labels(tiny: SentenceTransformer) -> None:
 def test_2dmse_matches_equations_2_to_7(tiny: SentenceTransformer, weights: tuple[float, ...], over: str) -> None:
     model = exact(tiny)
     loss = TwoDMSELoss(model, mnrl(model, "cosine"), weights=weights, kl_over=over)  # type: ignore[arg-type]
-    torch.manual_seed(5)
+    seed_draws(loss, 5)
     parts = loss(batch(model, 3))
     torch.manual_seed(5)
     n, d = int(torch.randint(1, 4, ())), [8, 16][int(torch.randint(2, ()))]
@@ -131,13 +131,13 @@ def test_2dmse_draws_every_layer_below_the_last_and_every_dim_below_the_full() -
     assert {size for draw in draws for size in draw} <= set(sampler.candidates)
 
 
-def test_draws_use_torch_generator() -> None:
-    """The Trainer restores torch's generator, so that a resumed run draws the same sizes."""
-    sampler = UniformSizes(Size(12, 768), [8, 16, 32])
-    state = torch.get_rng_state()
-    first = [sampler.draw() for _ in range(5)]
-    torch.set_rng_state(state)
-    assert [sampler.draw() for _ in range(5)] == first
+def test_draws_follow_the_seed_and_nothing_else_that_is_random() -> None:
+    drawn = []
+    for others in (0, 3):
+        torch.manual_seed(0)
+        sampler = UniformSizes(Size(12, 768), [8, 16, 32])
+        drawn.append([(torch.rand(others), sampler.draw())[1] for _ in range(5)])
+    assert drawn[0] == drawn[1]
 
 
 def test_the_teacher_gets_no_gradient(tiny: SentenceTransformer) -> None:

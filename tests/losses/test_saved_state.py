@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from torch import nn
 from transformers import TrainerControl, TrainerState
 
-from st_matryoshka2d.losses import LossStateCallback
+from st_matryoshka2d.losses import LossStateCallback, MultiSizeLoss
 from tests.support.disk import full_disk
 from tests.support.training import RECIPES, train
 
@@ -55,18 +55,33 @@ def test_a_broken_file_is_named(
         callback.on_train_begin(arguments, state, TrainerControl())
 
 
-def test_resumed_training_matches_uninterrupted_one(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    """Bit-identical, including the loss's own parameters. `test_resume.py` kills processes."""
+@pytest.mark.parametrize("recipe", ["MIPIC", "2DMSE"])
+def test_resumed_training_matches_uninterrupted_one(tiny: SentenceTransformer, tmp_path: Path, recipe: str) -> None:
+    """Bit-identical, with the loss's own parameters and draws. `test_resume.py` kills processes."""
     ends = []
-    for checkpoint in (None, str(tmp_path / "checkpoint-2")):
-        model = copy.deepcopy(tiny)
-        torch.manual_seed(0)
-        loss = RECIPES["MIPIC"](model)
-        settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "resume": checkpoint}
-        train(model, loss, tmp_path, callbacks=[LossStateCallback(loss)], **settings)
+    for seed, checkpoint in enumerate((None, str(tmp_path / "checkpoint-2"))):
+        loss = four_steps(tiny, recipe, tmp_path, seed, checkpoint)
         ends.append({name: parameter.detach() for name, parameter in loss.named_parameters()})
-    assert loss.own
+    assert loss.own or loss.sampler.generator
     assert [name for name, value in ends[0].items() if not torch.equal(value, ends[1][name])] == []
+
+
+def test_a_checkpoint_without_the_draws_is_resumed_with_a_warning(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    four_steps(tiny, "2DMSE", tmp_path)
+    (tmp_path / "checkpoint-2" / "loss.safetensors").unlink()  # as before 0.3
+    with pytest.warns(UserWarning, match="does not hold the draws"):
+        four_steps(tiny, "2DMSE", tmp_path, checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def four_steps(
+    start: SentenceTransformer, recipe: str, folder: Path, seed: int = 0, checkpoint: str | None = None
+) -> MultiSizeLoss:
+    model = copy.deepcopy(start)
+    torch.manual_seed(seed)
+    loss = RECIPES[recipe](model)
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "resume": checkpoint}
+    train(model, loss, folder, callbacks=[LossStateCallback(loss)], **settings)
+    return loss
 
 
 def test_the_callback_takes_losses_only(tiny: SentenceTransformer) -> None:

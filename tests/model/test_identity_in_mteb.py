@@ -16,7 +16,7 @@ from mteb import ResultCache
 from mteb.models import ModelMeta
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import TruncatedTransformer, align, load, truncate
+from st_matryoshka2d import TruncatedTransformer, align, asymmetric, fit_queries, load, truncate
 from tests.support import families
 from tests.support.pipelines import routed
 from tests.support.quick import quick
@@ -57,6 +57,29 @@ def test_mteb_cache_separates_model_and_derived_models(name: str | None, tiny: S
     for _ in range(2):  # written, then read
         assert [score(model, cache) for model in made] == pytest.approx(expected, abs=1e-5)  # files hold rounded scores
     assert len(list(tmp_path.rglob("STS13.json"))) == len({identity(model) for model in made}) == len(made)
+
+
+def test_a_cut_that_was_trained_since_shares_no_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    cache, cut = ResultCache(tmp_path), truncate(tiny, 2, 8)
+    before, score_before = identity(cut), score(cut, cache)
+    with torch.no_grad():  # as an optimizer does
+        tiny[0].model.embeddings.word_embeddings.weight.normal_()
+    assert identity(cut)[0] == before[0]
+    assert identity(cut)[1] != before[1]
+    assert abs(score(cut, None) - score_before) > 1e-3
+    assert score(cut, cache) == pytest.approx(score(cut, None), abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:21 documents tell little")
+def test_derived_models_read_no_weights_for_a_name(
+    tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named(tiny, "org/tiny").save_pretrained(str(tmp_path / "tiny"))
+    monkeypatch.setattr("st_matryoshka2d.model.identity.model_revision", lambda model: pytest.fail("hashed"))
+    aligned = align(tiny, TEXTS)
+    truncate(fit_queries(truncate(aligned, 3), TEXTS), 2, 8)
+    asymmetric(aligned, 1)
+    load(tmp_path / "tiny", 2, 8, device="cpu")
 
 
 def test_derived_name_and_base_model_of_card(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -22,6 +22,14 @@ def batch(model: SentenceTransformer, columns: int) -> list[dict[str, Any]]:
     return [model.preprocess(texts) for texts in BATCHES[columns]]
 
 
+def seed_draws(loss: Any, number: int) -> None:
+    """Seed torch's generator, and that from which a loss draws sizes."""
+    torch.manual_seed(number)
+    sampler = getattr(loss, "sampler", None)
+    if sampler is not None and sampler.generator is not None:
+        sampler.generator.manual_seed(number)
+
+
 def physical_columns(model: SentenceTransformer, columns: int) -> Columns:
     """Return embeddings of every layer, each from a separate forward pass through the blocks, with gradients."""
     bert, pooling = model[0].model, model[1]

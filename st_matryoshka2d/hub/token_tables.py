@@ -51,7 +51,7 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
 
 
 def cast_tables(model: nn.Module, kwargs: dict[str, Any]) -> None:
-    """Cast token tables to the precision that is asked for, which sentence-transformers tells networks alone."""
+    """Cast tables to the precision asked for, which sentence-transformers tells networks alone."""
     asked = kwargs.get("model_kwargs") or {}
     dtype = asked.get("dtype", asked.get("torch_dtype"))
     dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype  # or "auto"

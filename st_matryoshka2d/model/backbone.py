@@ -60,7 +60,7 @@ def find_backbone(model: nn.Module) -> Backbone:
 
 
 def require_network(model: object) -> PreTrainedModel:
-    """Return a Hugging Face model; refuse others, such as that of another backend, which has no modules."""
+    """Return a Hugging Face model; refuse others, such as that of another backend."""
     if isinstance(model, PreTrainedModel):
         return model
     refuse_compiled(model)

@@ -43,7 +43,7 @@ def side_of(model: SentenceTransformer, name: str) -> SentenceTransformer:
 
 
 def on_route(module: nn.Module, name: str) -> dict[tuple[str, ...], nn.Module]:
-    """Return the modules that a text of a route passes through, by their path below this one: itself, or a `Router`'s."""
+    """Return the modules that a text of a route passes through, by path: this one, or a `Router`'s."""
     if not isinstance(module, Router):
         return {(): module}
     return {(name, place): part for place, part in module.sub_modules[name].named_children()}
@@ -51,11 +51,14 @@ def on_route(module: nn.Module, name: str) -> dict[tuple[str, ...], nn.Module]:
 
 def joined(model: SentenceTransformer, query: SentenceTransformer, document: SentenceTransformer) -> SentenceTransformer:
     """Return the asymmetric model of two sides, which shares their modules, with the settings of a model."""
-    # sentence-transformers loads readouts in float32, and casts what follows the first module to the precision of its first
-    # weight, but nothing inside it: so readouts have a `Router` of their own, and the network comes before a table.
+    # sentence-transformers loads readouts in float32, and casts what follows the first module to
+    # the precision of its first weight, but nothing inside it: so readouts have a `Router` of their
+    # own, and the network comes before a table.
     sides: dict[str, Any] = {DOCUMENT: list(document.children()), QUERY: list(query.children())}
-    parts = ({name: side[:1] for name, side in sides.items()}, {name: side[1:] for name, side in sides.items()})
-    routers = {str(place): Router(part, default_route=DOCUMENT) for place, part in enumerate(parts)}
+    routers: dict[str, nn.Module] = {}
+    for place, part in enumerate((slice(1), slice(1, None))):
+        ways = {name: side[part] for name, side in sides.items()}
+        routers[str(place)] = Router(ways, default_route=DOCUMENT)
     made = with_modules(model, routers, SentenceTransformer)
     made.module_kwargs, made.truncate_dim = None, document.truncate_dim
     # Of a table of tokens they are empty. Under these names, because loading adds them where they are missing, and then

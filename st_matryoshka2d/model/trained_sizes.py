@@ -37,11 +37,12 @@ def forget_trained_depths(config: Any) -> None:
 
 
 def trained_sizes(config: Any) -> list[Size]:
-    """Return the trained sizes in a model's config, ascending; a cut of an aligned model only has those of its own depth."""
+    """Return the trained sizes in a model's config, ascending."""
     entries = config if isinstance(config, dict) else vars(config) if config else {}
     sizes = _parsed(entries.get("matryoshka_sizes"))
-    if entries.get("matryoshka_readouts") != []:
+    if entries.get("matryoshka_readouts") != [] or not str(entries.get("matryoshka_loss")).endswith(ALIGN):
         return sizes
+    # a cut of an aligned model, with the readout of its own depth alone
     return [size for size in sizes if size.num_layers == written_depth(entries)]
 
 
@@ -80,7 +81,7 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
     if trained := trained_sizes(original):
         within = [each for each in trained if each.num_layers <= size.num_layers and each.dim <= size.dim]
         config.matryoshka_sizes = _written(within)
-        config.matryoshka_sizes = _written(trained_sizes(config))  # without those whose readouts are lost
+        config.matryoshka_sizes = _written(trained_sizes(config))  # those with a readout
     if size != full:
         # A cut of a cut names the model that was cut first, and its layers unless they are the first ones.
         origin = getattr(original, "matryoshka_cut", None) or {"of": str(full), "model": name}

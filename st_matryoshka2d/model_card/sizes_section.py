@@ -126,14 +126,15 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
 
 
 def _usage(sizes: list[Size], whole: Size, name: str) -> list[str]:
-    """Show how to load a size of medium depth, if any, and how to reduce the dims at full depth, to trained ones if any."""
-    narrower = [size.dim for size in sizes if size.num_layers == whole.num_layers and size.dim < whole.dim]
+    """Show how to load a size of medium depth, and to reduce the dims at full depth, if it can."""
+    deepest = [size.dim for size in sizes if size.num_layers == whole.num_layers]
+    narrower = [dim for dim in deepest if dim < whole.dim]
+    call = f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`' if narrower else ""
     layers = sorted({size.num_layers for size in sizes if size.num_layers < whole.num_layers})
     if not layers:
-        return [f'With fewer dimensions: `SentenceTransformer("{name}", truncate_dim={narrower[-1]})`.'] if narrower else []
+        return [f"With fewer dimensions: {call}."] if call else []
     chosen = [size for size in sizes if size.num_layers == layers[(len(layers) - 1) // 2]]
-    how = f"with `truncate_dim`. No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
-    if narrower:
-        how = f'`SentenceTransformer("{name}", truncate_dim={narrower[-1]})`'
+    untrained = f"No fewer dimensions were trained with all {whole.num_layers} layers: expect lower scores"
+    how = call or f"with `truncate_dim`. {untrained}"
     plain = f"Plain sentence-transformers can only reduce the dimensions, with all layers: {how}."
     return [USAGE.format(name=name, size=chosen[len(chosen) // 2]), plain]

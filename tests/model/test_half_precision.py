@@ -1,6 +1,4 @@
-"""Cuts, tables and pairs of sides encode in half precision, saved in it or loaded in it, also by plain
-sentence-transformers.
-"""
+"""Cuts, tables and asymmetric models encode in half precision, also by plain sentence-transformers."""
 
 from __future__ import annotations
 

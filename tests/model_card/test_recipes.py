@@ -1,4 +1,4 @@
-"""All that the card of a saved model lists and prints holds for that folder: its code runs, and gives what the model does."""
+"""What the card of a saved model lists and prints holds for that folder: its code was run."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.grid import pivots, text_tables
+from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, with_items
 from st_matryoshka2d.grid.items import items_in
@@ -27,6 +27,11 @@ _PLACE = [*_PART, *_SIZE]
 @dataclass(frozen=True, eq=False, repr=False)
 class GridComparison:
     """Differences between the scores of two grids, with significance tests; made by `GridResult.compare`.
+
+    Printing it shows the pivot in points (hundredths). A `*` marks a significant difference. Means over several tests are
+    not tested themselves: `(5/7)` means that 5 of 7 tests are significant with the sign of the mean, and `(5:1/7)` that one
+    more is significant with the other sign. A `?` marks a difference, or a mean of differences, that was not tested;
+    `to_frame()["test"]` has the reason.
 
     Args:
         frame: One row for each task, split, subset and size; see `to_frame`.
@@ -56,23 +61,10 @@ class GridComparison:
         """
         return pivots.pivot(self.frame.assign(score=self.frame["delta"], is_main=True, **AXES), task)
 
-    def to_markdown(self, task: str | None = None) -> str:
-        """The pivot as a Markdown table, in points (hundredths).
-
-        A `*` marks a significant difference. Means over several tests are not tested themselves: `(5/7)` means that 5 of 7
-        tests are significant with the sign of the mean, and `(5:1/7)` that one more is significant with the other sign. A
-        `?` marks a difference, or a mean of differences, that was not tested; `to_frame()["test"]` has the reason.
-        """
-        return text_tables.aligned(*text_tables.head_and_body(self._texts(task)))
-
-    def to_latex(self, task: str | None = None) -> str:
-        """The table of `to_markdown` in LaTeX (package booktabs), with a caption that explains the marks, and a label."""
-        return text_tables.latex(self._texts(task), self._title(task), self._note(task))
-
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
     ) -> Figure:
-        """Plot a heat map of the pivot, in points, marked as in `to_markdown`; blue if the first grid is better.
+        """Plot a heat map of the pivot, in points, marked as when printed; blue if the first grid is better.
 
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
@@ -88,7 +80,7 @@ class GridComparison:
 
     def __str__(self) -> str:
         title, cells, note = shown(self)
-        return "\n".join([title, text_tables.aligned(*text_tables.head_and_body(cells)), note])
+        return "\n".join([title, pivots.table_text(cells), note])
 
     __repr__ = __str__
 
@@ -101,8 +93,8 @@ class GridComparison:
     def _minus(self, task: str | None = None) -> str:
         return f"{pivots.metric_name(self.frame.assign(is_main=True), task)}, {' minus '.join(self.names)}"
 
-    def _title(self, task: str | None = None) -> str:
-        return f"{self._subject(task)}: {self._minus(task)}, points"
+    def _title(self) -> str:
+        return f"{self._subject()}: {self._minus()}, points"
 
     def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
         deltas, rows = self.pivot(task) * 100, self._rows(task)

@@ -63,6 +63,11 @@ def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = N
     return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
 
 
+def table_text(cells: pd.DataFrame) -> str:
+    """Lay out a table of texts by layers (rows) and dims (columns)."""
+    return cells.rename_axis(index=None, columns="layers / dim").to_string()
+
+
 def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:
     """Notes below a table: tasks that lack sizes, and values of the axes that the table does not show."""
     lines = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from st_matryoshka2d import GridResult, Size
+from st_matryoshka2d.grid.compare import GridComparison
 from st_matryoshka2d.grid.correlation_test import correlation_test
 from st_matryoshka2d.grid.significance import fisher_z_test, holm
 
@@ -123,7 +126,7 @@ def test_a_grid_against_itself(ours: GridResult) -> None:
     assert same.to_frame()["delta"].tolist() == [0.0] * 6
     assert (same.pivot().fillna(0) == 0).all(axis=None)
     assert set(same.to_frame()["p_value"]) == {1.0}
-    assert same.to_markdown("A").count("+0.00 ") == 3
+    assert str(same).count("+0.00") == 3
     assert same.names == ("ours (first)", "ours (other)")
 
 
@@ -143,7 +146,7 @@ def test_no_test_without_items() -> None:
     assert np.isnan(found["p_value"])
     assert np.isnan(found["p_adjusted"])
     assert str(comparison).splitlines()[0] == "C: accuracy, first minus other, points"
-    assert str(comparison).splitlines()[-2:] == ["|            2 | +10.00? |", "? Not tested (no items)."]
+    assert str(comparison).splitlines()[-2:] == ["2             +10.00?", "? Not tested (no items)."]
 
 
 def scored(grid: GridResult, **columns: Any) -> GridResult:
@@ -168,25 +171,27 @@ def test_only_scores_that_the_items_give_are_tested(ours: GridResult, change: An
     assert str(comparison).endswith("? Not tested (a score is NaN).") == frame["score"].isna().all()
 
 
-def lines(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+def cells(comparison: GridComparison, task: str | None = None) -> list[list[str]]:
+    """Return the texts of a table, by layers and dims."""
+    rows: list[list[str]] = comparison._texts(task).to_numpy().tolist()
+    return rows
 
 
 def test_counts_of_marks(ours: GridResult, theirs: GridResult) -> None:
     comparison = ours.compare(theirs)
     deltas = comparison.pivot() * 100
-    assert lines(comparison.to_markdown()) == [
-        ["2", f"{deltas[32][2]:+.2f} (1/2)", f"{deltas[64][2]:+.2f} (1/2)"],
-        ["4", "", f"{deltas[64][4]:+.2f} (1/2)"],
+    assert cells(comparison) == [
+        [f"{deltas[32][2]:+.2f} (1/2)", f"{deltas[64][2]:+.2f} (1/2)"],
+        ["", f"{deltas[64][4]:+.2f} (1/2)"],
     ]
-    assert lines(comparison.to_markdown("A"))[1] == ["4", "", f"{comparison.pivot('A')[64][4] * 100:+.2f}*"]
-    assert "*" not in comparison.to_markdown("B")
+    assert cells(comparison, "A")[1] == ["", f"{comparison.pivot('A')[64][4] * 100:+.2f}*"]
+    assert "*" not in "".join(functools.reduce(operator.iadd, cells(comparison, "B"), []))
     assert str(comparison).startswith("mean of 2 tasks: cosine_spearman, ours minus theirs, points\n")
     assert str(comparison).endswith(
         "\nk/m: k of m tests have p < 0.05 and the sign of the mean (jackknife; Holm over 6 tests)."
     )
     opposed = ours.compare(sts("lab/mixed", {"A": 0.4, "B": 0.1}, seed=1))
-    assert lines(opposed.to_markdown())[0][1].endswith(" (1:1/2)")
+    assert cells(opposed)[0][0].endswith(" (1:1/2)")
     assert "k:l/m: and l the other sign" in str(opposed)
 
 
@@ -198,27 +203,27 @@ def test_a_task_without_a_score_makes_the_mean_nan_and_one_that_was_not_scored_e
     broken = ours.frame.assign(score=ours.frame["score"].where(~failed))[~lacks]
     comparison = GridResult(broken, ours.items, "lab/ours").compare(theirs)
     assert np.isnan(comparison.pivot()[32][2])
-    assert [row[1:] for row in lines(comparison.to_markdown())] == [["nan", lines(comparison.to_markdown())[0][2]], ["", ""]]
-    assert lines(comparison.to_markdown("A"))[1][2].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
-    assert lines(comparison.to_markdown("B"))[0][1] == f"{comparison.pivot('B')[32][2] * 100:+.2f}"
+    assert cells(comparison) == [["nan", cells(comparison)[0][1]], ["", ""]]
+    assert cells(comparison, "A")[1][1].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
+    assert cells(comparison, "B")[0][0] == f"{comparison.pivot('B')[32][2] * 100:+.2f}"
 
 
 def test_marks_untested_cells(ours: GridResult, theirs: GridResult) -> None:
     partial = GridResult(ours.frame, ours.items.drop(index=[0]), "lab/ours")  # A at 2L-32d
     comparison = partial.compare(theirs)
     assert comparison.to_frame()["test"].tolist() == ["none: no items", *["jackknife"] * 5]
-    assert lines(comparison.to_markdown("A"))[0][1] == f"{comparison.pivot('A')[32][2] * 100:+.2f}?"
-    assert lines(comparison.to_markdown())[0][1] == f"{comparison.pivot()[32][2] * 100:+.2f} (0/1)?"
-    assert comparison.to_markdown().count("?") == 1
-    assert "?" not in comparison.to_markdown("B")
+    assert cells(comparison, "A")[0][0] == f"{comparison.pivot('A')[32][2] * 100:+.2f}?"
+    assert cells(comparison)[0][0] == f"{comparison.pivot()[32][2] * 100:+.2f} (0/1)?"
+    assert "".join(functools.reduce(operator.iadd, cells(comparison), [])).count("?") == 1
+    assert "?" not in "".join(functools.reduce(operator.iadd, cells(comparison, "B"), []))
     assert str(comparison).endswith("Holm over 5 tests). ? 1 of 6 differences are not tested (no items).")
 
 
 def test_a_size_that_a_task_lacks_has_no_mean(ours: GridResult, theirs: GridResult) -> None:
     lacks = (ours.frame["task"] == "B") & (ours.frame["num_layers"] == 4)
     comparison = GridResult(ours.frame[~lacks], ours.items, "lab/ours").compare(theirs)
-    assert lines(comparison.to_markdown())[1] == ["4", "", ""]
-    assert lines(comparison.to_markdown("A"))[1][2].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
+    assert cells(comparison)[1] == ["", ""]
+    assert cells(comparison, "A")[1][1].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
 
 
 def test_two_sizes_of_one_model(ours: GridResult) -> None:
@@ -311,19 +316,6 @@ def test_refuses_invalid_comparison_arguments(ours: GridResult, arguments: dict[
         ours.compare(ours.frame)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no task 'C'"):
         ours.compare(ours).pivot("C")
-
-
-def test_latex_has_the_cells_of_markdown_and_explains_the_marks(ours: GridResult) -> None:
-    comparison = ours.compare(sts("lab/mixed_2", {"A": 0.4, "B": 0.1}, seed=1))
-    for task, subject in (("A", "A"), (None, "mean of 2 tasks")):
-        lines = comparison.to_latex(task).splitlines()
-        rows = [line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\")]
-        head, _, *body = comparison.to_markdown(task).splitlines()
-        assert rows == [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *body)]
-        [caption] = [line for line in lines if line.startswith("\\caption")]
-        assert caption.startswith(rf"\caption{{{subject}: cosine\_spearman, ours minus mixed\_2, points. ")
-        assert "have p $<$ 0.05" in caption or "* p $<$ 0.05 (jackknife; Holm over 6 tests).}" in caption
-        assert rf"\label{{tab:{subject.lower().replace(' ', '-')}-cosine-spearman-ours-minus-mixed-2-points}}" in lines
 
 
 def test_figure_shows_which_model_is_better(ours: GridResult, theirs: GridResult, tmp_path: Path) -> None:

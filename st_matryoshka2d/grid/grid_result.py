@@ -74,7 +74,7 @@ class GridResult(Scores):
             >>> grid = GridResult.from_agreement(aligned)
             >>> grid.score("6L-384d")
             1.0
-            >>> print(grid.recommend(0.5).share_of)
+            >>> print(grid.recommend(0.5).share_of)  # chooses layers; narrow sizes agree on a scale of their own
             the agreement of 6L-384d (the full size)
         """
         return cls(**agreement.agreement_of(model))
@@ -154,7 +154,8 @@ class GridResult(Scores):
         resampling the examples of the grid. Their lower ends hold for all sizes at once, with 95 % confidence. If a cheaper
         size may keep enough too, the answer names it.
 
-        In a grid `from_agreement`, shares are of the agreement, which has no intervals; the answer says that it is no score.
+        In a grid `from_agreement`, shares are of the agreement of the layers at all dims. It chooses layers alone, with as
+        many dims as `max_bytes` allows, and has no intervals; the answer says that it is no score.
 
         With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`: `size` for queries and
         `documents` for documents, which `asymmetric` joins in one model. The time of a pair is that of one document and of

@@ -17,8 +17,7 @@ from scipy import stats
 
 from st_matryoshka2d import GridResult, Size
 from st_matryoshka2d.grid.compare import GridComparison
-from st_matryoshka2d.grid.correlation_test import correlation_test
-from st_matryoshka2d.grid.significance import fisher_z_test, holm
+from st_matryoshka2d.grid.significance import correlation_test, fisher_z_test, holm
 
 SIZES = [Size(2, 32), Size(2, 64), Size(4, 64)]
 PAIRS = [f"pair {index}" for index in range(300)]
@@ -95,17 +94,23 @@ def test_pearson_test(ours: GridResult, theirs: GridResult) -> None:
     assert first["p_value"] == correlation_test(gold_of("A"), ours.items["values"][0], theirs.items["values"][0])
 
 
-def queries(model: str, ndcg: list[list[float]], ids: str = "abcd") -> GridResult:
+A, B = ([*values, *[0.5] * 26] for values in ((0.9, 0.5, 0.7, 0.6), (0.6, 0.4, 0.5, 0.5)))
+
+
+def queries(model: str, ndcg: list[list[float]], *, turned: bool = False) -> GridResult:
+    """Return a grid of the metric of each query; `turned` has the same queries in reverse order."""
+    order = slice(None, None, -1 if turned else 1)
     scores = [row("R", size, "ndcg_at_10", float(np.mean(values))) for size, values in zip(SIZES, ndcg, strict=False)]
-    items = [item(score, list(ids), np.array(values)) for score, values in zip(scores, ndcg, strict=True)]
+    ids = [f"query {number}" for number in range(len(ndcg[0]))][order]
+    items = [item(score, ids, np.array(values)[order]) for score, values in zip(scores, ndcg, strict=True)]
     return GridResult(pd.DataFrame(scores), pd.DataFrame(items), model)
 
 
 def test_queries_get_a_paired_t_test_whatever_their_order() -> None:
-    a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
+    a, b = A, B
     p = 2.0**-3  # the chance that four coins agree: the t-test alone would give less
     assert p > stats.ttest_rel(a, b).pvalue
-    for other in (queries("b", [b, a]), queries("b", [b[::-1], a[::-1]], "dcba")):
+    for other in (queries("b", [b, a]), queries("b", [b, a], turned=True)):
         for test in ("auto", "fisher"):
             frame = queries("a", [a, a]).compare(other, test=test).to_frame()
             assert frame["test"].tolist() == ["paired t"] * 2
@@ -138,6 +143,18 @@ def test_sizes_that_both_have(ours: GridResult) -> None:
     assert comparison.pivot()[64][2] == pytest.approx(ours.score("2L-64d") - other.score("2L-64d"))
 
 
+def test_few_examples_claim_nothing(ours: GridResult) -> None:
+    """Eleven pairs on which one model is far better, and 30, from which tests begin."""
+    good, bad = np.linspace(0, 1, 30), np.linspace(1, 0, 30)
+    few, enough = (queries("a", [good[:n]]).compare(queries("b", [bad[:n] - 1])) for n in (11, 30))
+    assert few.to_frame()[["test", "n", "significant"]].to_numpy().tolist() == [["none: too few examples", 11, False]]
+    assert str(few).endswith("\n? Not tested (too few examples). Examples: R 11. Fewer than 30 tell little.")
+    assert enough.to_frame()["significant"].item()
+    assert str(enough).endswith(" Examples: R 30.")
+    assert str(ours.compare(ours)).endswith(" Examples: A 300, B 300.")
+    assert str(queries("a", [good[:11]])).endswith("\n\nExamples: R 11. Fewer than 30 tell little.")
+
+
 def test_no_test_without_items() -> None:
     ours, theirs = (GridResult(pd.DataFrame([row("C", SIZES[0], "accuracy", score)])) for score in (0.8, 0.7))
     comparison = ours.compare(theirs)
@@ -168,7 +185,7 @@ def test_only_scores_that_the_items_give_are_tested(ours: GridResult, change: An
     frame = comparison.to_frame()
     assert set(frame["test"]) == {told}
     assert frame["p_value"].isna().all() == (told != "jackknife")
-    assert str(comparison).endswith("? Not tested (a score is NaN).") == frame["score"].isna().all()
+    assert ("? Not tested (a score is NaN)." in str(comparison)) == frame["score"].isna().all()
 
 
 def cells(comparison: GridComparison, task: str | None = None) -> list[list[str]]:
@@ -187,9 +204,7 @@ def test_counts_of_marks(ours: GridResult, theirs: GridResult) -> None:
     assert cells(comparison, "A")[1] == ["", f"{comparison.pivot('A')[64][4] * 100:+.2f}*"]
     assert "*" not in "".join(functools.reduce(operator.iadd, cells(comparison, "B"), []))
     assert str(comparison).startswith("mean of 2 tasks: cosine_spearman, ours minus theirs, points\n")
-    assert str(comparison).endswith(
-        "\nk/m: k of m tests have p < 0.05 and the sign of the mean (jackknife; Holm over 6 tests)."
-    )
+    assert "\nk/m: k of m tests have p < 0.05 and the sign of the mean (jackknife; Holm over 6 tests)." in str(comparison)
     opposed = ours.compare(sts("lab/mixed", {"A": 0.4, "B": 0.1}, seed=1))
     assert cells(opposed)[0][0].endswith(" (1:1/2)")
     assert "k:l/m: and l the other sign" in str(opposed)
@@ -216,7 +231,7 @@ def test_marks_untested_cells(ours: GridResult, theirs: GridResult) -> None:
     assert cells(comparison)[0][0] == f"{comparison.pivot()[32][2] * 100:+.2f} (0/1)?"
     assert "".join(functools.reduce(operator.iadd, cells(comparison), [])).count("?") == 1
     assert "?" not in "".join(functools.reduce(operator.iadd, cells(comparison, "B"), []))
-    assert str(comparison).endswith("Holm over 5 tests). ? 1 of 6 differences are not tested (no items).")
+    assert "Holm over 5 tests). ? 1 of 6 differences are not tested (no items)." in str(comparison)
 
 
 def test_a_size_that_a_task_lacks_has_no_mean(ours: GridResult, theirs: GridResult) -> None:
@@ -248,7 +263,7 @@ def test_a_single_test_tells_its_p(ours: GridResult, theirs: GridResult) -> None
     one, other = (grid.at(tasks="A", num_layers=4) for grid in (ours, theirs))
     near = sts("lab/near", {"A": 0.12, "B": 0.2}, seed=1).at(tasks="A", num_layers=4)
     assert one.compare(other).to_frame()["p_value"].item() < 1e-4
-    assert str(one.compare(other)).endswith("* p < 0.05, here p < 0.001 (jackknife; Holm over 1 test).")
+    assert "* p < 0.05, here p < 0.001 (jackknife; Holm over 1 test)." in str(one.compare(other))
     p = one.compare(near).to_frame()["p_value"].item()
     assert 0.001 < p < 1
     assert f", here p = {p:.2g} (jackknife" in str(one.compare(near))
@@ -256,8 +271,7 @@ def test_a_single_test_tells_its_p(ours: GridResult, theirs: GridResult) -> None
 
 
 def test_precisions_of_one_model() -> None:
-    a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
-    plain, packed = queries("lab/m", [a]), queries("lab/m", [b])
+    plain, packed = queries("lab/m", [A]), queries("lab/m", [B])
     packed = GridResult(packed.frame.assign(precision="int8"), packed.items.assign(precision="int8"), "lab/m")
     both = GridResult.merge([plain, packed])
     comparison = both.compare(both.at(precision="int8"))

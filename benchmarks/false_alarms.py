@@ -23,8 +23,7 @@ from measure import markdown
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from st_matryoshka2d.grid.correlation_test import correlation_test
-from st_matryoshka2d.grid.t_test import paired_t_test
+from st_matryoshka2d.grid.significance import correlation_test, paired_t_test
 from st_matryoshka2d.plots.style import BLUE, ORANGE, new_figure, plain
 
 Rows = NDArray[np.float64]

@@ -22,9 +22,8 @@ from measure import markdown
 from numpy.typing import NDArray
 from scipy import stats
 
-from st_matryoshka2d.grid.bootstrap import resampled_scores
 from st_matryoshka2d.grid.grid_tables import Items
-from st_matryoshka2d.grid.shares import at_once
+from st_matryoshka2d.grid.shares import at_once, resampled_scores
 
 Rows = NDArray[np.float64]
 

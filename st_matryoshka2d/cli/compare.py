@@ -10,7 +10,7 @@ import typer
 from st_matryoshka2d.cli import options
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.grids import named_apart
-from st_matryoshka2d.cli.tables import records, table
+from st_matryoshka2d.cli.tables import records, table_of_cells
 
 _TEST = "auto: paired t-test of queries, paired jackknife of correlations; fisher: Fisher's z, as in Starbucks' Table 4."
 
@@ -33,7 +33,6 @@ def compare(
 
     from st_matryoshka2d import GridResult
     from st_matryoshka2d.grid.compare import shown
-    from st_matryoshka2d.grid.text_tables import head_and_body
 
     ours, theirs = named_apart([GridResult.load(grid), GridResult.load(other)], [grid, other])
     comparison = ours.compare(theirs, metric=metric, alpha=alpha, test=test)
@@ -43,4 +42,4 @@ def compare(
     first, second = comparison.names
     data = {"grid": first, "other": second, "alpha": alpha, "correction": comparison.correction}
     data["differences"] = records(comparison.to_frame())
-    return Answer([title, table(*head_and_body(cells)), note], data, [plot])
+    return Answer([title, table_of_cells(cells), note], data, [plot])

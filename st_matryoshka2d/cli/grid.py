@@ -14,7 +14,7 @@ from st_matryoshka2d.cli.checkpoints import Source
 from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.own_data import SEARCH_FILES, read_pairs, read_search, tasks_of_pairs
 from st_matryoshka2d.cli.shape import largest_size
-from st_matryoshka2d.cli.tables import records, table
+from st_matryoshka2d.cli.tables import records, table_of_cells
 from st_matryoshka2d.evaluation.task_names import check_task_names
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.sizes import Size, all_within, validate_sizes
@@ -68,7 +68,7 @@ _PRECISIONS = typer.Option(
 _CACHE = typer.Option(help="Folder for results; a killed run continues where it stopped.", file_okay=False)
 _JOBS = typer.Option(help="Sizes whose classifiers or clusters are fitted in parallel.", min=1)
 _WRITE = "Write the grid (recommend and compare read .parquet and .json)"
-_OUT = options.file_option("--out", _WRITE, (".parquet", ".json", ".csv", ".md"), writable=True)
+_OUT = options.file_option("--out", _WRITE, (".parquet", ".json", ".csv"), writable=True)
 
 
 def grid(
@@ -135,7 +135,7 @@ def grid(
         batch_size=batch_size,
     )
     if out is not None:
-        _write(result, out, metric)
+        _write(result, out)
     if plot is not None:
         result.plot(plot, metric=metric)
     scores = pivots.of_metric(result.to_frame(), metric).drop(columns="is_main")
@@ -165,24 +165,20 @@ def _sections(result: GridResult, metric: str | None) -> Iterator[tuple[str, Gri
 
 
 def _shown(result: GridResult, metric: str | None) -> list[RenderableType]:
-    from st_matryoshka2d.grid import pivots, text_tables
+    from st_matryoshka2d.grid import pivots
 
     parts: list[RenderableType] = []
     for title, grid in _sections(result, metric):
         body = pivots.percent(grid.frame, None, metric)
-        parts += [f"\n{title}" if parts else title, table(*text_tables.head_and_body(body))]
+        parts += [f"\n{title}" if parts else title, table_of_cells(body)]
         parts += [f"\n{note}" for note in (*pivots.examples_note(grid.items), *pivots.notes(grid.frame, None, metric))]
     return parts
 
 
-def _write(result: GridResult, path: Path, metric: str | None) -> None:
+def _write(result: GridResult, path: Path) -> None:
     from st_matryoshka2d.files.atomic import replace_file
 
-    match path.suffix.lower():
-        case ".csv":
-            result.to_csv(path)
-        case ".md":
-            text = "\n\n".join(f"{title}\n\n{grid.to_markdown(metric=metric)}" for title, grid in _sections(result, metric))
-            replace_file(path, lambda part: part.write_text(f"{text}\n", encoding="utf-8"))
-        case _:
-            result.save(path)
+    if path.suffix.lower() == ".csv":
+        replace_file(path, lambda part: result.to_frame().to_csv(part, index=False))
+    else:
+        result.save(path)

@@ -37,6 +37,11 @@ def table_of(rows: Iterable[Mapping[Any, Any]], columns: Mapping[str, str], text
     return table(list(columns), [[form.format_map(row) for form in columns.values()] for row in rows], texts)
 
 
+def table_of_cells(cells: pd.DataFrame) -> Table:
+    """Build a table of texts by layers and dims."""
+    return table(["layers / dim", *map(str, cells)], [[str(depth), *row] for depth, row in cells.iterrows()])
+
+
 def table_of_sizes(sizes: Iterable[Size]) -> Table:
     """Build a table of sizes, by layers."""
     rows = [[", ".join(map(str, numbers)) for numbers in row] for row in layers_by_dims(sizes)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from datasets import Dataset, DatasetDict
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
@@ -45,7 +46,8 @@ def sts_task(
             from 0.
 
     Warns:
-        DataWarning: Rows with an empty cell (None, NaN or blank) are left out; a pair is repeated with different scores.
+        DataWarning: Rows with an empty cell (None, NaN or blank) are left out, and so are pairs with different scores; a
+            pair that is repeated with the same score counts once.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -62,7 +64,6 @@ def sts_task(
         raise ValueError(f"pairs has {full}; a correlation needs at least two, with different scores.")
     if len(set(scores)) == 1:
         raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
-    _warn_of_conflicts(data, "scores")
     return OwnSTS(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
@@ -95,7 +96,7 @@ def pair_task(
         ValueError: A column is missing; a text is no string; a label is not 0 or 1; all are equal. Rows are counted from 0.
 
     Warns:
-        DataWarning: Rows with an empty cell (None, NaN or blank) are left out; a pair is repeated with different labels.
+        DataWarning: As for `sts_task`.
 
     Example:
         >>> from st_matryoshka2d import evaluate
@@ -112,7 +113,6 @@ def pair_task(
     if len(set(labels)) == 1:
         told = f"All {len(labels)} labels in pairs are" if len(labels) > 1 else "The only label in pairs is"
         raise ValueError(f"{told} {labels[0]}; average precision needs both labels, 0 and 1.")
-    _warn_of_conflicts(data, "labels")
     return OwnPairClassification(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
@@ -137,12 +137,18 @@ def _read(pairs: Table, columns: Mapping[str, str], check: Callable[[Any, str], 
         ones, others = text(one, f"pairs, row {row}, {sentence1}"), text(other, f"pairs, row {row}, {sentence2}")
         found.append((ones, others, check(value, f"pairs, row {row}, {values}")))
     left_out.tell(stacklevel=3)
-    cells = zip(*found, strict=True) if found else ([], [], [])
-    return Dataset.from_dict({name: list(column) for name, column in zip(columns, cells, strict=True)})
+    return Dataset.from_dict(_once(pd.DataFrame(found, columns=list(columns))).to_dict("list"))
 
 
-def _warn_of_conflicts(data: Dataset, what: str) -> None:
-    values = data.to_pandas().groupby(["sentence1", "sentence2"])[data.column_names[-1]].nunique()
-    if conflicts := int((values > 1).sum()):
-        told = f"Pairs that are repeated with different {what}: {conflicts}. All are kept."
-        warnings.warn(told, DataWarning, stacklevel=3)
+def _once(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Keep one row of each pair, none if its scores differ: a repeated pair is no further example."""
+    texts, number = list(pairs)[:2], list(pairs)[2]
+    different = pairs.drop_duplicates()
+    conflict = different.duplicated(texts, keep=False)
+    if repeated := len(pairs) - len(different):
+        told = f"Rows that repeat a pair and its {number}: {repeated}. Each pair counts once."
+        warnings.warn(told, DataWarning, stacklevel=4)
+    if conflicts := len(different[conflict].drop_duplicates(texts)):
+        told = f"Pairs that are repeated with different {number}s: {conflicts}. They are left out."
+        warnings.warn(told, DataWarning, stacklevel=4)
+    return different[~conflict]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.grid import pivots, text_tables
+from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, with_items
-from st_matryoshka2d.grid.items import items_in
-from st_matryoshka2d.grid.significance import ItemTest, holm, item_test, p_text
+from st_matryoshka2d.grid.items import CLOSE, FEWEST, aligned, items_in, score_of, uses_ranks
+from st_matryoshka2d.grid.significance import correlation_test, fisher_z_test, holm, paired_t_test
 from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ _PLACE = [*_PART, *_SIZE]
 @dataclass(frozen=True, eq=False, repr=False)
 class GridComparison:
     """Differences between the scores of two grids, with significance tests; made by `GridResult.compare`.
+
+    Printing it shows the pivot in points (hundredths). A `*` marks a significant difference. Means over several tests are
+    not tested themselves: `(5/7)` means that 5 of 7 tests are significant with the sign of the mean, and `(5:1/7)` that one
+    more is significant with the other sign. A `?` marks a difference, or a mean of differences, that was not tested;
+    `to_frame()["test"]` has the reason.
 
     Args:
         frame: One row for each task, split, subset and size; see `to_frame`.
@@ -56,23 +62,10 @@ class GridComparison:
         """
         return pivots.pivot(self.frame.assign(score=self.frame["delta"], is_main=True, **AXES), task)
 
-    def to_markdown(self, task: str | None = None) -> str:
-        """The pivot as a Markdown table, in points (hundredths).
-
-        A `*` marks a significant difference. Means over several tests are not tested themselves: `(5/7)` means that 5 of 7
-        tests are significant with the sign of the mean, and `(5:1/7)` that one more is significant with the other sign. A
-        `?` marks a difference, or a mean of differences, that was not tested; `to_frame()["test"]` has the reason.
-        """
-        return text_tables.aligned(*text_tables.head_and_body(self._texts(task)))
-
-    def to_latex(self, task: str | None = None) -> str:
-        """The table of `to_markdown` in LaTeX (package booktabs), with a caption that explains the marks, and a label."""
-        return text_tables.latex(self._texts(task), self._title(task), self._note(task))
-
     def plot(
         self, path: str | os.PathLike[str] | None = None, title: str | None = None, *, task: str | None = None
     ) -> Figure:
-        """Plot a heat map of the pivot, in points, marked as in `to_markdown`; blue if the first grid is better.
+        """Plot a heat map of the pivot, in points, marked as when printed; blue if the first grid is better.
 
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
@@ -88,7 +81,7 @@ class GridComparison:
 
     def __str__(self) -> str:
         title, cells, note = shown(self)
-        return "\n".join([title, text_tables.aligned(*text_tables.head_and_body(cells)), note])
+        return "\n".join([title, pivots.table_text(cells), note])
 
     __repr__ = __str__
 
@@ -101,8 +94,8 @@ class GridComparison:
     def _minus(self, task: str | None = None) -> str:
         return f"{pivots.metric_name(self.frame.assign(is_main=True), task)}, {' minus '.join(self.names)}"
 
-    def _title(self, task: str | None = None) -> str:
-        return f"{self._subject(task)}: {self._minus(task)}, points"
+    def _title(self) -> str:
+        return f"{self._subject()}: {self._minus()}, points"
 
     def _texts(self, task: str | None, counts: str = " ({})") -> pd.DataFrame:
         deltas, rows = self.pivot(task) * 100, self._rows(task)
@@ -115,7 +108,10 @@ class GridComparison:
         return texts
 
     def _note(self, task: str | None = None) -> str:
-        """Explain the marks."""
+        """Explain the marks, and count the examples."""
+        return " ".join([self._marks(task), *pivots.counts_note(self._rows(task))])
+
+    def _marks(self, task: str | None) -> str:
         rows = self._rows(task)
         tested, untested = rows[rows["p_value"].notna()], rows[rows["p_value"].isna()]
         reasons = untested["test"].unique()
@@ -127,7 +123,7 @@ class GridComparison:
             mark = f"k/m: k of m tests have p < {self.alpha:g} and the sign of the mean"
             mark += ", k:l/m: and l the other sign" if ":" in "".join(self._texts(task, "{}").to_numpy().ravel()) else ""
         if len(tested) == 1:
-            mark += f", here {p_text(tested['p_adjusted'].item())}"
+            mark += f", here {_p_text(tested['p_adjusted'].item())}"
         number = int(self.frame["p_value"].notna().sum())
         correction = "Holm over" if self.correction else "not corrected for"
         note = f"{mark} ({', '.join(tested['test'].unique())}; {correction} {number} test{'s' * (number > 1)})."
@@ -159,7 +155,7 @@ def compare(
         size = {"num_layers": first.sizes[0].num_layers, "dim": first.sizes[0].dim}
         second = replace(second, frame=second.frame.assign(**size), items=second.items.assign(**size), latency=None)
     joined = _joined(first, second, metric)
-    tests = pd.DataFrame([_test(row, fisher=test == "fisher") for row in joined.to_dict("records")])
+    tests = pd.DataFrame([_tested(row, fisher=test == "fisher") for row in joined.to_dict("records")])
     frame = joined[[*_PLACE, "metric", "score", "other_score"]]
     frame = frame.assign(delta=frame["score"] - frame["other_score"]).join(tests)
     adjusted = holm(frame["p_value"]) if correction else frame["p_value"].to_numpy()
@@ -195,11 +191,40 @@ def _joined(grid: Scores, other: Scores, metric: str | None) -> pd.DataFrame:
     return table
 
 
-def _test(row: Mapping[Hashable, Any], *, fisher: bool) -> ItemTest:
+class _Test(NamedTuple):
+    test: str
+    n: int = 0
+    p_value: float = math.nan
+
+
+def _tested(row: Mapping[Hashable, Any], *, fisher: bool) -> _Test:
     """Test the difference of the scores in a row of `_joined`."""
-    where = f"{row['task']} ({row['split']}, {row['subset']}) at {Size(row['num_layers'], row['dim'])}"
-    ours, theirs = items_in(row), items_in(row, "other_")
-    return item_test(row["metric"], (row["score"], row["other_score"]), ours, theirs, fisher=fisher, where=where)
+    metric, given = row["metric"], (row["score"], row["other_score"])
+    items, other = items_in(row), items_in(row, "other_")
+    if np.isnan(given).any():
+        return _Test("none: a score is NaN")
+    if items is None or other is None:
+        return _Test("none: no items")
+    size = Size(row["num_layers"], row["dim"])
+    other = aligned(other, items, f"{row['task']} ({row['split']}, {row['subset']}) at {size}")
+    first, second, n = score_of(items, metric), score_of(other, metric), len(items.ids)
+    if n < FEWEST:
+        return _Test("none: too few examples", n)
+    if first is None or second is None:
+        return _Test("none: not a correlation", n)
+    if not np.allclose((first, second), given, rtol=0, atol=CLOSE, equal_nan=True):
+        return _Test("none: items do not give the score", n)
+    if items.gold is None:
+        return _Test("paired t", n, paired_t_test(items.values, other.values))
+    if fisher:
+        return _Test("Fisher", n, fisher_z_test(first, second, n, n))
+    ranks = uses_ranks(metric)
+    return _Test("jackknife", n, correlation_test(items.gold, items.values, other.values, ranks=ranks))
+
+
+def _p_text(p: float) -> str:
+    """Write p with two digits; digits below 0.001 would claim more than the tests can know."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def _names(grid: Scores, other: Scores, *, with_size: bool) -> tuple[str, str]:

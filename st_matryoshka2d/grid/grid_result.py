@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pandas as pd
 
-from st_matryoshka2d.files.atomic import replace_file
-from st_matryoshka2d.grid import agreement, pareto_front, pivots, recommend, text_tables
+from st_matryoshka2d.grid import agreement, pareto_front, pivots, recommend
 from st_matryoshka2d.grid.grid_data import Scores
 
 if TYPE_CHECKING:
@@ -47,10 +46,9 @@ class GridResult(Scores):
         >>> scores = [{"num_layers": 3, "dim": 64, "score": 0.71}, {"num_layers": 6, "dim": 64, "score": 0.785}]
         >>> print(GridResult(pd.DataFrame([row | score for score in scores])))
         T: cosine_spearman, percent
-        | layers / dim |    64 |
-        | -----------: | ----: |
-        |            3 | 71.00 |
-        |            6 | 78.50 |
+        layers / dim     64
+        3             71.00
+        6             78.50
     """
 
     @classmethod
@@ -76,7 +74,7 @@ class GridResult(Scores):
             >>> grid = GridResult.from_agreement(aligned)
             >>> grid.score("6L-384d")
             1.0
-            >>> print(grid.recommend(0.5).share_of)
+            >>> print(grid.recommend(0.5).share_of)  # chooses layers; narrow sizes agree on a scale of their own
             the agreement of 6L-384d (the full size)
         """
         return cls(**agreement.agreement_of(model))
@@ -111,22 +109,6 @@ class GridResult(Scores):
         from st_matryoshka2d.grid import compare
 
         return compare.compare(self, other, metric, test=test, alpha=alpha, correction=correction)
-
-    def to_markdown(self, task: str | None = None, metric: str | None = None) -> str:
-        """The pivot as a Markdown table, in percent, with notes on missing scores and on what the table does not show."""
-        table = text_tables.aligned(*text_tables.head_and_body(pivots.percent(self.frame, task, metric)))
-        return "\n\n".join([table, *pivots.notes(self.frame, task, metric)])
-
-    def to_latex(self, task: str | None = None, metric: str | None = None) -> str:
-        """The table of `to_markdown` in LaTeX (package booktabs): the best score bold, a caption and a label."""
-        return text_tables.latex_scores(self.frame, self.model, task, metric)
-
-    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """Write the tidy table as CSV to a file, or return it as text if there is no path."""
-        if path is None:
-            return self.to_frame().to_csv(index=False)
-        replace_file(path, lambda part: self.to_frame().to_csv(part, index=False))
-        return None
 
     def plot(
         self,
@@ -172,7 +154,8 @@ class GridResult(Scores):
         resampling the examples of the grid. Their lower ends hold for all sizes at once, with 95 % confidence. If a cheaper
         size may keep enough too, the answer names it.
 
-        In a grid `from_agreement`, shares are of the agreement, which has no intervals; the answer says that it is no score.
+        In a grid `from_agreement`, shares are of the agreement of the layers at all dims. It chooses layers alone, with as
+        many dims as `max_bytes` allows, and has no intervals; the answer says that it is no score.
 
         With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`: `size` for queries and
         `documents` for documents, which `asymmetric` joins in one model. The time of a pair is that of one document and of
@@ -260,8 +243,9 @@ class GridResult(Scores):
         write_report(self, path, beside, title)
 
     def __str__(self) -> str:
-        one = self.narrowed(pivots.shown(self.frame))
-        notes = [*pivots.examples_note(self.items), *pivots.hidden_notes(self.frame)]
-        return "\n\n".join([f"{pivots.title(self.frame)}\n{one.to_markdown()}", *notes])
+        frame = self.narrowed(pivots.shown(self.frame)).frame
+        table = f"{pivots.title(self.frame)}\n{pivots.table_text(pivots.percent(frame))}"
+        notes = [*pivots.notes(frame), *pivots.examples_note(self.items), *pivots.hidden_notes(self.frame)]
+        return "\n\n".join([table, *notes])
 
     __repr__ = __str__

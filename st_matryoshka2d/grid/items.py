@@ -13,6 +13,7 @@ from scipy import stats
 from st_matryoshka2d.grid.grid_tables import Items
 
 CLOSE = 1e-4  # mteb rounds some scores to five digits
+FEWEST = 30  # on fewer examples, scores are mostly chance: `benchmarks/proposals.py` and `false_alarms.py` simulate it
 
 
 def items_in(row: Mapping[Hashable, Any], prefix: str = "") -> Items | None:

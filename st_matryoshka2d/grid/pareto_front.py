@@ -13,7 +13,6 @@ from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.agreement import SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, full_row, name_of
 from st_matryoshka2d.grid.grid_data import Scores
-from st_matryoshka2d.grid.text_tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,8 +31,9 @@ class _Front(pd.DataFrame):
             "parameters": ("parameters", "{:,d}".format),
             "bytes": ("bytes", "{:d}".format),
         }
-        texts = {head: map(form, self[name]) for name, (head, form) in forms.items() if self[name].notna().any()}
-        return aligned(["size", *texts], [*zip(map(name_of, self.itertuples()), *texts.values(), strict=True)])
+        # pandas sets columns one space apart.
+        texts = {f"  {head}": self[name].map(form) for name, (head, form) in forms.items() if self[name].notna().any()}
+        return pd.DataFrame(texts).set_axis([*map(name_of, self.itertuples())]).rename_axis("size", axis=1).to_string()
 
     __str__ = __repr__
 

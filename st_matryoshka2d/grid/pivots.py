@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, narrowed
+from st_matryoshka2d.grid.items import FEWEST
 from st_matryoshka2d.sizes import Size
 
 _UNNAMED = "unnamed/model"  # what `model_name` returns if nothing names a model
@@ -63,6 +64,11 @@ def percent(frame: pd.DataFrame, task: str | None = None, metric: str | None = N
     return (pivot(frame, task, metric) * 100).map("{:.2f}".format).where(scored == rows["task"].nunique(), "")
 
 
+def table_text(cells: pd.DataFrame) -> str:
+    """Lay out a table of texts by layers (rows) and dims (columns)."""
+    return cells.rename_axis(index=None, columns="layers / dim").to_string()
+
+
 def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> list[str]:
     """Notes below a table: tasks that lack sizes, and values of the axes that the table does not show."""
     lines = []
@@ -81,11 +87,17 @@ def hidden_notes(frame: pd.DataFrame) -> list[str]:
 
 def examples_note(items: pd.DataFrame) -> list[str]:
     """Note how many examples each task has, if the grid has their scores."""
-    if items.empty:
+    return counts_note(items.assign(n=items["ids"].map(len)))
+
+
+def counts_note(rows: pd.DataFrame) -> list[str]:
+    """Note how many examples each task has, from rows with their number `n`; 0 if it is unknown."""
+    per_part = rows.groupby(["task", "split", "subset"], sort=False)["n"].max()
+    counts = per_part[per_part > 0].groupby("task", sort=False).sum()
+    if counts.empty:
         return []
-    parts = items.drop_duplicates(["task", "split", "subset"])
-    counts = parts["ids"].map(len).groupby(parts["task"], sort=False).sum()
-    return [f"Examples: {', '.join(f'{task} {count:,}' for task, count in counts.items())}."]
+    few = f" Fewer than {FEWEST} tell little." if counts.min() < FEWEST else ""
+    return [f"Examples: {', '.join(f'{task} {n:,}' for task, n in counts.items())}.{few}"]
 
 
 def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:

@@ -19,9 +19,11 @@ from st_matryoshka2d.grid.pareto_front import time_column
 from st_matryoshka2d.sizes import Size
 
 NO_SCORE = (
-    "This is agreement with the whole model, on texts without labels that were left out of the fit. It is not a score: with "
-    "labelled data, score the size, with `evaluate` or the command `grid`."
+    "This is the agreement of the layers, at all dims, with the whole model, on texts without labels. "
+    "It is not a score, and does not say what fewer dims cost: with labelled data, score the size, "
+    "with `evaluate` or the command `grid`."
 )
+_WHOLE = "Fewer layers agree less. Agreement falls faster than scores: ask for 0.8, for example."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +35,7 @@ class Recommendation:
         full: The row of the largest size.
         share_of: The score that `relative` refers to, in words.
         examples: The queries or pairs behind the intervals; 0 if no interval is known.
-        doubt: A cheaper size that may meet the limits too, in words; empty if there is none.
+        doubt: What a cheaper size may keep, in words; empty if nothing is to be said.
         measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"` with the whole model, as
             `align` measured it.
 
@@ -124,6 +126,8 @@ def recommend(
     if reference is not None:
         whole, compared, share_of = _reference(reference, grid, task, metric, measure)
         table["relative"] = table["score"] / compared["score"]
+    if measure == AGREEMENT:  # which has no common scale for widths: a depth counts as at its widest
+        table["relative"] = table.groupby("num_layers")["relative"].transform("last")
     cells = ["num_layers", "dim", "precision", *(["documents"] if queries_per_document is not None else [])]
     examples = _add_intervals(table, grid, cells, task, metric, (whole, compared), measure)
     table["refused"] = refused(table, limits).where(table["score"].notna(), "no score")
@@ -132,12 +136,16 @@ def recommend(
     cheap = [time_column(grid) if queries_per_document is None else "milliseconds_in_all", "bytes"]
     order = ["score", *cheap] if min_score is None else [*cheap, "score"]
     ranked = in_order(table, order)
+    if measure == AGREEMENT:
+        ranked = ranked.sort_values("dim", ascending=False, kind="stable")
     best = (ranked["refused"] == "").to_numpy()
     before = ranked[: best.argmax()] if best.any() else ranked
     doubt = _doubt(before[before.index.isin(unsure.index)], limits, examples)
     if not best.any():
         there_is = what_there_is(table.dropna(subset="score"), limits)
         raise ValueError(f"No size of {len(table)} meets every limit: {there_is}{doubt and f' {doubt}'}")
+    if measure == AGREEMENT and ranked[best].iloc[0]["num_layers"] == full["num_layers"]:
+        doubt = _WHOLE
     fits_first = ranked.sort_values("refused", key=lambda refused: refused != "", kind="stable", ignore_index=True)
     return Recommendation(fits_first, full, share_of, examples, doubt, measure)
 

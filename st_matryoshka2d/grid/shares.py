@@ -1,34 +1,24 @@
-"""How sure a grid is of the share of the full score that each size keeps."""
+"""How sure a grid is of the share of the full score that each size keeps, by resampling."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from st_matryoshka2d.grid.bootstrap import resampled_scores
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.grid_tables import Items, with_items
-from st_matryoshka2d.grid.items import CLOSE, aligned, items_in, score_of
+from st_matryoshka2d.grid.items import CLOSE, FEWEST, aligned, items_in, score_of, uses_ranks
 from st_matryoshka2d.grid.pivots import selected
 
-# With fewer examples, intervals by resampling are too narrow: `benchmarks/proposals.py` has the simulation.
-FEWEST = 30
-LEVEL = 0.95
+Rows = NDArray[np.float64]
 
-_PART = ["task", "split", "subset"]
-
-
-class Bounds(NamedTuple):
-    """Both ends of the interval of each share, and the number of examples in all and in the smallest task."""
-
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    examples: int
-    fewest: int
+LEVEL, DRAWS = 0.95, 1000
+_AT_ONCE = 3_000_000  # examples times draws in memory, for each of a few arrays
 
 
 class MissingExamplesError(LookupError):
@@ -43,64 +33,45 @@ def add_intervals(
     whole: tuple[Scores, Any],
     metric: str | None = None,
 ) -> int:
-    """Add the ends of the interval of each share to `table` and return the number of examples; refuse too few."""
-    found = bounds(grid, table, cells, task, whole, metric)
-    if found.fewest < FEWEST:
-        raise ValueError(
-            f"{found.fewest} examples cannot tell which size is good enough: shares of a score on so few are mostly chance. "
-            f"Score at least {FEWEST} queries or pairs of each task, better some hundreds."
-        )
-    table["relative_low"], table["relative_high"] = found.low, found.high
-    return found.examples
+    """Add the ends of each share's interval to `table`, and return the number of examples.
 
-
-def bounds(
-    grid: Scores,
-    table: pd.DataFrame,
-    cells: Sequence[str],
-    task: str | None,
-    whole: tuple[Scores, Any],
-    metric: str | None = None,
-) -> Bounds:
-    """Return the interval of the share of each row of `table`, a result of `costs`.
-
-    Args:
-        grid: The grid.
-        table: Its sizes, of which `cells` are the columns that tell them apart; NaN scores have no interval.
-        cells: Names of columns.
-        task: One task; None for the mean over tasks.
-        whole: The grid of the score that shares refer to, and the row of `costs` with that score.
-        metric: One metric; None for each task's main metric.
-
-    Raises:
-        MissingExamplesError: A task has no scores by example.
+    `table` is a result of `costs`, `cells` are the columns that tell its sizes apart, and `whole`
+    is the grid of the score that shares refer to, with its row of `costs`. Sizes without a score
+    have no interval. A task without examples raises a MissingExamplesError.
     """
     reference, full = whole
     scored = table["score"].notna().to_numpy()
-    names = list(table.loc[scored, list(cells)].itertuples(index=False, name=None))
+    names = [*table.loc[scored, list(cells)].itertuples(index=False, name=None)]
     of_full = [name for name in cells if name in full]
-    ours, theirs = (_parts(*one, task, metric) for one in ((grid, cells), (reference, of_full)))
-    full_name = tuple(full[of_full])
-    rng, drawn, counts = np.random.default_rng(0), dict[str, list[NDArray[np.float64]]](), dict[str, int]()
-    for part, found in ours.items():
-        models = [_checked(found, name, part) for name in names]
-        models.append(_checked(theirs.get(part, {}), full_name, part))
-        models = [models[0], *(aligned(other, models[0], part[0]) for other in models[1:])]
-        scored_by = str(found[names[0]]["metric"])
-        drawn.setdefault(part[0], []).append(resampled_scores(models, scored_by, rng))
-        counts[part[0]] = counts.get(part[0], 0) + len(models[0].ids)
+    theirs = _rows(reference, of_full, task, metric)
+    rng, counts = np.random.default_rng(0), Counter[str]()
+    drawn = defaultdict[str, list[Rows]](list)
+    for part, rows in _rows(grid, cells, task, metric).items():
+        models = [_items(rows.get(name), part) for name in names]
+        models.append(_items(theirs.get(part, {}).get(tuple(full[of_full])), part))
+        models = [aligned(model, models[0], part[0]) for model in models]
+        drawn[part[0]].append(resampled_scores(models, str(rows[names[0]]["metric"]), rng))
+        counts[part[0]] += len(models[0].ids)
+    if (fewest := min(counts.values())) < FEWEST:
+        raise ValueError(
+            f"{fewest} examples cannot tell which size is good enough: "
+            "shares of a score on so few are mostly chance. "
+            f"Score at least {FEWEST} queries or pairs of each task, better some hundreds."
+        )
     scores = np.mean([np.mean(parts, axis=0) for parts in drawn.values()], axis=0)
-    low, high = (np.full(len(table), np.nan) for _ in range(2))
-    low[scored], high[scored] = at_once(table["relative"].to_numpy(dtype=float)[scored], scores[:-1] / scores[-1])
-    return Bounds(low, high, sum(counts.values()), min(counts.values()))
+    table["relative_low"] = table["relative_high"] = np.nan
+    ends = at_once(table.loc[scored, "relative"].to_numpy(dtype=float), scores[:-1] / scores[-1])
+    table.loc[scored, ["relative_low", "relative_high"]] = np.transpose(ends)
+    return counts.total()
 
 
-def at_once(shares: NDArray[np.float64], drawn: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return intervals whose lower ends hold for all shares at once, from resampled shares, shape (shares, draws).
+def at_once(shares: Rows, drawn: Rows) -> tuple[Rows, Rows]:
+    """Return intervals whose lower ends hold for all shares at once, from (shares, draws).
 
-    The choice among many sizes picks those that chance has favoured, so that an interval for one size would not do.
+    The choice among many sizes picks those that chance has favoured, so that an interval for one
+    size would not do.
     """
-    drawn = drawn[:, np.isfinite(drawn).all(axis=0)]  # a resample of equal gold scores has no correlation
+    drawn = drawn[:, np.isfinite(drawn).all(axis=0)]  # equal gold scores have no correlation
     if drawn.shape[1] < 2:
         return np.full(len(shares), -np.inf), np.full(len(shares), np.inf)
     spread = drawn.std(axis=1)
@@ -110,23 +81,50 @@ def at_once(shares: NDArray[np.float64], drawn: NDArray[np.float64]) -> tuple[ND
     return shares - width, shares + width
 
 
-def _parts(
+def resampled_scores(models: Sequence[Items], metric: str, rng: np.random.Generator) -> Rows:
+    """Return scores, shape (models, draws), on the same resamples of the models' examples."""
+    n, gold, blocks = len(models[0].ids), models[0].gold, []
+    for first in range(0, DRAWS, step := max(1, _AT_ONCE // n)):
+        draws = min(step, DRAWS - first)
+        places = rng.integers(n, size=(n, draws)) * draws + np.arange(draws)
+        counts = np.bincount(places.ravel(), minlength=n * draws).reshape(n, draws).astype(float)
+        if gold is None:
+            blocks.append(np.stack([model.values for model in models]) @ counts / n)
+            continue
+        truth = _centred(gold, counts, metric)
+        weighted, spread = counts * truth, np.sqrt((counts * truth**2).sum(axis=0))
+        values = (_centred(model.values, counts, metric) for model in models)
+        with np.errstate(invalid="ignore"):  # a constant has no correlation: NaN
+            scores = [(weighted * row).sum(0) / np.sqrt((counts * row**2).sum(0)) for row in values]
+        blocks.append(np.array(scores) / spread)
+    return np.concatenate(blocks, axis=1)
+
+
+def _centred(values: Rows, counts: Rows, metric: str) -> Rows:
+    """Return what a correlation correlates, minus its mean, for each example and resample."""
+    if not uses_ranks(metric):
+        return values[:, None] - values @ counts / len(counts)
+    group = np.unique(values, return_inverse=True)[1]
+    first = np.unique(np.sort(values), return_index=True)[1]
+    equal = np.add.reduceat(counts[np.argsort(values)], first)
+    return (np.cumsum(equal, axis=0) - equal / 2 - len(values) / 2)[group]
+
+
+def _rows(
     grid: Scores, cells: Sequence[str], task: str | None, metric: str | None
-) -> dict[Any, dict[Any, Mapping[Hashable, Any]]]:
+) -> dict[tuple[str, ...], dict[tuple[Any, ...], Mapping[Hashable, Any]]]:
     """Return the rows of each task, split and subset, by the values of `cells`."""
     rows = with_items(selected(grid.frame, task, metric, free=cells), grid.items)
-    found: dict[Any, dict[Any, Mapping[Hashable, Any]]] = {}
+    parts = defaultdict[tuple[str, ...], dict[tuple[Any, ...], Mapping[Hashable, Any]]](dict)
     for row in rows.to_dict("records"):
-        found.setdefault(tuple(row[name] for name in _PART), {})[tuple(row[name] for name in cells)] = row
-    return found
+        parts[row["task"], row["split"], row["subset"]][tuple(row[name] for name in cells)] = row
+    return parts
 
 
-def _checked(rows: Mapping[Any, Mapping[Hashable, Any]], name: Any, part: tuple[str, ...]) -> Items:
+def _items(row: Mapping[Hashable, Any] | None, part: tuple[str, ...]) -> Items:
     """Return the items of a size, if they give its score."""
-    row = rows.get(name)
     items = None if row is None else items_in(row)
-    if row is not None and items is not None:
-        score = score_of(items, str(row["metric"]))
-        if score is not None and abs(score - row["score"]) <= CLOSE:
-            return items
-    raise MissingExamplesError(part[0])
+    score = None if row is None or items is None else score_of(items, str(row["metric"]))
+    if row is None or items is None or score is None or not abs(score - row["score"]) <= CLOSE:
+        raise MissingExamplesError(part[0])
+    return items

@@ -7,7 +7,7 @@ import os
 
 from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.grid_result import GridResult
-from st_matryoshka2d.model_card.readme import BEGIN, USAGE, card_of, write_section
+from st_matryoshka2d.model_card.readme import BEGIN, USAGE, card_of, markdown, write_section
 
 _SCORES = """## Sizes
 
@@ -51,10 +51,16 @@ def add_grid_to_model_card(folder: str | os.PathLike[str], grid: GridResult) -> 
     tasks = _counted(grid)
     subject = tasks[0] if len(tasks) == 1 else f"mean of {', '.join(tasks[:-1])} and {tasks[-1]}"
     metric = ", ".join([pivots.metric_name(grid.frame), *pivots.shown_labels(grid.frame)])
-    section = _SCORES.format(subject=subject, metric=metric, table=grid.to_markdown())
+    section = _SCORES.format(subject=subject, metric=metric, table=_table(grid))
     if BEGIN.format("trained sizes") not in readme.read_text(encoding="utf-8"):  # which shows it already
         section += f"\n\n{USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
     write_section(readme, "sizes", section)
+
+
+def _table(grid: GridResult) -> str:
+    cells = pivots.percent(grid.frame)
+    table = markdown(["layers / dim", *map(str, cells)], [[str(depth), *row] for depth, row in cells.iterrows()])
+    return "\n\n".join([table, *pivots.notes(grid.frame)])
 
 
 def _counted(grid: GridResult) -> list[str]:

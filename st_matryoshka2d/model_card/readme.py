@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from st_matryoshka2d.files.atomic import replace_file
@@ -31,6 +32,11 @@ def card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:
         raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
     match = _LOADED.search(readme.read_text(encoding="utf-8"))
     return readme, match[1] if match else readme.resolve().parent.name
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table of numbers."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---:"] * len(head), *rows))
 
 
 def write_section(readme: Path, name: str, section: str) -> None:

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from st_matryoshka2d.grid.text_tables import aligned
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model.declared_agreement import agreement_table, agrees_with, declared_agreement
 from st_matryoshka2d.model.trained_sizes import ALIGN, layers_by_dims, trained_sizes
-from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
+from st_matryoshka2d.model_card.readme import USAGE, card_of, markdown, write_section
 from st_matryoshka2d.model_card.sides_section import sides_section
 from st_matryoshka2d.sizes import Size
 
@@ -93,7 +92,7 @@ def _section(config: dict[str, Any], name: str) -> str:
         rows = [f"| {', '.join(map(str, row[0]))} | {', '.join(map(str, row[1]))} |" for row in layers_by_dims(sizes)]
         parts.append("\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows]))
     if agreement := declared_agreement(config):
-        parts += [_AGREEMENT.format(agrees_with(config)), aligned(*agreement_table(agreement))]
+        parts += [_AGREEMENT.format(agrees_with(config)), markdown(*agreement_table(agreement))]
     if loss and loss.endswith(ALIGN) and "matryoshka_readouts" in config:
         parts.append(_WITH_THE_WHOLE if is_cut else _ONE_SPACE)
     if len(sizes) > 1:

@@ -254,8 +254,12 @@ def test_differently_numbered_labels() -> None:
     ("make", "remark"),
     [
         (
-            lambda: sts_task({"sentence1": ["a", "a", "b"], "sentence2": ["x", "x", "y"], "score": [1, 2, 3]}),
-            "Pairs that are repeated with different scores: 1. All are kept.",
+            lambda: sts_task({"sentence1": list("aabc"), "sentence2": list("xxyz"), "score": [1, 2, 3, 4]}),
+            "Pairs that are repeated with different scores: 1. They are left out.",
+        ),
+        (
+            lambda: sts_task({"sentence1": list("abbb"), "sentence2": list("xyyy"), "score": [1, 3, 3, 3]}),
+            "Rows that repeat a pair and its score: 2. Each pair counts once.",
         ),
         (
             lambda: retrieval_task({**CORPUS, "d4": " ", "d5": {"text": "", "title": "T"}}, QUERIES, QRELS),
@@ -290,7 +294,7 @@ def test_warnings_about_data(make: Any, remark: str) -> None:
 @pytest.mark.filterwarnings("error")
 def test_no_warning_for_valid_data() -> None:
     task = sts_task(
-        {"sentence1": ["a", "a", "b"], "sentence2": ["x", "x", "y"], "score": np.array([1, 1, 3], dtype=np.float32)}
+        {"sentence1": ["a", "a", "b"], "sentence2": ["x", "z", "y"], "score": np.array([1, 1, 3], dtype=np.float32)}
     )
     assert len(task.dataset["test"]) == 3  # type: ignore[index]
     retrieval_task(CORPUS, QUERIES, QRELS)

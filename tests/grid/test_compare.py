@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.grid.correlation_test import correlation_test
-from st_matryoshka2d.grid.significance import fisher_z_test, holm
+from st_matryoshka2d.grid.compare import GridComparison
+from st_matryoshka2d.grid.significance import correlation_test, fisher_z_test, holm
 
 SIZES = [Size(2, 32), Size(2, 64), Size(4, 64)]
 PAIRS = [f"pair {index}" for index in range(300)]
@@ -92,17 +94,23 @@ def test_pearson_test(ours: GridResult, theirs: GridResult) -> None:
     assert first["p_value"] == correlation_test(gold_of("A"), ours.items["values"][0], theirs.items["values"][0])
 
 
-def queries(model: str, ndcg: list[list[float]], ids: str = "abcd") -> GridResult:
+A, B = ([*values, *[0.5] * 26] for values in ((0.9, 0.5, 0.7, 0.6), (0.6, 0.4, 0.5, 0.5)))
+
+
+def queries(model: str, ndcg: list[list[float]], *, turned: bool = False) -> GridResult:
+    """Return a grid of the metric of each query; `turned` has the same queries in reverse order."""
+    order = slice(None, None, -1 if turned else 1)
     scores = [row("R", size, "ndcg_at_10", float(np.mean(values))) for size, values in zip(SIZES, ndcg, strict=False)]
-    items = [item(score, list(ids), np.array(values)) for score, values in zip(scores, ndcg, strict=True)]
+    ids = [f"query {number}" for number in range(len(ndcg[0]))][order]
+    items = [item(score, ids, np.array(values)[order]) for score, values in zip(scores, ndcg, strict=True)]
     return GridResult(pd.DataFrame(scores), pd.DataFrame(items), model)
 
 
 def test_queries_get_a_paired_t_test_whatever_their_order() -> None:
-    a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
+    a, b = A, B
     p = 2.0**-3  # the chance that four coins agree: the t-test alone would give less
     assert p > stats.ttest_rel(a, b).pvalue
-    for other in (queries("b", [b, a]), queries("b", [b[::-1], a[::-1]], "dcba")):
+    for other in (queries("b", [b, a]), queries("b", [b, a], turned=True)):
         for test in ("auto", "fisher"):
             frame = queries("a", [a, a]).compare(other, test=test).to_frame()
             assert frame["test"].tolist() == ["paired t"] * 2
@@ -123,7 +131,7 @@ def test_a_grid_against_itself(ours: GridResult) -> None:
     assert same.to_frame()["delta"].tolist() == [0.0] * 6
     assert (same.pivot().fillna(0) == 0).all(axis=None)
     assert set(same.to_frame()["p_value"]) == {1.0}
-    assert same.to_markdown("A").count("+0.00 ") == 3
+    assert str(same).count("+0.00") == 3
     assert same.names == ("ours (first)", "ours (other)")
 
 
@@ -135,6 +143,18 @@ def test_sizes_that_both_have(ours: GridResult) -> None:
     assert comparison.pivot()[64][2] == pytest.approx(ours.score("2L-64d") - other.score("2L-64d"))
 
 
+def test_few_examples_claim_nothing(ours: GridResult) -> None:
+    """Eleven pairs on which one model is far better, and 30, from which tests begin."""
+    good, bad = np.linspace(0, 1, 30), np.linspace(1, 0, 30)
+    few, enough = (queries("a", [good[:n]]).compare(queries("b", [bad[:n] - 1])) for n in (11, 30))
+    assert few.to_frame()[["test", "n", "significant"]].to_numpy().tolist() == [["none: too few examples", 11, False]]
+    assert str(few).endswith("\n? Not tested (too few examples). Examples: R 11. Fewer than 30 tell little.")
+    assert enough.to_frame()["significant"].item()
+    assert str(enough).endswith(" Examples: R 30.")
+    assert str(ours.compare(ours)).endswith(" Examples: A 300, B 300.")
+    assert str(queries("a", [good[:11]])).endswith("\n\nExamples: R 11. Fewer than 30 tell little.")
+
+
 def test_no_test_without_items() -> None:
     ours, theirs = (GridResult(pd.DataFrame([row("C", SIZES[0], "accuracy", score)])) for score in (0.8, 0.7))
     comparison = ours.compare(theirs)
@@ -143,7 +163,7 @@ def test_no_test_without_items() -> None:
     assert np.isnan(found["p_value"])
     assert np.isnan(found["p_adjusted"])
     assert str(comparison).splitlines()[0] == "C: accuracy, first minus other, points"
-    assert str(comparison).splitlines()[-2:] == ["|            2 | +10.00? |", "? Not tested (no items)."]
+    assert str(comparison).splitlines()[-2:] == ["2             +10.00?", "? Not tested (no items)."]
 
 
 def scored(grid: GridResult, **columns: Any) -> GridResult:
@@ -165,28 +185,28 @@ def test_only_scores_that_the_items_give_are_tested(ours: GridResult, change: An
     frame = comparison.to_frame()
     assert set(frame["test"]) == {told}
     assert frame["p_value"].isna().all() == (told != "jackknife")
-    assert str(comparison).endswith("? Not tested (a score is NaN).") == frame["score"].isna().all()
+    assert ("? Not tested (a score is NaN)." in str(comparison)) == frame["score"].isna().all()
 
 
-def lines(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+def cells(comparison: GridComparison, task: str | None = None) -> list[list[str]]:
+    """Return the texts of a table, by layers and dims."""
+    rows: list[list[str]] = comparison._texts(task).to_numpy().tolist()
+    return rows
 
 
 def test_counts_of_marks(ours: GridResult, theirs: GridResult) -> None:
     comparison = ours.compare(theirs)
     deltas = comparison.pivot() * 100
-    assert lines(comparison.to_markdown()) == [
-        ["2", f"{deltas[32][2]:+.2f} (1/2)", f"{deltas[64][2]:+.2f} (1/2)"],
-        ["4", "", f"{deltas[64][4]:+.2f} (1/2)"],
+    assert cells(comparison) == [
+        [f"{deltas[32][2]:+.2f} (1/2)", f"{deltas[64][2]:+.2f} (1/2)"],
+        ["", f"{deltas[64][4]:+.2f} (1/2)"],
     ]
-    assert lines(comparison.to_markdown("A"))[1] == ["4", "", f"{comparison.pivot('A')[64][4] * 100:+.2f}*"]
-    assert "*" not in comparison.to_markdown("B")
+    assert cells(comparison, "A")[1] == ["", f"{comparison.pivot('A')[64][4] * 100:+.2f}*"]
+    assert "*" not in "".join(functools.reduce(operator.iadd, cells(comparison, "B"), []))
     assert str(comparison).startswith("mean of 2 tasks: cosine_spearman, ours minus theirs, points\n")
-    assert str(comparison).endswith(
-        "\nk/m: k of m tests have p < 0.05 and the sign of the mean (jackknife; Holm over 6 tests)."
-    )
+    assert "\nk/m: k of m tests have p < 0.05 and the sign of the mean (jackknife; Holm over 6 tests)." in str(comparison)
     opposed = ours.compare(sts("lab/mixed", {"A": 0.4, "B": 0.1}, seed=1))
-    assert lines(opposed.to_markdown())[0][1].endswith(" (1:1/2)")
+    assert cells(opposed)[0][0].endswith(" (1:1/2)")
     assert "k:l/m: and l the other sign" in str(opposed)
 
 
@@ -198,27 +218,27 @@ def test_a_task_without_a_score_makes_the_mean_nan_and_one_that_was_not_scored_e
     broken = ours.frame.assign(score=ours.frame["score"].where(~failed))[~lacks]
     comparison = GridResult(broken, ours.items, "lab/ours").compare(theirs)
     assert np.isnan(comparison.pivot()[32][2])
-    assert [row[1:] for row in lines(comparison.to_markdown())] == [["nan", lines(comparison.to_markdown())[0][2]], ["", ""]]
-    assert lines(comparison.to_markdown("A"))[1][2].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
-    assert lines(comparison.to_markdown("B"))[0][1] == f"{comparison.pivot('B')[32][2] * 100:+.2f}"
+    assert cells(comparison) == [["nan", cells(comparison)[0][1]], ["", ""]]
+    assert cells(comparison, "A")[1][1].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
+    assert cells(comparison, "B")[0][0] == f"{comparison.pivot('B')[32][2] * 100:+.2f}"
 
 
 def test_marks_untested_cells(ours: GridResult, theirs: GridResult) -> None:
     partial = GridResult(ours.frame, ours.items.drop(index=[0]), "lab/ours")  # A at 2L-32d
     comparison = partial.compare(theirs)
     assert comparison.to_frame()["test"].tolist() == ["none: no items", *["jackknife"] * 5]
-    assert lines(comparison.to_markdown("A"))[0][1] == f"{comparison.pivot('A')[32][2] * 100:+.2f}?"
-    assert lines(comparison.to_markdown())[0][1] == f"{comparison.pivot()[32][2] * 100:+.2f} (0/1)?"
-    assert comparison.to_markdown().count("?") == 1
-    assert "?" not in comparison.to_markdown("B")
-    assert str(comparison).endswith("Holm over 5 tests). ? 1 of 6 differences are not tested (no items).")
+    assert cells(comparison, "A")[0][0] == f"{comparison.pivot('A')[32][2] * 100:+.2f}?"
+    assert cells(comparison)[0][0] == f"{comparison.pivot()[32][2] * 100:+.2f} (0/1)?"
+    assert "".join(functools.reduce(operator.iadd, cells(comparison), [])).count("?") == 1
+    assert "?" not in "".join(functools.reduce(operator.iadd, cells(comparison, "B"), []))
+    assert "Holm over 5 tests). ? 1 of 6 differences are not tested (no items)." in str(comparison)
 
 
 def test_a_size_that_a_task_lacks_has_no_mean(ours: GridResult, theirs: GridResult) -> None:
     lacks = (ours.frame["task"] == "B") & (ours.frame["num_layers"] == 4)
     comparison = GridResult(ours.frame[~lacks], ours.items, "lab/ours").compare(theirs)
-    assert lines(comparison.to_markdown())[1] == ["4", "", ""]
-    assert lines(comparison.to_markdown("A"))[1][2].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
+    assert cells(comparison)[1] == ["", ""]
+    assert cells(comparison, "A")[1][1].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
 
 
 def test_two_sizes_of_one_model(ours: GridResult) -> None:
@@ -243,7 +263,7 @@ def test_a_single_test_tells_its_p(ours: GridResult, theirs: GridResult) -> None
     one, other = (grid.at(tasks="A", num_layers=4) for grid in (ours, theirs))
     near = sts("lab/near", {"A": 0.12, "B": 0.2}, seed=1).at(tasks="A", num_layers=4)
     assert one.compare(other).to_frame()["p_value"].item() < 1e-4
-    assert str(one.compare(other)).endswith("* p < 0.05, here p < 0.001 (jackknife; Holm over 1 test).")
+    assert "* p < 0.05, here p < 0.001 (jackknife; Holm over 1 test)." in str(one.compare(other))
     p = one.compare(near).to_frame()["p_value"].item()
     assert 0.001 < p < 1
     assert f", here p = {p:.2g} (jackknife" in str(one.compare(near))
@@ -251,8 +271,7 @@ def test_a_single_test_tells_its_p(ours: GridResult, theirs: GridResult) -> None
 
 
 def test_precisions_of_one_model() -> None:
-    a, b = [0.9, 0.5, 0.7, 0.6], [0.6, 0.4, 0.5, 0.5]
-    plain, packed = queries("lab/m", [a]), queries("lab/m", [b])
+    plain, packed = queries("lab/m", [A]), queries("lab/m", [B])
     packed = GridResult(packed.frame.assign(precision="int8"), packed.items.assign(precision="int8"), "lab/m")
     both = GridResult.merge([plain, packed])
     comparison = both.compare(both.at(precision="int8"))
@@ -311,19 +330,6 @@ def test_refuses_invalid_comparison_arguments(ours: GridResult, arguments: dict[
         ours.compare(ours.frame)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no task 'C'"):
         ours.compare(ours).pivot("C")
-
-
-def test_latex_has_the_cells_of_markdown_and_explains_the_marks(ours: GridResult) -> None:
-    comparison = ours.compare(sts("lab/mixed_2", {"A": 0.4, "B": 0.1}, seed=1))
-    for task, subject in (("A", "A"), (None, "mean of 2 tasks")):
-        lines = comparison.to_latex(task).splitlines()
-        rows = [line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\")]
-        head, _, *body = comparison.to_markdown(task).splitlines()
-        assert rows == [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *body)]
-        [caption] = [line for line in lines if line.startswith("\\caption")]
-        assert caption.startswith(rf"\caption{{{subject}: cosine\_spearman, ours minus mixed\_2, points. ")
-        assert "have p $<$ 0.05" in caption or "* p $<$ 0.05 (jackknife; Holm over 6 tests).}" in caption
-        assert rf"\label{{tab:{subject.lower().replace(' ', '-')}-cosine-spearman-ours-minus-mixed-2-points}}" in lines
 
 
 def test_figure_shows_which_model_is_better(ours: GridResult, theirs: GridResult, tmp_path: Path) -> None:

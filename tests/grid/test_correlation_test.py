@@ -11,7 +11,7 @@ from false_alarms import Cell, Unlike, steiger_test
 from numpy.typing import NDArray
 from scipy import stats
 
-from st_matryoshka2d.grid.correlation_test import correlation_test
+from st_matryoshka2d.grid.significance import correlation_test
 from tests.support.quick import quick
 
 Row = NDArray[np.float64]

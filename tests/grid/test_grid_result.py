@@ -96,7 +96,7 @@ def test_nan_makes_mean_nan(table: list[dict[str, Any]]) -> None:
     assert np.isnan(grid.score("1L-16d", "B"))
     assert np.isfinite(grid.score("1L-16d", "A"))
     assert int(grid.pivot().isna().to_numpy().sum()) == 1
-    assert grid.to_markdown().count("nan") == 1
+    assert str(grid).count("nan") == 1
 
 
 def test_a_task_that_lacks_a_size_makes_its_mean_nan() -> None:
@@ -104,11 +104,10 @@ def test_a_task_that_lacks_a_size_makes_its_mean_nan() -> None:
     assert np.isnan(grid.score("6L-128d"))
     assert np.isfinite(grid.score("6L-128d", "A"))
     assert np.isfinite(grid.score("4L-64d"))
-    table, note = grid.to_markdown().split("\n\n")
-    assert [row[column + 1] != "" for column, row in enumerate(parsed(table)[2:])] == [True, True, False]
+    table, note = str(grid).split("\n\n")
+    assert [len(row) for row in parsed(table)[2:]] == [2, 2, 1]
     assert note == "There is no mean if a task was not scored: B lacks 6L-128d."
-    assert "\n\n" not in grid.to_markdown("B")
-    assert grid.to_latex().startswith(f"% {note}\n")
+    assert "\n\n" not in str(grid.at(tasks="B"))
 
 
 def test_tasks_by_sizes(grid: GridResult, table: list[dict[str, Any]]) -> None:
@@ -126,13 +125,10 @@ def test_tasks_by_sizes(grid: GridResult, table: list[dict[str, Any]]) -> None:
 
 def test_table_names_omitted_precisions() -> None:
     grid = random_grid(0, precisions=("int8", "float32", "binary"))
-    table, note = grid.to_markdown().split("\n\n")
+    table, note = str(grid).split("\n\n")
     assert note == "Also int8, binary: grid.at(precision=...)."
-    assert table == grid.at(precision="float32").to_markdown()
+    assert parsed(table)[1:] == parsed(str(grid.at(precision="float32")))[1:]
     assert str(grid).startswith("mean of 2 tasks: spearman, float32, percent\n")
-    assert grid.to_latex("A").startswith(
-        f"% {note}\n\\begin{{table}}\n\\centering\n\\caption{{A: spearman, float32, percent}}"
-    )
     assert "Also" not in str(grid.at(precision="int8"))
 
 
@@ -149,7 +145,7 @@ def test_the_only_precision_is_taken_and_named() -> None:
 def test_of_several_precisions_without_float32_one_is_asked_for() -> None:
     grid = random_grid(0, precisions=("int8", "binary"))
     asking = r"several precisions, int8, binary, but not float32\. .* grid.at\(precision='int8'\)"
-    for view in (GridResult.pivot, GridResult.by_task, GridResult.to_markdown, GridResult.to_latex, GridResult.plot):
+    for view in (GridResult.pivot, GridResult.by_task, GridResult.plot):
         with pytest.raises(ValueError, match=asking):
             view(grid)
     with pytest.raises(ValueError, match=asking):
@@ -177,31 +173,32 @@ def test_a_size_that_has_another_precision_alone_was_not_scored() -> None:
         GridResult.merge([plain, int8]).score("2L-8d")
 
 
-def parsed(markdown: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines()]
+def parsed(printed: str) -> list[list[str]]:
+    return [line.split() for line in printed.splitlines()]
 
 
-def test_markdown_has_the_pivot_in_percent(grid: GridResult) -> None:
-    head, rule, *body = parsed(grid.to_markdown())
-    assert head == ["layers / dim", "8", "16", "128"]
-    assert all(cell.endswith("-:") and set(cell[:-1]) == {"-"} for cell in rule)
+def test_prints_the_pivot_in_percent(grid: GridResult) -> None:
+    _, head, *body = parsed(str(grid))
+    assert head == ["layers", "/", "dim", "8", "16", "128"]
     assert [row[0] for row in body] == ["1", "3"]
     printed = np.array([[float(cell) for cell in row[1:]] for row in body])
     assert np.abs(printed - grid.pivot().to_numpy() * 100).max() <= 0.005 + 1e-9
-    assert len({len(line) for line in grid.to_markdown().splitlines()}) == 1
-    assert parsed(grid.to_markdown("A", "pearson")) != parsed(grid.to_markdown())
+    assert len({len(line) for line in str(grid).splitlines()[1:]}) == 1
 
 
 def test_a_ladder_leaves_the_other_cells_empty() -> None:
     grid = GridResult(pd.DataFrame(rows("A", LADDER, seed=0)))
     assert grid.sizes == LADDER
-    _, _, *body = parsed(grid.to_markdown())
-    assert [[column for column, cell in enumerate(row[1:]) if cell] for row in body] == [[0], [1], [2]]
+    _, _, *body = str(grid).splitlines()
+    assert [len(row.split()) for row in body] == [2, 2, 2]
+    ends = [len(row.rstrip()) for row in body]
+    assert ends == sorted(set(ends))
 
 
 def test_in_a_terminal(grid: GridResult) -> None:
     one = GridResult(grid.to_frame().query("task == 'A'"))
-    assert str(one) == repr(one) == f"A: cosine_spearman, percent\n{one.to_markdown()}"
+    assert str(one) == repr(one)
+    assert str(one).startswith("A: cosine_spearman, percent\n")
     assert str(grid).startswith("mean of 2 tasks: main score, percent\n")
 
 

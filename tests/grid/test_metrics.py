@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_matryoshka2d import GridResult
-from st_matryoshka2d.grid.t_test import paired_t_test
+from st_matryoshka2d.grid.significance import paired_t_test
 from tests.support.results import assert_identical
 
 QUERIES = [f"q{number}" for number in range(200)]

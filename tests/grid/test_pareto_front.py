@@ -48,13 +48,12 @@ def test_uses_layers_without_latency() -> None:
 
 def test_the_front_prints_in_few_columns_and_is_a_table() -> None:
     front = curve().pareto("milliseconds_per_text")
-    assert str(front).splitlines() == [
-        "|   size | score | of 4L-64d | ms per text | parameters | bytes |",
-        "| -----: | ----: | --------: | ----------: | ---------: | ----: |",
-        "| 1L-64d | 60.00 |    75.0 % |         0.5 |      1,100 |   256 |",
-        "| 2L-64d | 70.00 |    87.5 % |         0.9 |      1,200 |   256 |",
-        "| 4L-64d | 80.00 |   100.0 % |        1.75 |      1,400 |   256 |",
+    assert [line.split() for line in str(front).splitlines()] == [
+        ["size", "score", "of", "4L-64d", "ms", "per", "text", "parameters", "bytes"],
+        ["1L-64d", "60.00", "75.0", "%", "0.5", "1,100", "256"],
+        ["2L-64d", "70.00", "87.5", "%", "0.9", "1,200", "256"],
+        ["4L-64d", "80.00", "100.0", "%", "1.75", "1,400", "256"],
     ]
     assert type(front.head(1)) is type(front[["score", "bytes"]]) is pd.DataFrame
     untimed = GridResult(curve().to_frame()).pareto("bytes")
-    assert str(untimed).startswith("|        size | score | of 4L-64d | bytes |\n")
+    assert str(untimed).splitlines()[0].split() == ["size", "score", "of", "4L-64d", "bytes"]

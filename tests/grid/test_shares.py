@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from st_matryoshka2d import DataWarning, GridResult, Size
-from st_matryoshka2d.grid.bootstrap import DRAWS, resampled_scores
 from st_matryoshka2d.grid.grid_tables import Items
-from st_matryoshka2d.grid.shares import FEWEST, at_once
+from st_matryoshka2d.grid.items import FEWEST
+from st_matryoshka2d.grid.shares import DRAWS, at_once, resampled_scores
 from tests.support.command_line import answer, run
 from tests.support.grids import pairs_grid, random_times
 

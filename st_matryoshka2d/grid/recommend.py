@@ -95,7 +95,7 @@ class Recommendation:
         if "milliseconds_in_all" in self.frame:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
-        share = _interval(chosen, self.examples)
+        share = share_text(chosen, self.examples)
         notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else ""]
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
@@ -212,7 +212,7 @@ def _add_intervals(
         return 0
 
 
-def _interval(row: pd.Series[Any], examples: int) -> str:
+def share_text(row: pd.Series[Any], examples: int) -> str:
     """Write the share of a size with its interval, if it has one."""
     low, share, high = (row[name] * 100 for name in ("relative_low", "relative", "relative_high"))
     about = f" ({low:.1f} to {high:.1f} % on {examples:,} examples)" if low < high else ""
@@ -224,7 +224,7 @@ def _doubt(unsure: pd.DataFrame, limits: Sequence[Limit], examples: int) -> str:
     if unsure.empty:
         return ""
     row, wanted = unsure.iloc[0], next(limit.wanted for limit in limits if limit.column == "relative")
-    return f"The data cannot tell whether {name_of(row)} has {wanted}: it has {_interval(row, examples)}."
+    return f"The data cannot tell whether {name_of(row)} has {wanted}: it has {share_text(row, examples)}."
 
 
 def required_full(table: pd.DataFrame) -> pd.Series[Any]:

@@ -14,6 +14,7 @@ from st_matryoshka2d.grid import pivots, text_tables
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, with_items
 from st_matryoshka2d.grid.items import items_in
+from st_matryoshka2d.grid.shares import FEWEST
 from st_matryoshka2d.grid.significance import ItemTest, holm, item_test, p_text
 from st_matryoshka2d.sizes import Size
 
@@ -74,6 +75,9 @@ class GridComparison:
     ) -> Figure:
         """Plot a heat map of the pivot, in points, marked as in `to_markdown`; blue if the first grid is better.
 
+        Only cells with a significant difference have a colour: of several tests, most with the sign of the mean. On fewer
+        than 30 examples, no cell has one.
+
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
             title: Title; None for the name of the task.
@@ -83,8 +87,26 @@ class GridComparison:
         from st_matryoshka2d.plots.saving import saved
 
         title = title if title is not None else self._subject(task)
-        words = {"title": title, "label": "points", "note": f"{self._minus(task)}. {self._note(task)}"}
-        return saved(path, lambda: delta_map(self.pivot(task) * 100, self._texts(task, "\n{}"), names=self.names, **words))
+        counts = self.examples if task is None else {task: self.examples[task]}
+        n = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        note = f"{self._minus(task)}, blue if above 0, grey if not significant; n = {n} examples. {self._note(task)}"
+        words = {"title": title, "label": "points", "note": note}
+        deltas = (self.pivot(task) * 100).where(self._claimed(task))
+        return saved(path, lambda: delta_map(deltas, self._texts(task, "\n{}"), **words))
+
+    @property
+    def examples(self) -> dict[str, int]:
+        """The number of queries or pairs of each task; 0 where a task has no scores by example."""
+        parts = self.frame.groupby(_PART, sort=False)["n"].max()
+        return {str(task): int(n) for task, n in parts.groupby("task", sort=False).sum().items()}
+
+    def _claimed(self, task: str | None) -> pd.DataFrame:
+        """Mark the cells whose difference most tests find significant, on enough examples."""
+        rows, means = self._rows(task), self.pivot(task)
+        signs = np.sign([means.at[n, dim] for n, dim in zip(rows["num_layers"], rows["dim"], strict=True)])
+        sure = rows["significant"] & (np.sign(rows["delta"]) == signs) & (rows["n"] >= FEWEST)
+        share = sure.groupby([rows["num_layers"], rows["dim"]]).mean().unstack("dim")
+        return share.reindex_like(means) > 0.5
 
     def __str__(self) -> str:
         title, cells, note = shown(self)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 EXTRAS = {
     **dict.fromkeys(("joblib", "mteb", "pytrec_eval", "sklearn"), "eval"),
     "matplotlib": "plot",
-    **dict.fromkeys(("altair", "vl_convert"), "report"),
+    "jinja2": "report",
     **dict.fromkeys(("rich", "typer"), "cli"),
 }
 

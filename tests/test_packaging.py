@@ -58,7 +58,7 @@ def test_import_is_light(statement: str) -> None:
 def test_results_need_neither_mteb_nor_matplotlib() -> None:
     loaded = imported_by("from st_matryoshka2d import FunnelResult, GridResult; import st_matryoshka2d.grid.grid_result")
     assert "pandas" in loaded
-    assert not {"mteb", "matplotlib", "altair", "torch"} & loaded
+    assert not {"mteb", "matplotlib", "jinja2", "torch"} & loaded
 
 
 def test_public_names_of_package() -> None:
@@ -221,7 +221,7 @@ except ImportError as error:
     command = "pip install 'st_matryoshka2d[{}]'."
     assert missing["evaluate"] == f"`evaluate` needs mteb, which is not installed: {command.format('eval')}"
     assert missing["plot_speedup"] == f"A figure needs matplotlib, which is not installed: {command.format('plot')}"
-    assert report == f"A report needs altair, which is not installed: {command.format('report')}"
+    assert report == f"A report needs jinja2, which is not installed: {command.format('report')}"
 
 
 def test_constraints_pin_every_direct_requirement() -> None:
@@ -237,7 +237,7 @@ def test_constraints_pin_every_direct_requirement() -> None:
 def test_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    suffixes = {".py", ".typed", ".html", ".css", ".js"}
+    suffixes = {".py", ".typed", ".html"}
     here = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in suffixes}
     assert {"st_matryoshka2d/py.typed", "st_matryoshka2d/report/page.html"} <= here
     assert inside == here

@@ -67,6 +67,9 @@ class GridComparison:
     ) -> Figure:
         """Plot a heat map of the pivot, in points, marked as when printed; blue if the first grid is better.
 
+        Only cells with a significant difference have a colour: of several tests, most with the sign of the mean. On fewer
+        than 30 examples, no cell has one.
+
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
             title: Title; None for the name of the task.
@@ -76,8 +79,24 @@ class GridComparison:
         from st_matryoshka2d.plots.saving import saved
 
         title = title if title is not None else self._subject(task)
-        words = {"title": title, "label": "points", "note": f"{self._minus(task)}. {self._note(task)}"}
-        return saved(path, lambda: delta_map(self.pivot(task) * 100, self._texts(task, "\n{}"), names=self.names, **words))
+        note = f"{self._minus(task)}, blue if above 0, grey if not significant. {self._note(task)}"
+        words = {"title": title, "label": "points", "note": note}
+        deltas = (self.pivot(task) * 100).where(self._claimed(task))
+        return saved(path, lambda: delta_map(deltas, self._texts(task, "\n{}"), **words))
+
+    @property
+    def examples(self) -> dict[str, int]:
+        """The number of queries or pairs of each task; 0 where a task has no scores by example."""
+        parts = self.frame.groupby(_PART, sort=False)["n"].max()
+        return {str(task): int(n) for task, n in parts.groupby("task", sort=False).sum().items()}
+
+    def _claimed(self, task: str | None) -> pd.DataFrame:
+        """Mark the cells whose difference most tests find significant, on enough examples."""
+        rows, means = self._rows(task), self.pivot(task)
+        signs = np.sign([means.at[n, dim] for n, dim in zip(rows["num_layers"], rows["dim"], strict=True)])
+        sure = rows["significant"] & (np.sign(rows["delta"]) == signs)
+        share = sure.groupby([rows["num_layers"], rows["dim"]]).mean().unstack("dim")
+        return share.reindex_like(means) > 0.5
 
     def __str__(self) -> str:
         title, cells, note = shown(self)
@@ -109,7 +128,8 @@ class GridComparison:
 
     def _note(self, task: str | None = None) -> str:
         """Explain the marks, and count the examples."""
-        return " ".join([self._marks(task), *pivots.counts_note(self._rows(task))])
+        counts = {name: n for name, n in self.examples.items() if task in (None, name)}
+        return " ".join([self._marks(task), *pivots.counts_note(counts)])
 
     def _marks(self, task: str | None) -> str:
         rows = self._rows(task)

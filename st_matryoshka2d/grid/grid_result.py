@@ -214,23 +214,37 @@ class GridResult(Scores):
         """
         return pareto_front.plot_pareto(self, path, title, cost, task, metric)
 
-    def report(self, path: str | os.PathLike[str], *, beside: Sequence[GridResult] = (), title: str | None = None) -> None:
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        beside: Sequence[GridResult] = (),
+        title: str | None = None,
+        max_ms: float | None = None,
+        max_bytes: float | None = None,
+        reference: GridResult | None = None,
+    ) -> None:
         """Write one page of HTML that shows the grid, opens without a network, and can be sent to others.
 
-        It shows a heat map of every size, with the interval of its share and its costs under the pointer, scores against
-        time and bytes with the Pareto fronts, and tables that it saves as CSV. A slider sets the share of the largest size's
-        score to keep, and the page marks the size that `recommend` returns for it. Document sizes and precisions stand side
-        by side.
+        It shows a heat map of every size, the mean over tasks, with all that is known of a size
+        under the pointer and in a table; scores against bytes, and against time if all grids have
+        it, with the Pareto fronts; and sliders for the share of the score to keep and the bytes
+        of a vector. The page marks the size that `recommend` returns for these, and says it in
+        the same words.
 
         Args:
-            path: File to write, `.html`; about a megabyte.
-            beside: Other grids of the same tasks, such as those of other models, to show side by side.
+            path: File to write, `.html`; some hundred kilobytes.
+            beside: Other grids of the same tasks, such as those of other models, to show side by
+                side, in one scale of colours.
             title: Title; None for the names of the models and the tasks.
+            max_ms: As for `recommend`.
+            max_bytes: As for `recommend`: where the slider for bytes stands at first.
+            reference: As for `recommend`.
 
         Raises:
-            ImportError: Altair is not installed; `pip install 'st_matryoshka2d[report]'`.
-            TypeError: `beside` has something that is not a grid.
-            ValueError: The file is not `.html`, or the grids have different tasks or the same name.
+            ImportError: Jinja is not installed; `pip install 'st_matryoshka2d[report]'`.
+            ValueError: The file is not `.html`, the grids have different tasks or the same name,
+                or `recommend` refuses, as with fewer than 30 examples.
 
         Example:
             >>> row = {"task": "T", "split": "test", "subset": "default", "metric": "ndcg_at_10", "is_main": True}
@@ -238,9 +252,9 @@ class GridResult(Scores):
             >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
             >>> GridResult(pd.DataFrame(rows)).report("report.html", title="Three sizes")
         """
-        from st_matryoshka2d.grid.report_views import write_report  # imports Altair, which reading scores does not need
+        from st_matryoshka2d.grid.report_views import write_report  # imports Jinja, which reading scores does not need
 
-        write_report(self, path, beside, title)
+        write_report(self, path, beside, title, max_ms, max_bytes, reference)
 
     def __str__(self) -> str:
         frame = self.narrowed(pivots.shown(self.frame)).frame

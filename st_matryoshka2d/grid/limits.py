@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, name_of
 from st_matryoshka2d.grid.grid_data import Scores
@@ -92,6 +94,18 @@ def positive(value: object, name: str, example: str) -> float:
     return number
 
 
+def met(table: pd.DataFrame, limits: Sequence[Limit], *, surely: bool) -> NDArray[np.bool_]:
+    """Mark the sizes that have a score and meet all limits; `surely`: with the lower ends of shares."""
+    marks = table["score"].notna()
+    for limit in limits:
+        values = table[limit.column]
+        if limit.column != "relative":
+            marks &= values <= limit.bound
+        else:
+            marks &= (table["relative_low"].fillna(values) if surely else values) >= limit.bound
+    return marks.to_numpy()
+
+
 def refused(table: pd.DataFrame, limits: Sequence[Limit]) -> pd.Series[str]:
     """Describe the limits that each size misses; empty if it meets all."""
     missed = ["; ".join(filter(None, (limit.missed(row) for limit in limits))) for _, row in table.iterrows()]
@@ -105,6 +119,6 @@ def what_there_is(table: pd.DataFrame, limits: Sequence[Limit]) -> str:
     near = []
     for limit in limits if len(limits) > 1 else ():
         others = [other for other in limits if other is not limit]
-        if (rows := table[refused(table, others) == ""]).size:
+        if (rows := table[met(table, others, surely=True)]).size:
             near.append(limit.best(rows))
     return f"{text} The best that meets all other limits: {' or '.join(near)}." if near else text

@@ -61,16 +61,16 @@ def plot_pareto(
 ) -> Figure:
     """Plot the score of every size against one cost."""
     from st_matryoshka2d.plots.pareto import plot_front  # draws only when asked to
-    from st_matryoshka2d.plots.saving import check_figure_file
+    from st_matryoshka2d.plots.saving import saved
 
-    check_figure_file(path)
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
     table = costs(grid.frame, grid.latency, task, metric=metric).dropna(subset="score")
     if table.empty:
         raise ValueError("No size of this grid has a score, so there is nothing to draw.")
     table = table.assign(front=on_front(table, [column]), name=[name_of(row) for row in table.itertuples()])
     title = pivots.headed(grid.model, pivots.subject([task] if task else grid.tasks)) if title is None else title
-    return plot_front(table, column, path, title, f"{pivots.metric_name(grid.frame, task, metric)} (%)")
+    label = f"{pivots.metric_name(grid.frame, task, metric)} (%)"
+    return saved(path, lambda: plot_front(table, column, title, label))
 
 
 def on_front(table: pd.DataFrame, chosen: Sequence[str]) -> pd.Series[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -87,17 +87,25 @@ def hidden_notes(frame: pd.DataFrame) -> list[str]:
 
 def examples_note(items: pd.DataFrame) -> list[str]:
     """Note how many examples each task has, if the grid has their scores."""
-    return counts_note(items.assign(n=items["ids"].map(len)))
+    return counts_note(example_counts(items))
 
 
-def counts_note(rows: pd.DataFrame) -> list[str]:
-    """Note how many examples each task has, from rows with their number `n`; 0 if it is unknown."""
-    per_part = rows.groupby(["task", "split", "subset"], sort=False)["n"].max()
-    counts = per_part[per_part > 0].groupby("task", sort=False).sum()
-    if counts.empty:
+def example_counts(items: pd.DataFrame) -> dict[str, int]:
+    """Return the number of queries or pairs of each task whose scores a grid has."""
+    parts = items.drop_duplicates(["task", "split", "subset"])
+    counts: dict[str, int] = {}
+    for task, ids in zip(parts["task"], parts["ids"], strict=True):
+        counts[task] = counts.get(task, 0) + len(ids)
+    return counts
+
+
+def counts_note(counts: Mapping[str, int]) -> list[str]:
+    """Write how many examples each task has, where it is known, and whether they are few."""
+    known = {task: n for task, n in counts.items() if n}
+    if not known:
         return []
-    few = f" Fewer than {FEWEST} tell little." if counts.min() < FEWEST else ""
-    return [f"Examples: {', '.join(f'{task} {n:,}' for task, n in counts.items())}.{few}"]
+    few = f" Fewer than {FEWEST} tell little." if min(known.values()) < FEWEST else ""
+    return [f"Examples: {', '.join(f'{task} {n:,}' for task, n in known.items())}.{few}"]
 
 
 def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:

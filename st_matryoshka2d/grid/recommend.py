@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.grid.agreement import AGREEMENT, SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.grid.grid_data import Scores
-from st_matryoshka2d.grid.limits import Limit, limits_of, positive, refused, require_times, what_there_is
+from st_matryoshka2d.grid.limits import (
+    Limit,
+    limits_of,
+    met,
+    positive,
+    refused,
+    require_times,
+    what_there_is,
+)
 from st_matryoshka2d.grid.pareto_front import time_column
 from st_matryoshka2d.sizes import Size
 
@@ -88,7 +97,7 @@ class Recommendation:
         if "milliseconds_in_all" in self.frame:
             time = ("milliseconds_in_all", ".3g", "ms a document and its queries")
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
-        share = _interval(chosen, self.examples)
+        share = share_text(chosen, self.examples)
         notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else ""]
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
@@ -116,6 +125,51 @@ def recommend(
     if queries_per_document is not None:
         positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
         require_times(grid, "queries_per_document")
+    sizes = candidates(grid, task, reference, queries_per_document, metric)
+    best = sizes.within(limits, best_score=min_score is None)
+    why = refused(best.frame, limits).where(best.frame["score"].notna(), "no score")
+    return replace(best, frame=best.frame.assign(refused=why))
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Every size, with its costs and the interval of its share, to choose from by any limits."""
+
+    table: pd.DataFrame
+    cheap: list[str]  # the columns that make a size cheap, the most important first
+    full: pd.Series[Any]
+    share_of: str
+    examples: int
+    measure: str
+
+    def within(self, limits: Sequence[Limit], *, best_score: bool = False) -> Recommendation:
+        """Choose the cheapest size, or the one of the best score, that meets all limits."""
+        order = ["score", *self.cheap] if best_score else [*self.cheap, "score"]
+        ranked = in_order(self.table, order)
+        if self.measure == AGREEMENT:
+            ranked = ranked.sort_values("dim", ascending=False, kind="stable")
+        surely, perhaps = (met(ranked, limits, surely=surely) for surely in (True, False))
+        before = ranked[: surely.argmax()] if surely.any() else ranked
+        doubt = _doubt(before[perhaps[: len(before)]], limits, self.examples)
+        if not surely.any():
+            there_is = what_there_is(self.table.dropna(subset="score"), limits)
+            refusal = f"No size of {len(ranked)} meets every limit: {there_is}"
+            raise ValueError(f"{refusal} {doubt}".strip())
+        frame = ranked.iloc[np.argsort(~surely, kind="stable")].reset_index(drop=True)
+        if self.measure == AGREEMENT and frame["num_layers"][0] == self.full["num_layers"]:
+            doubt = _WHOLE
+        return Recommendation(frame, self.full, self.share_of, self.examples, doubt, self.measure)
+
+
+def candidates(
+    grid: Scores,
+    task: str | None,
+    reference: object,
+    queries_per_document: float | None = None,
+    metric: str | None = None,
+) -> Candidates:
+    """Return the sizes of a grid with all that a choice needs to know."""
+    measure = measure_of(grid.frame, task, metric)
     table = costs(grid.frame, grid.latency, task, queries_per_document, metric)
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
@@ -128,26 +182,11 @@ def recommend(
         table["relative"] = table["score"] / compared["score"]
     if measure == AGREEMENT:  # which has no common scale for widths: a depth counts as at its widest
         table["relative"] = table.groupby("num_layers")["relative"].transform("last")
-    cells = ["num_layers", "dim", "precision", *(["documents"] if queries_per_document is not None else [])]
+    pairs = queries_per_document is not None
+    cells = ["num_layers", "dim", "precision", *(["documents"] if pairs else [])]
     examples = _add_intervals(table, grid, cells, task, metric, (whole, compared), measure)
-    table["refused"] = refused(table, limits).where(table["score"].notna(), "no score")
-    met_by_score = (refused(table.assign(relative_low=math.nan), limits) == "") & table["score"].notna()
-    unsure = table[met_by_score & (table["refused"] != "")]
-    cheap = [time_column(grid) if queries_per_document is None else "milliseconds_in_all", "bytes"]
-    order = ["score", *cheap] if min_score is None else [*cheap, "score"]
-    ranked = in_order(table, order)
-    if measure == AGREEMENT:
-        ranked = ranked.sort_values("dim", ascending=False, kind="stable")
-    best = (ranked["refused"] == "").to_numpy()
-    before = ranked[: best.argmax()] if best.any() else ranked
-    doubt = _doubt(before[before.index.isin(unsure.index)], limits, examples)
-    if not best.any():
-        there_is = what_there_is(table.dropna(subset="score"), limits)
-        raise ValueError(f"No size of {len(table)} meets every limit: {there_is}{doubt and f' {doubt}'}")
-    if measure == AGREEMENT and ranked[best].iloc[0]["num_layers"] == full["num_layers"]:
-        doubt = _WHOLE
-    fits_first = ranked.sort_values("refused", key=lambda refused: refused != "", kind="stable", ignore_index=True)
-    return Recommendation(fits_first, full, share_of, examples, doubt, measure)
+    cheap = ["milliseconds_in_all" if pairs else time_column(grid), "bytes"]
+    return Candidates(table, cheap, full, share_of, examples, measure)
 
 
 def in_order(table: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
@@ -176,12 +215,12 @@ def _add_intervals(
             "The choice is by the scores alone, which chance may have made."
         )
         if measure != AGREEMENT:
-            warnings.warn(message, DataWarning, stacklevel=4)
+            warnings.warn(message, DataWarning, stacklevel=5)
         table[["relative_low", "relative_high"]] = math.nan
         return 0
 
 
-def _interval(row: pd.Series[Any], examples: int) -> str:
+def share_text(row: pd.Series[Any], examples: int) -> str:
     """Write the share of a size with its interval, if it has one."""
     low, share, high = (row[name] * 100 for name in ("relative_low", "relative", "relative_high"))
     about = f" ({low:.1f} to {high:.1f} % on {examples:,} examples)" if low < high else ""
@@ -193,7 +232,7 @@ def _doubt(unsure: pd.DataFrame, limits: Sequence[Limit], examples: int) -> str:
     if unsure.empty:
         return ""
     row, wanted = unsure.iloc[0], next(limit.wanted for limit in limits if limit.column == "relative")
-    return f"The data cannot tell whether {name_of(row)} has {wanted}: it has {_interval(row, examples)}."
+    return f"The data cannot tell whether {name_of(row)} has {wanted}: it has {share_text(row, examples)}."
 
 
 def required_full(table: pd.DataFrame) -> pd.Series[Any]:

@@ -7,7 +7,7 @@ import os
 import pandas as pd
 from matplotlib.figure import Figure
 
-from st_matryoshka2d.plots.saving import check_figure_file, save_figure
+from st_matryoshka2d.plots.saving import saved
 from st_matryoshka2d.plots.style import BLUE, new_figure, plain
 
 _COLUMNS = ["num_layers", "milliseconds_per_text", "speedup", "theory"]
@@ -31,28 +31,27 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
         >>> figure = plot_speedup(times, "speedup.png")
     """
-    check_figure_file(path)
     if missing := [name for name in _COLUMNS if name not in times.columns]:
         raise ValueError(
             f"Expected the table of benchmark_latency; {', '.join(missing)} is missing in {list(times.columns)}."
         )
     if times.empty:
         raise ValueError("There are no times to draw.")
-    times = times.sort_values("num_layers")
+    return saved(path, lambda: _drawn(times.sort_values("num_layers"), title or ""))
+
+
+def _drawn(times: pd.DataFrame, title: str) -> Figure:
     figure = new_figure(2.4 + 0.6 * max(len(times), 4), 4.2)
-    under = "layers, and the measured time of a text"
-    axes = plain(figure.add_subplot(), xlabel=under, ylabel="speed-up over the full model", title=title or "")
+    words = {"xlabel": "layers, and the measured time of a text", "ylabel": "speed-up over the full model"}
+    axes = plain(figure.add_subplot(), title=title, **words)
     layers = times["num_layers"].to_numpy()
-    axes.plot(layers, times["theory"], color="0.55", linestyle="--", marker="o", markersize=4, label="theory: N / layers")
-    axes.plot(layers, times["speedup"], color=BLUE, marker="o", markersize=5, label="measured")
-    for depth, measured, theory in zip(layers, times["speedup"], times["theory"], strict=True):
-        # on the side away from the other line
-        place, ha, va = ((3, 3), "left", "bottom") if measured > theory else ((-3, -4), "right", "top")
-        axes.annotate(f"{measured:.2f}x", (depth, measured), place, textcoords="offset points", ha=ha, va=va, fontsize=8)
+    axes.plot(layers, times["theory"], "o--", color="0.55", markersize=4, label="theory: N / layers")
+    axes.plot(layers, times["speedup"], "o-", color=BLUE, markersize=5, label="measured")
+    for depth, speedup in zip(layers, times["speedup"], strict=True):
+        axes.annotate(f"{speedup:.2f}x", (depth, speedup), (3, 3), textcoords="offset points", fontsize=8)
     labels = times["milliseconds_per_text"].map("{:.3g} ms".format)
     axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, labels, strict=True)], fontsize=8)
     axes.margins(x=0.11, y=0.08)  # room for the label of the first point
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    save_figure(figure, path)
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import colormaps
@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which most colour-blind readers can distinguish.
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
-
-Value = TypeVar("Value")
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -29,13 +27,8 @@ def plain(axes: Axes, grid: Literal["both", "x", "y"] = "y", **labels: str) -> A
     return axes
 
 
-def add_note(figure: Figure, text: str) -> None:
-    """Add small text below the figure."""
-    figure.supxlabel(text, fontsize=7.5, color="0.3")
-
-
-def shades(values: Sequence[Value]) -> dict[Value, Any]:
-    """Return a colour for each value, the last darkest; without the palest tenth of the map, hard to see on white."""
+def shades(values: Sequence[Any]) -> dict[Any, Any]:
+    """Return a colour for each value, the last darkest; none too pale to be seen on white."""
     return dict(zip(values, colormaps["viridis_r"](np.linspace(0.1, 1, len(values))), strict=True))
 
 

@@ -1,8 +1,8 @@
-"""Curves along the coordinates: scores as coordinates are removed, and the standard deviation of each."""
+"""Curves along the coordinates: scores as coordinates are removed, and the spread of each."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,15 @@ _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str) -> Figure:
     """Draw the relative score of every method for one model, from `TruncationResult.summary`."""
     figure = new_figure(7.0, 5.0)
-    axes = plain(figure.add_subplot(), xlabel=_REMOVED, ylabel="score relative to the full size (%)")
+    label = "score relative to the full size (%)"
+    axes = plain(figure.add_subplot(), xlabel=_REMOVED, ylabel=label)
     axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
-    for method, (label, style) in _METHODS.items():
+    for method, (name, style) in _METHODS.items():
         rows = summary[summary["method"] == method]
         if not rows.empty:
             runs = int(rows["runs"].max())
-            _curve(axes, rows, full_dim, "relative", label=f"{label} ({runs}, mean ± s.d.)" if runs > 1 else label, **style)
+            many = f" ({runs}, mean ± s.d.)" if runs > 1 else ""
+            _curve(axes, rows, full_dim, "relative", label=name + many, **style)
     _dims_on_top(axes, summary["dim"], full_dim)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize="medium")
@@ -41,20 +43,23 @@ def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str) -> Fi
 
 
 def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title: str) -> Figure:
-    """Draw the scores of two models, also relative to each one's full size, for prefixes and random subsets."""
+    """Draw two models, also relative to each one's full size, for prefixes and random subsets."""
     figure = new_figure(11.0, 5.0)
     labels = {"score": "score (%)", "relative": "relative to the model's own full size (%)"}
+    widths = {full_dim for _, full_dim in summaries.values()}
     for place, (column, label) in enumerate(labels.items(), 121):
         axes = plain(figure.add_subplot(place), xlabel=_REMOVED, ylabel=label)
         for (name, (summary, full_dim)), colour in zip(summaries.items(), (BLUE, ORANGE), strict=True):
-            for method, style in (("first", {"marker": "o"}), ("random", {"marker": ".", "linestyle": "--"})):
+            for method, line in (("first", "o-"), ("random", ".--")):
                 rows = summary[summary["method"] == method]
-                _curve(axes, rows, full_dim, column, label=f"{name}: {_METHODS[method][0]}", color=colour, **style)
-        widths = {full_dim for _, full_dim in summaries.values()}
+                words = f"{name}: {_METHODS[method][0]}"
+                look = {"marker": line[0], "linestyle": line[1:], "color": colour}
+                _curve(axes, rows, full_dim, column, label=words, **look)
         if len(widths) == 1:  # otherwise a percentage stands for two dims
-            dims = pd.concat([summary["dim"] for summary, _ in summaries.values()])
-            _dims_on_top(axes, dims, widths.pop())
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+            every = pd.concat([summary["dim"] for summary, _ in summaries.values()])
+            _dims_on_top(axes, every, *widths)
+    handles = axes.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize="medium")
     return figure
 
@@ -64,38 +69,35 @@ def spread_panels(spreads: Mapping[str, NDArray[np.float64]]) -> Figure:
     figure = new_figure(7.0, 0.4 + 2.4 * len(spreads))
     panels = figure.subplots(len(spreads), sharex=True, squeeze=False)[:, 0]
     for axes, (title, values), colour in zip(panels, spreads.items(), (BLUE, ORANGE), strict=False):
-        coordinates = np.arange(1, len(values) + 1)
-        axes.plot(coordinates, values, color=colour, linewidth=0.6, alpha=0.45)
-        neighbours = max(1, len(values) // 24)
-        smooth = np.convolve(values, np.ones(neighbours) / neighbours, mode="valid")
-        start = (neighbours + 1) / 2
-        axes.plot(start + np.arange(len(smooth)), smooth, color=colour, linewidth=2)
-        thick = f"coordinate (thick line: mean of {neighbours} neighbours)"
-        plain(axes, xlabel=thick, ylabel="standard deviation", title=title).set_ylim(bottom=0)
+        axes.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=0.6, alpha=0.45)
+        n = max(1, len(values) // 24)
+        smooth = np.convolve(values, np.ones(n) / n, mode="valid")
+        axes.plot((n + 1) / 2 + np.arange(len(smooth)), smooth, color=colour, linewidth=2)
+        words = f"coordinate (thick line: mean of {n} neighbours)"
+        plain(axes, xlabel=words, ylabel="standard deviation", title=title).set_ylim(bottom=0)
         axes.margins(x=0.01)
     return figure
 
 
 def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: Any) -> None:
-    """Draw a line through the means, with a band of one standard deviation to each side if there is one."""
+    """Draw a line through means, with a band of one standard deviation if there is one."""
     ordered = rows.sort_values("dim", ascending=False)
     removed = 100 * (1 - ordered["dim"].to_numpy() / full_dim)
     mean = 100 * ordered[column].to_numpy()
-    spread = mean * (ordered["std"] / ordered["relative"]).to_numpy()  # of relative scores, in the unit of the column
+    spread = mean * (ordered["std"] / ordered["relative"]).to_numpy()  # `std` is of shares
     axes.plot(removed, mean, markersize=4, linewidth=1.6, **style)
     if np.isfinite(spread).any():
-        axes.fill_between(removed, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0)
+        look = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
+        axes.fill_between(removed, mean - spread, mean + spread, **look)
 
 
-def _dims_on_top(axes: Axes, dims: Collection[int], full_dim: int) -> None:
-    """Label the top axis with dims, in two rows; powers of two take precedence where there is no room for all."""
+def _dims_on_top(axes: Axes, dims: pd.Series[int], full_dim: int) -> None:
+    """Label the top axis with dims, powers of two before others where there is no room for all."""
     wanted = sorted({full_dim, *map(int, dims)}, key=lambda dim: (dim != full_dim, dim & (dim - 1) != 0, -dim))
-    lower = apart(wanted, 0.045 * full_dim)
-    upper = apart([dim for dim in wanted if dim not in lower], 0.045 * full_dim)
+    shown = apart(wanted, 0.045 * full_dim)
     top = axes.secondary_xaxis("top")
-    for row, minor, length in ((lower, False, 2), (upper, True, 15)):
-        places = [100 * (1 - dim / full_dim) for dim in row]
-        top.set_xticks(places, [f"{dim:g}" for dim in row], minor=minor, fontsize="small")
-        top.tick_params(which="minor" if minor else "major", length=length, color="0.8")
+    places = [100 * (1 - dim / full_dim) for dim in shown]
+    top.set_xticks(places, [f"{dim:g}" for dim in shown], fontsize="small")
+    top.tick_params(length=2, color="0.8")
     top.spines[:].set_visible(False)
     top.set_xlabel("dimensions kept")

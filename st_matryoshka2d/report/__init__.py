@@ -1,9 +1,8 @@
-"""Reports: grids as one page that opens without a network; the only folder that imports Altair."""
+"""Reports: grids as one page that opens without a network; the only folder that imports Jinja."""
 
 from __future__ import annotations
 
 from st_matryoshka2d.extras import naming_the_extra
 
 with naming_the_extra("A report"):
-    import altair  # noqa: F401  # before any module of this folder, which need both
-    import vl_convert  # noqa: F401
+    import jinja2  # noqa: F401  # before any module of this folder

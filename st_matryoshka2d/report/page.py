@@ -1,50 +1,39 @@
-"""A report as one file of HTML, with its data, its style and all code inside: nothing is fetched."""
+"""A report as one file of HTML: all of it is drawn here, and a script shows what was computed."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from functools import cache
-from html import escape
-from importlib.resources import files
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import altair as alt
-import vl_convert
+import jinja2
+import numpy as np
 
-from st_matryoshka2d.report.charts import against, heat_map
-from st_matryoshka2d.report.views import View
-
-SHARE = 97.0  # percent, where the slider stands at first
+SHARES = range(50, 101)  # percent of the score to keep: the steps of a slider
 
 
-def page(title: str, views: Sequence[View], time: str) -> str:
-    """Return the page of some views; `time` is the column that all of them have for the time of a size."""
-    series = [name for view in views for name in view.series]
-    coloured = len(series) > 1 and all(len(view.series) == 1 for view in views)
-    fronts = {name: against(cost, series, coloured_lines=coloured) for name, cost in (("time", time), ("bytes", "bytes"))}
-    charts = {"heat_map": heat_map(), **fronts}
-    data = {"title": title, "share": SHARE, "time": time, "charts": charts}
-    data |= {"series": series, "views": [view.to_json() for view in views]}
-    parts = {"title": escape(title), "style": _part("page.css"), "data": _in_script(json.dumps(data, allow_nan=False))}
-    parts |= {"vega": _vega(), "code": _part("page.js")}
-    html = _part("page.html")
-    for name in ("title", "style", "data", "code", "vega"):  # the library last: what it holds is never searched
-        html = html.replace(f"<!-- {name} -->", parts[name])
-    return html
+def page(panels: Sequence[Mapping[str, Any]], costs: Mapping[str, str], **words: Any) -> str:
+    """Return the page: for each model a panel; `costs` are the columns to draw scores against."""
+    rows = [row for panel in panels for row in panel["sizes"] if row["score"] == row["score"]]
+    axes = {"score": _axis([100 * row["score"] for row in rows], ".1f")}
+    for cost in costs:
+        scale = np.log2 if cost == "bytes" else np.asarray
+        axes[cost] = _axis([row[cost] for row in rows], ",.4g", scale)
+    words |= {"shares": SHARES, "said": [(panel["answers"], panel["steps"]) for panel in panels]}
+    loader = jinja2.PackageLoader("st_matryoshka2d.report", "")
+    template = jinja2.Environment(loader=loader, autoescape=True).get_template("page.html")
+    return template.render(panels=panels, costs=costs, axes=axes, **words)
 
 
-def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+def _axis(values: Sequence[float], form: str, scale: Callable[..., Any] = np.asarray) -> dict[str, Any]:
+    """Return a function that places a value, in percent of an axis, and the places of its ticks."""
+    low, high = (scale(end(values)) for end in (min, max))
+    room = 0.08 * (high - low) or 1.0
+    ticks: dict[str, float] = {}
 
+    def place(value: float) -> float:
+        return round(100 * float((scale(value) - low + room) / (high - low + 2 * room)), 2)
 
-def _in_script(text: str) -> str:
-    """Write JSON so that no text in it ends the element that holds it."""
-    return text.replace("<", "\\u003c")
-
-
-@cache  # a second for each bundle
-def _vega() -> str:
-    """Return Vega, Vega-Lite and vega-embed in the version that Altair writes for."""
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
-    return bundle
+    for value in sorted(values, reverse=True):  # the largest has a tick in any case
+        if all(abs(place(value) - other) >= 12 for other in ticks.values()):
+            ticks[format(value, form)] = place(value)
+    return {"place": place, "ticks": ticks}

@@ -343,7 +343,7 @@ def test_figure_shows_which_model_is_better(ours: GridResult, theirs: GridResult
         assert np.ma.getmaskarray(values).tolist() == [[False, False], [True, False]]
         assert all((colours[y, x, 2] > colours[y, x, 0]) == blue for y, x in ((0, 0), (0, 1), (1, 1)))
         assert image.norm.vmax == -image.norm.vmin == pytest.approx(np.abs(comparison.pivot(task)).max().max() * 100)
-        assert [text.get_text() for text in bar.texts] == ["ours\nbetter", "mixed\nbetter"]
+        assert bar.get_ylabel() == "points"
         cells = {tuple(map(round, text.get_position())): text.get_text() for text in axes.texts}
         assert cells[0, 1] == ""
         assert cells[0, 0] == f"{comparison.pivot(task)[32][2] * 100:+.2f}*"
@@ -363,7 +363,7 @@ def test_nothing_in_a_figure_overlaps(sizes: list[Size]) -> None:
     ticks = figure.axes[1].get_yticklabels()  # ticks beyond the bar are not drawn
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and text not in ticks]
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
-    assert len(boxes) >= 10
+    assert len(boxes) >= 8
     for (one, box), (other, next_box) in combinations(boxes, 2):
         assert not box.shrunk(0.98, 0.95).overlaps(next_box.shrunk(0.98, 0.95)), (one, other)
     for text, box in boxes:

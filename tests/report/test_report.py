@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.grid.costs import costs
 from st_matryoshka2d.model.declared_agreement import declare_agreement
 from tests.support.grids import pairs_grid, random_grid, random_times
 
-SHARES = [0.5, 0.715, 0.85, 0.9, 0.95, 0.97, 0.985, 1.0]
+SHARES = (50, 85, 97, 100)
 
 
 class Elements(HTMLParser):
@@ -38,167 +38,153 @@ class Elements(HTMLParser):
 
 
 def elements(path: Path) -> list[tuple[str, dict[str, str | None], str]]:
-    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in Elements(path.read_text("utf-8")).found]
+    found = Elements(path.read_text("utf-8")).found
+    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in found]
 
 
-def data_of(path: Path) -> dict[str, Any]:
-    [text] = [text for tag, attributes, text in elements(path) if attributes.get("id") == "data"]
-    return dict(json.loads(text))
+def marks(path: Path, tag: str) -> dict[str, str]:
+    """The text of each size in a cell of a heat map (td) or at a point (i), by panel and name."""
+    found = elements(path)
+    return {
+        str(attributes["data-size"]): str(attributes["title"])
+        for name, attributes, _ in found
+        if name == tag and "data-size" in attributes
+    }
 
 
-def views_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The tasks of each view, with their tables as frames."""
-    found = data_of(path)["views"]
-    for view in found:
-        for sizes in view["tasks"].values():
-            sizes["table"] = pd.DataFrame(sizes["table"])
-    return {view["name"]: view["tasks"] for view in found}
+def answer(path: Path, share: int, stop: str, panel: int = 0) -> list[str]:
+    """What the page says at one place of the sliders: a size, and a sentence."""
+    [script] = [text for tag, _, text in elements(path) if tag == "script"]
+    stops, panels = map(json.loads, re.findall(r"const \w+ = (\[\S.*\]);\n", script)[:2])
+    answers, steps = panels[panel]
+    return list(answers[steps[stops.index(stop)][share - 50]])
 
 
-def slid_to(share: float, table: pd.DataFrame) -> str | None:
-    """What the slider marks: the first size whose share, at the lower end of its interval, is enough."""
-    enough = (table["relative"] >= share) & ~(table["relative_low"] < share)
-    return next(iter(table["name"][enough]), None)
+def recommended(grid: GridResult, share: float, **limits: Any) -> list[str]:
+    try:
+        best = grid.recommend(share, **limits)
+    except ValueError as refusal:
+        return ["", str(refusal)]
+    precision = "" if best.precision == "float32" else f" {best.precision}"
+    return [f"{best.size}{precision}", str(best)]
 
 
-def assert_recommends_as(grid: GridResult, tasks: dict[str, Any], shares: list[float]) -> None:
-    for name, sizes in tasks.items():
-        task = name if name in grid.tasks else None
-        for share in shares:
-            best = grid.recommend(share, task=task)
-            wanted = str(best.size) if best.precision == "float32" else f"{best.size} {best.precision}"
-            assert slid_to(share, sizes["table"]) == wanted
+def assert_says_as(grid: GridResult, path: Path, stops: Sequence[int], panel: int = 0, **limits: Any) -> None:
+    for share in SHARES:
+        for stop in stops:
+            assert answer(path, share, f"{stop:,}", panel) == recommended(grid, share / 100, max_bytes=stop, **limits)
 
 
 def test_everything_is_inside(grid: GridResult, tmp_path: Path) -> None:
-    grid.report(tmp_path / "report.html")
     page = tmp_path / "report.html"
-    assert page.stat().st_size < 2e6
+    grid.report(page)
+    assert page.stat().st_size < 3e5
     for tag, attributes, _ in elements(page):
         assert not {"src", "href", "srcset", "data"} & attributes.keys(), (tag, attributes)
         assert tag not in ("link", "iframe", "object", "base")
     [policy] = [attributes["content"] for _, attributes, _ in elements(page) if "http-equiv" in attributes]
-    assert policy is not None
-    assert policy.startswith("default-src 'none'; ")
-    assert "http" not in policy
+    assert policy == "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
     [style] = [text for tag, _, text in elements(page) if tag == "style"]
     assert not re.search(r"@import|url\(", style)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_holds_the_scores_the_shares_and_the_costs(grid: GridResult, tmp_path: Path) -> None:
-    grid.report(tmp_path / "report.html")
-    [(name, tasks)] = views_of(tmp_path / "report.html").items()
-    assert name == "model"
-    assert list(tasks) == ["mean of 2 tasks", "A", "B"]
-    for task, sizes in tasks.items():
-        only = task if task in grid.tasks else None
-        expected = grid.recommend(0.97, task=only).to_frame().set_index(["num_layers", "dim"]).drop(columns="refused")
-        found = sizes["table"].set_index(["num_layers", "dim"])
-        pd.testing.assert_frame_equal(
-            found[list(expected)].sort_index(), expected.sort_index(), check_exact=True, check_dtype=False
-        )
-        for front, cost in (("front_time", "milliseconds_per_text"), ("front_bytes", "bytes")):
-            on_it = grid.pareto(cost, only)
-            assert set(found.index[found[front]]) == set(zip(on_it["num_layers"], on_it["dim"], strict=True))
+def test_says_at_each_step_what_recommend_says(grid: GridResult, trained: GridResult, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    grid.report(page, beside=[trained])
+    for panel, shown in enumerate((grid, trained)):
+        assert_says_as(shown, page, (64, 512), panel)
+    assert len({answer(page, share, "512")[0] for share in SHARES}) == 4
 
 
-def test_the_slider_recommends_as_the_grid_does(grid: GridResult, tmp_path: Path) -> None:
-    grid.report(tmp_path / "report.html")
-    [tasks] = views_of(tmp_path / "report.html").values()
-    assert_recommends_as(grid, tasks, SHARES)
-    chosen = {slid_to(share, tasks["A"]["table"]) for share in SHARES}
-    assert len(chosen) > 3
+def test_limits_are_those_of_recommend(grid: GridResult, trained: GridResult, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    limits: dict[str, Any] = {"max_ms": 3, "reference": grid}
+    trained.report(page, max_bytes=300, **limits)
+    assert_says_as(trained, page, (64, 300), **limits)
+    [slider] = [attributes for _, attributes, _ in elements(page) if attributes.get("id") == "bytes"]
+    assert (slider["value"], slider["max"]) == ("2", "3")  # of 64, 256, 300, 512
+    untimed = GridResult(grid.frame, grid.items)
+    with pytest.raises(ValueError, match="max_ms needs the times"):
+        untimed.report(page, max_ms=3)
 
 
-@pytest.mark.filterwarnings("ignore:No interval is known")
-@pytest.mark.parametrize("seed", range(4))
-def test_grids_without_examples_or_times_recommend_too(seed: int, tmp_path: Path) -> None:
-    grid = random_grid(seed, precisions=("float32", "int8", "binary"), decimals=1)
-    grid = grid.with_latency(random_times(seed)) if seed % 2 else grid
-    grid.report(tmp_path / "report.html")
-    [tasks] = views_of(tmp_path / "report.html").values()
-    assert_recommends_as(grid, tasks, SHARES)
-    assert all("No interval is known" in sizes["notes"][0] for sizes in tasks.values())
-    data = data_of(tmp_path / "report.html")
-    assert data["time"] == ("milliseconds_per_text" if seed % 2 else "num_layers")
-    assert data["series"] == ["float32", "int8", "binary"]
+@pytest.mark.parametrize("timed", [True, False])
+def test_without_examples_or_times(timed: bool, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    grid = random_grid(1, precisions=("float32", "int8"), decimals=1)
+    grid = grid.with_latency(random_times(1)) if timed else grid
+    grid.report(page)
+    with pytest.warns(UserWarning, match="No interval is known"):
+        assert_says_as(grid, page, (20, 256))
+    text = page.read_text("utf-8")
+    assert "No interval is known" in text
+    assert "n&nbsp;=" not in text
+    assert text.count('<div class="plot">') == text.count(">bytes per vector</small>") + timed
+    assert ("milliseconds per text" in text) == timed
 
 
-def test_models_stand_side_by_side(grid: GridResult, trained: GridResult, tmp_path: Path) -> None:
-    grid.report(tmp_path / "report.html", beside=[trained])
-    views = views_of(tmp_path / "report.html")
-    assert list(views) == ["model", "trained"]
-    for one, tasks in zip((grid, trained), views.values(), strict=True):
-        assert_recommends_as(one, tasks, [0.9, 0.97])
-    assert "<title>model and trained: 2 tasks</title>" in (tmp_path / "report.html").read_text("utf-8")
-
-
-def test_document_sizes_stand_side_by_side(grid: GridResult, tmp_path: Path) -> None:
-    frame, items = grid.frame, grid.items
-    shifted = frame.assign(documents="4L-128d", score=frame["score"] + 0.01 * (4 - frame["num_layers"]))
-    pair = GridResult(pd.concat([frame, shifted]), items, "model", grid.latency)
-    pair.report(tmp_path / "report.html")
-    views = views_of(tmp_path / "report.html")
-    assert list(views) == ["model, documents at the same size", "model, documents at 4L-128d"]
-    own, across = (tasks["A"]["table"].set_index(["num_layers", "dim"])["score"].sort_index() for tasks in views.values())
-    assert (across - own).to_numpy() == pytest.approx(0.01 * (4 - own.index.get_level_values(0).to_numpy()))
-    expected = costs(pair.at(documents="4L-128d").frame, pair.latency, "A").set_index(["num_layers", "dim"])["score"]
-    pd.testing.assert_series_equal(across, expected)
+def test_says_what_is_known_of_each_size(grid: GridResult, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    grid.report(page)
+    table = grid.recommend().to_frame().set_index(["num_layers", "dim"])
+    cells = marks(page, "td")
+    assert cells == marks(page, "i")
+    assert set(cells) == {f"0 {layers}L-{dim}d" for layers, dim in table.index}
+    row = table.loc[(2, 64)]
+    low, share, high = (100 * row[name] for name in ("relative_low", "relative", "relative_high"))
+    assert cells["0 2L-64d"].splitlines() == [
+        "size: 2L-64d",
+        f"score: {100 * row['score']:.2f} %",
+        f"share of the score of 4L-128d (the full size): {share:.1f} % ({low:.1f} to {high:.1f} % on 300 examples)",
+        "milliseconds per text: 2.12",
+        "bytes per vector: 256",
+    ]
+    text = page.read_text("utf-8")
+    assert "n&nbsp;= 300 examples" in text
+    assert f"org/model 4L-128d: cosine_spearman on mean of 2 tasks, {date.today():%d %B %Y}." in text
 
 
 def test_agreement_has_a_report(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    declare_agreement(tiny.config, {Size(1, 8): 0.7, Size(2, 8): 0.95, Size(2, 16): 0.96, Size(4, 32): 1.0})
+    sizes = {Size(1, 8): 0.7, Size(2, 8): 0.95, Size(2, 16): 0.96, Size(4, 32): 1.0}
+    declare_agreement(tiny.config, sizes)
     grid = GridResult.from_agreement(tiny).named("aligned")
     grid.report(tmp_path / "report.html")
-    [tasks] = views_of(tmp_path / "report.html").values()
-    assert_recommends_as(grid, tasks, [0.7, 0.95, 0.97])
-    assert tasks["agreement"]["share_of"] == "the agreement of 4L-32d (the full size)"
-    assert "It is not a score" in tasks["agreement"]["notes"][0]
+    assert_says_as(grid, tmp_path / "report.html", (32, 64, 128))
 
 
-def test_says_why_no_size_is_recommended(tmp_path: Path) -> None:
-    few = pairs_grid({"1L-8d": 2.0, "2L-8d": 1.0}, n=20)
-    few.report(tmp_path / "few.html")
-    [tasks] = views_of(tmp_path / "few.html").values()
-    with pytest.raises(ValueError, match="20 examples cannot tell") as refused:
-        few.recommend()
-    assert tasks["A"]["notes"] == [f"No size is recommended. {refused.value}"]
-    assert tasks["A"]["largest"] == ""
-    assert slid_to(0.1, tasks["A"]["table"]) is None
-
-
-def test_a_score_that_is_missing_is_null(tmp_path: Path) -> None:
+def test_a_score_that_is_missing_is_left_out(tmp_path: Path) -> None:
     grid = random_grid(0, tasks=("A",))
-    holes = GridResult(grid.frame.assign(score=grid.frame["score"].where(grid.frame["dim"] != 8, np.nan)))
-    holes.report(tmp_path / "report.html")
-    [tasks] = views_of(tmp_path / "report.html").values()
-    table = tasks["A"]["table"]
-    assert table["score"].isna().to_numpy().tolist() == (table["dim"] == 8).to_numpy().tolist()
-    assert not table["front_bytes"][table["dim"] == 8].any()
+    known = grid.frame["score"].where(grid.frame["dim"] != 8, np.nan)
+    GridResult(grid.frame.assign(score=known)).report(tmp_path / "report.html")
+    wanted = {f"0 {layers}L-{dim}d" for layers in (1, 2, 4) for dim in (20, 64)}
+    assert set(marks(tmp_path / "report.html", "td")) == wanted
+    assert set(marks(tmp_path / "report.html", "i")) == wanted
 
 
 def test_names_are_text(tmp_path: Path) -> None:
-    name = "</script><script>alert(1)</script><!-- vega -->"
-    random_grid(0, tasks=("A&<b>",)).named(name).report(tmp_path / "report.html", title="<i>")
-    found = elements(tmp_path / "report.html")
-    assert [tag for tag, _, _ in found].count("script") == 3
-    assert not {"b", "i"} & {tag for tag, _, _ in found}
-    [view] = data_of(tmp_path / "report.html")["views"]
-    assert view["name"] == "script><!-- vega -->"
-    assert list(view["tasks"]) == ["A&<b>"]
+    page = tmp_path / "report.html"
+    name = '"></script><script>alert(1)</script>{{ 7 * 7 }}'
+    random_grid(0, tasks=("A&<b>",)).named(name).report(page, title="<i>")
+    found = elements(page)
+    assert [tag for tag, _, _ in found].count("script") == 1
+    assert [text for tag, _, text in found if tag == "title"] == ["<i>\n"]
+    assert not {"a", "i"} & {tag for tag, attributes, _ in found if not attributes}
 
 
 def test_what_cannot_be_shown_is_refused(grid: GridResult, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"must end with \.html, got '.*report\.pdf'"):
-        grid.report(tmp_path / "report.pdf")
-    with pytest.raises(TypeError, match=r"beside must be grids, such as .*, got a str"):
-        grid.report(tmp_path / "report.html", beside=["grid.parquet"])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="different tasks, A, B and A;"):
-        grid.report(tmp_path / "report.html", beside=[grid.at(tasks="A").named("other")])
-    with pytest.raises(ValueError, match="need different names, got 'model', 'model'"):
-        grid.report(tmp_path / "report.html", beside=[grid.named("other/model")])
+    page = tmp_path / "report.html"
+    few = pairs_grid({"1L-8d": 2.0, "2L-8d": 1.0}, n=20)
+    refused = {
+        r"must end with \.html, got '.*report\.pdf'": lambda: grid.report(tmp_path / "report.pdf"),
+        "different tasks, A and A, B": lambda: grid.report(page, beside=[grid.at(tasks="A").named("B")]),
+        "got 'model', 'model'": lambda: grid.report(page, beside=[grid.named("other/model")]),
+        "20 examples": lambda: few.report(page),
+    }
+    for words, call in refused.items():
+        with pytest.raises(ValueError, match=words):
+            call()
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(IsADirectoryError, match="is a folder"):
         grid.report(tmp_path / "folder.html")
-    assert not (tmp_path / "report.html").exists()
+    assert not page.exists()

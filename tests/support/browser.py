@@ -28,7 +28,7 @@ class Page:
         self._write, self._read, self._rest, self._number, self._session = write, read, b"", 0, ""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Network", "Runtime"):
+        for domain in ("Page", "Network", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
@@ -43,9 +43,9 @@ class Page:
         return dict(answer["result"])
 
     def open(self, path: Path) -> None:
-        """Open a file, and wait until it says that it is ready."""
+        """Open a file, and wait until it is there."""
         self.send("Page.navigate", url=path.as_uri())
-        self.wait("document.body?.dataset.ready")
+        self.wait(f"location.href === '{path.as_uri()}' && document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
         """Return the value of an expression."""
@@ -93,6 +93,8 @@ class Page:
             self.asked.append(event["params"]["request"]["url"])
         if event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(str(event["params"]["exceptionDetails"]))
+        if event.get("method") in ("Runtime.consoleAPICalled", "Log.entryAdded"):  # warnings too
+            self.errors.append(str(event["params"]))
 
 
 @contextmanager

@@ -81,17 +81,11 @@ def hidden_notes(frame: pd.DataFrame) -> list[str]:
 
 def examples_note(items: pd.DataFrame) -> list[str]:
     """Note how many examples each task has, if the grid has their scores."""
-    counts = ", ".join(f"{task} {count:,}" for task, count in example_counts(items).items())
-    return [f"Examples: {counts}."] if counts else []
-
-
-def example_counts(items: pd.DataFrame) -> dict[str, int]:
-    """Return the number of queries or pairs of each task whose scores a grid has."""
+    if items.empty:
+        return []
     parts = items.drop_duplicates(["task", "split", "subset"])
-    counts: dict[str, int] = {}
-    for task, ids in zip(parts["task"], parts["ids"], strict=True):
-        counts[task] = counts.get(task, 0) + len(ids)
-    return counts
+    counts = parts["ids"].map(len).groupby(parts["task"], sort=False).sum()
+    return [f"Examples: {', '.join(f'{task} {count:,}' for task, count in counts.items())}."]
 
 
 def title(frame: pd.DataFrame, task: str | None = None, metric: str | None = None) -> str:

@@ -13,6 +13,7 @@ from st_matryoshka2d.plots.heat_map import delta_map
 from tests.support.grids import pairs_grid, random_grid
 from tests.support.quick import quick
 
+
 @pytest.mark.parametrize(("largest", "reach"), [(0.4, 2.0), (1.0, 2.0), (3.5, 3.5), (float("nan"), 2.0)])
 def test_small_differences_are_pale(largest: float, reach: float) -> None:
     deltas = pd.DataFrame([[-0.1, largest]], index=[6], columns=[64, 384])

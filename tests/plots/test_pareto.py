@@ -26,9 +26,7 @@ def large_grid(precisions: tuple[str, ...]) -> GridResult:
         share = frame["precision"].map(kept) if "precision" in frame else 1
         return full * share + 0.01 * frame["score"]
 
-    times = pd.DataFrame(
-        {"num_layers": layers, "milliseconds_per_text": [1.2 + 0.62 * depth for depth in layers]}
-    )
+    times = pd.DataFrame({"num_layers": layers, "milliseconds_per_text": [1.2 + 0.62 * depth for depth in layers]})
     return with_scores(grid, scores).with_latency(times)
 
 

@@ -92,11 +92,11 @@ class GridComparison:
 
     def _claimed(self, task: str | None) -> pd.DataFrame:
         """Mark the cells whose difference most tests find significant, on enough examples."""
-        rows, means = self._rows(task), self.pivot(task)
-        signs = np.sign([means.at[n, dim] for n, dim in zip(rows["num_layers"], rows["dim"], strict=True)])
-        sure = rows["significant"] & (np.sign(rows["delta"]) == signs)
-        share = sure.groupby([rows["num_layers"], rows["dim"]]).mean().unstack("dim")
-        return share.reindex_like(means) > 0.5
+        means = self.pivot(task)
+        rows = self._rows(task).join(pd.Series(means.stack(), name="mean"), on=_SIZE)
+        sure = rows["significant"] & (rows["delta"] * rows["mean"] > 0)
+        marks: pd.DataFrame = rows.assign(sure=sure).pivot_table(index="num_layers", columns="dim", values="sure") > 0.5
+        return marks.reindex_like(means).fillna(value=False).astype(bool)
 
     def __str__(self) -> str:
         title, cells, note = shown(self)

@@ -92,11 +92,11 @@ def examples_note(items: pd.DataFrame) -> list[str]:
 
 def example_counts(items: pd.DataFrame) -> dict[str, int]:
     """Return the number of queries or pairs of each task whose scores a grid has."""
+    if items.empty:
+        return {}
     parts = items.drop_duplicates(["task", "split", "subset"])
-    counts: dict[str, int] = {}
-    for task, ids in zip(parts["task"], parts["ids"], strict=True):
-        counts[task] = counts.get(task, 0) + len(ids)
-    return counts
+    counts = parts["ids"].map(len).groupby(parts["task"], sort=False).sum()
+    return {str(task): int(count) for task, count in counts.items()}
 
 
 def counts_note(counts: Mapping[str, int]) -> list[str]:

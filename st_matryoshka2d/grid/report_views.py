@@ -83,6 +83,7 @@ def _panel(
         sizes = candidates(grid, None, reference)
     table = sizes.table
     fronts = {cost: table[on_front(table, [cost])].sort_values([cost, "score"]) for cost in shown}
+    parts = grid.items.drop_duplicates(["task", "split", "subset"])
     answers: dict[tuple[str, str], int] = {}
     steps: list[list[int]] = [[] for _ in stops]
     for (stop, row), share in product(zip(stops, steps, strict=True), SHARES):
@@ -90,7 +91,7 @@ def _panel(
         row.append(answers.setdefault(_answer(sizes, limits), len(answers)))
     return {
         "name": pivots.called(grid.model),
-        "examples": sum(pivots.example_counts(grid.items).values()),
+        "examples": int(parts["ids"].map(len).sum()),
         "sizes": [row.to_dict() | {"words": _words(row, sizes)} for _, row in table.iterrows()],
         "fronts": {cost: front.index.tolist() for cost, front in fronts.items()},
         "answers": [*answers],

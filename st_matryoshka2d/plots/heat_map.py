@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,7 +48,7 @@ def _cells(table: pd.DataFrame, texts: pd.DataFrame, colours: Colormap, norm: No
     image = axes.imshow(values, cmap=colours, norm=norm, aspect="auto")
     for (row, column), value in np.ndenumerate(values.filled(np.nan)):
         ink = _ink(image.to_rgba(value)) if np.isfinite(value) else "0.25"
-        words = {"ha": "center", "va": "center", "color": ink, "fontsize": 8.5}
+        words: dict[str, Any] = {"ha": "center", "va": "center", "color": ink, "fontsize": 8.5}
         axes.text(column, row, str(texts.iat[row, column]), **words)
     axes.set_xticks(range(columns), [str(dim) for dim in table.columns])
     axes.set_yticks(range(rows), [str(layers) for layers in table.index])
@@ -55,11 +56,11 @@ def _cells(table: pd.DataFrame, texts: pd.DataFrame, colours: Colormap, norm: No
     axes.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, "white")
     axes.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, "white")
     axes.spines[:].set_visible(False)
-    figure.colorbar(image, ax=axes, label=label).outline.set_visible(False)  # type: ignore[operator]
+    figure.colorbar(image, ax=axes, label=label).outline.set_visible(False)
     return figure
 
 
-def _ink(colour: tuple[float, ...]) -> str:
+def _ink(colour: Any) -> str:
     """Return black or white, whichever has more contrast with a colour (WCAG 2)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
     return "black" if np.dot(linear, (0.2126, 0.7152, 0.0722)) > 0.179 else "white"

@@ -34,9 +34,9 @@ def plot_front(table: pd.DataFrame, column: str, title: str, metric: str) -> Fig
     inks = shades(sorted(table[by].unique()))
     precisions = dict.fromkeys(table.sort_values("bytes", ascending=False)["precision"])
     shapes = dict(zip(precisions, "osD^vPX*", strict=False))
-    for row in table.itertuples():
-        look = {"color": inks[getattr(row, by)], "alpha": 1 if row.front else 0.35, "zorder": 3}
-        axes.scatter(row.x, row.y, marker=shapes[row.precision], s=40, **look)
+    for row in table.to_dict("records"):
+        look: dict[str, Any] = {"color": inks[row[by]], "alpha": 1 if row["front"] else 0.35, "zorder": 3}
+        axes.scatter(row["x"], row["y"], marker=shapes[row["precision"]], s=40, **look)
     dots = [Line2D([], [], linestyle="", marker="o", color=ink, label=key) for key, ink in inks.items()]
     figure.legend(handles=dots[::-1], title=_AXES[by], loc="outside right upper", frameon=False)
     if len(shapes) > 1:
@@ -62,10 +62,11 @@ def _place(axes: Axes, x: float, y: float = 0) -> NDArray[Any]:
 def _name(axes: Axes, line: pd.DataFrame) -> None:
     """Name points of a rising line, slanted away from it: the best first, where there is room."""
     taken: list[NDArray[Any]] = []
-    for (x, y), sizes in reversed(list(line.groupby(["x", "y"], sort=False))):
+    for _, sizes in reversed(list(line.groupby(["x", "y"], sort=False))):
+        x, y, name = sizes[["x", "y", "name"]].iloc[0]
         place = _place(axes, x, y)
         if all(np.abs(place - other).sum() > 0.05 for other in taken):
             taken.append(place)
-            text = sizes["name"].iloc[0] + (f" and {len(sizes) - 1} more" if len(sizes) > 1 else "")
-            look = {"ha": "right", "va": "bottom", "rotation": -35, "rotation_mode": "anchor"}
-            axes.annotate(text, (x, y), (-3, 3), textcoords="offset points", fontsize=8, **look)
+            text = name + (f" and {len(sizes) - 1} more" if len(sizes) > 1 else "")
+            words: dict[str, Any] = {"ha": "right", "va": "bottom", "rotation": -35, "rotation_mode": "anchor"}
+            axes.annotate(text, (x, y), (-3, 3), textcoords="offset points", fontsize=8, **words)

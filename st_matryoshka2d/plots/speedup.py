@@ -16,34 +16,31 @@ _COLUMNS = ["num_layers", "milliseconds_per_text", "speedup", "theory"]
 def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Figure:
     """Plot the speed-up over the full model at each depth, in theory and measured (2DMSE, Figure 4a).
 
-    The gap between the two lines is time that does not depend on depth: tokenisation, embeddings and pooling.
+    The gap is time that does not depend on depth: tokenisation, embeddings and pooling.
 
     Args:
         times: The table that `benchmark_latency` returns.
-        path: Where to save the figure; the suffix (`.png`, `.svg`, `.pdf`) selects the format. None saves nothing.
+        path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
         title: Title of the figure; None for none.
 
     Raises:
-        ValueError: A column of `benchmark_latency` is missing, there are no rows, or the file suffix is unknown.
+        ValueError: A column is missing, there are no rows, or the file suffix is unknown.
 
     Example:
         >>> from st_matryoshka2d import benchmark_latency
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
         >>> figure = plot_speedup(times, "speedup.png")
     """
-    if missing := [name for name in _COLUMNS if name not in times.columns]:
-        raise ValueError(
-            f"Expected the table of benchmark_latency; {', '.join(missing)} is missing in {list(times.columns)}."
-        )
-    if times.empty:
-        raise ValueError("There are no times to draw.")
+    if times.empty or not set(_COLUMNS) <= set(times.columns):
+        table = f"{len(times)} rows of {', '.join(times.columns)}"
+        raise ValueError(f"Expected the table of benchmark_latency, got {table}.")
     return saved(path, lambda: _drawn(times.sort_values("num_layers"), title or ""))
 
 
 def _drawn(times: pd.DataFrame, title: str) -> Figure:
     figure = new_figure(2.4 + 0.6 * max(len(times), 4), 4.2)
-    words = {"xlabel": "layers, and the measured time of a text", "ylabel": "speed-up over the full model"}
-    axes = plain(figure.add_subplot(), title=title, **words)
+    axes = plain(figure.add_subplot(), title=title, ylabel="speed-up over the full model")
+    axes.set_xlabel("layers, and the measured time of a text")
     layers = times["num_layers"].to_numpy()
     axes.plot(layers, times["theory"], "o--", color="0.55", markersize=4, label="theory: N / layers")
     axes.plot(layers, times["speedup"], "o-", color=BLUE, markersize=5, label="measured")

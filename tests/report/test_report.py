@@ -93,7 +93,7 @@ def test_says_at_each_step_what_recommend_says(grid: GridResult, trained: GridRe
     page = tmp_path / "report.html"
     grid.report(page, beside=[trained])
     for panel, shown in enumerate((grid, trained)):
-        assert_says_as(shown, page, (64, 512), panel)
+        assert_says_as(shown, page, (256,), panel)
     assert len({answer(page, share, "512")[0] for share in SHARES}) == 4
 
 
@@ -101,7 +101,7 @@ def test_limits_are_those_of_recommend(grid: GridResult, trained: GridResult, tm
     page = tmp_path / "report.html"
     limits: dict[str, Any] = {"max_ms": 3, "reference": grid}
     trained.report(page, max_bytes=300, **limits)
-    assert_says_as(trained, page, (64, 300), **limits)
+    assert_says_as(trained, page, (300,), **limits)
     [slider] = [attributes for _, attributes, _ in elements(page) if attributes.get("id") == "bytes"]
     assert (slider["value"], slider["max"]) == ("2", "3")  # of 64, 256, 300, 512
     untimed = GridResult(grid.frame, grid.items)
@@ -116,7 +116,7 @@ def test_without_examples_or_times(timed: bool, tmp_path: Path) -> None:
     grid = grid.with_latency(random_times(1)) if timed else grid
     grid.report(page)
     with pytest.warns(UserWarning, match="No interval is known"):
-        assert_says_as(grid, page, (20, 256))
+        assert_says_as(grid, page, (256,))
     text = page.read_text("utf-8")
     assert "No interval is known" in text
     assert "n&nbsp;=" not in text

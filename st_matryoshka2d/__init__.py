@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task
     from st_matryoshka2d.evaluation.evaluate import evaluate, evaluate_truncations
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator
-    from st_matryoshka2d.evaluation.funnel import evaluate_funnel
     from st_matryoshka2d.evaluation.latency import benchmark_latency
     from st_matryoshka2d.grid.compare import GridComparison
-    from st_matryoshka2d.grid.funnel_result import FunnelResult
     from st_matryoshka2d.grid.grid_result import GridResult
     from st_matryoshka2d.grid.recommend import Recommendation
     from st_matryoshka2d.grid.truncation_result import TruncationResult
@@ -54,8 +52,6 @@ _HOME = {
     "evaluation.custom_tasks": ["classification_task", "retrieval_task"],
     "evaluation.evaluate": ["evaluate", "evaluate_truncations"],
     "evaluation.evaluator": ["GridEvaluator"],
-    "evaluation.funnel": ["evaluate_funnel"],
-    "grid.funnel_result": ["FunnelResult"],
     "grid.grid_result": ["GridResult"],
     "grid.truncation_result": ["TruncationResult"],
     "evaluation.latency": ["benchmark_latency"],
@@ -72,7 +68,6 @@ _HOME = {
 __all__ = [
     "CoordinateSpread",
     "DataWarning",
-    "FunnelResult",
     "GridComparison",
     "GridEvaluator",
     "GridResult",
@@ -92,7 +87,6 @@ __all__ = [
     "encode_sizes",
     "encode_to_parquet",
     "evaluate",
-    "evaluate_funnel",
     "evaluate_truncations",
     "fit_queries",
     "load",

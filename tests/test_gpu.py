@@ -27,7 +27,6 @@ from st_matryoshka2d import (
     encode_sizes,
     encode_to_parquet,
     evaluate,
-    evaluate_funnel,
     evaluate_truncations,
     load,
     truncate,
@@ -132,7 +131,6 @@ def test_scores(tiny: SentenceTransformer, on_gpu: SentenceTransformer) -> None:
     np.testing.assert_allclose(here.pop("score"), there.pop("score"), atol=0.03)  # ties and near ties
     pd.testing.assert_frame_equal(here, there)
     evaluate_truncations(on_gpu, demo_data.demo_task(40), seeds=2)
-    evaluate_funnel(on_gpu, demo_data.demo_search(20))
 
 
 def test_corpus(on_gpu: SentenceTransformer, tmp_path: Path) -> None:

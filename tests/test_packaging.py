@@ -56,7 +56,7 @@ def test_import_is_light(statement: str) -> None:
 
 
 def test_results_need_neither_mteb_nor_matplotlib() -> None:
-    loaded = imported_by("from st_matryoshka2d import FunnelResult, GridResult; import st_matryoshka2d.grid.grid_result")
+    loaded = imported_by("from st_matryoshka2d import GridResult; import st_matryoshka2d.grid.grid_result")
     assert "pandas" in loaded
     assert not {"mteb", "matplotlib", "jinja2", "torch"} & loaded
 
@@ -76,10 +76,10 @@ def test_public_names_of_package() -> None:
         "plot_speedup",
     }
     measures = {"benchmark_latency", "plot_speedup"}
-    scores = {"evaluate", "evaluate_funnel", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
+    scores = {"evaluate", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     cards = {"add_grid_to_model_card", "add_sizes_to_model_card"}
-    results = {"GridResult", "FunnelResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
+    results = {"GridResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
     objects = {"Size", "SizesEncoder", "TruncatedTransformer", "DataWarning"}
     assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
 
@@ -103,7 +103,6 @@ def test_every_module_imports_and_defines_its_names() -> None:
 # From the ground up: a room imports from those before it alone. The hall is what stands beside the rooms.
 ROOMS = [
     *(
-        "threads",
         "_hosts",
         "hall",
         "files",
@@ -217,7 +216,7 @@ except ImportError as error:
     missing = dict(line.split(" | ") for line in done.stdout.splitlines())
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     report = missing.pop("report")
-    assert set(missing) == {"evaluate", "evaluate_funnel", "evaluate_truncations", "GridEvaluator", "plot_speedup", *tasks}
+    assert set(missing) == {"evaluate", "evaluate_truncations", "GridEvaluator", "plot_speedup", *tasks}
     command = "pip install 'st_matryoshka2d[{}]'."
     assert missing["evaluate"] == f"`evaluate` needs mteb, which is not installed: {command.format('eval')}"
     assert missing["plot_speedup"] == f"A figure needs matplotlib, which is not installed: {command.format('plot')}"

@@ -23,11 +23,11 @@ from transformers import BertModel, PreTrainedModel
 
 import st_matryoshka2d
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, evaluate, load, truncate
+from st_matryoshka2d._hosts.logs import filtered
 from st_matryoshka2d.losses import StarbucksLoss
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.depths import recorded, returning_states
 from st_matryoshka2d.model.kept_layers import declare_layers
-from st_matryoshka2d.threads.logs import filtered
 from tests.support.families import TEXTS
 from tests.support.sts import LocalSTS
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 from torch import Tensor
 
-from st_matryoshka2d.threads.logs import filtered
+from st_matryoshka2d._hosts.logs import filtered
 
 
 def quiet_mteb() -> AbstractContextManager[None]:

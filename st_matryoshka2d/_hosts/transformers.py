@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from contextlib import AbstractContextManager
+from threading import RLock
 
 from torch import nn
 from transformers import PreTrainedModel
 
-from st_matryoshka2d.threads.fork_lock import ForkLock
-from st_matryoshka2d.threads.logs import filtered
+from st_matryoshka2d._hosts.logs import filtered
 
 # While transformers loads a model, it replaces functions of torch for all threads, and two loads at once may leave them so.
-one_load_at_a_time = ForkLock()
+one_load_at_a_time = RLock()
 
 _CAPTURING = "transformers.utils.output_capturing"
 _CAPTURES = "_output_capturing_hooks_installed"

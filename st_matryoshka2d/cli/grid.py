@@ -15,7 +15,6 @@ from st_matryoshka2d.cli.command import Answer
 from st_matryoshka2d.cli.own_data import SEARCH_FILES, read_pairs, read_search, tasks_of_pairs
 from st_matryoshka2d.cli.shape import largest_size
 from st_matryoshka2d.cli.tables import records, table_of_cells
-from st_matryoshka2d.evaluation.task_names import check_task_names
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.sizes import Size, all_within, validate_sizes
 
@@ -106,7 +105,6 @@ def grid(
     if columns and not pairs and not labelled_pairs:
         raise typer.BadParameter("--columns needs --pairs or --labelled-pairs.")
     options.check_outputs(out, plot)
-    check_task_names(tasks or [])
     if cache is not None and not (cache.is_dir() and any(cache.iterdir())):  # finished results may be read-only
         check_writable_folder(cache)
     scored = read_pairs(pairs, columns or _SCORED)

@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from st_matryoshka2d.hub.load import load
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
-from st_matryoshka2d.threads.fork_lock import ForkLock
 
 # An engine may unpickle an encoder for each of its tasks, so the copies in a process share one model: by its name, its
 # revision, the depths and the device.
@@ -30,7 +30,7 @@ _IN_THIS_PROCESS: dict[tuple[object, ...], EveryLayer] = {}
 _MAX_MODELS = 4  # in this cache
 
 # Tokenizers are not safe to share between threads, and a model should be loaded once.
-_ONE_AT_A_TIME = ForkLock()
+_ONE_AT_A_TIME = RLock()
 
 
 class SizesEncoder:
@@ -171,7 +171,7 @@ class SizesEncoder:
         rows = strings(texts, self.text)
         if not rows:
             return {name: np.empty((0, size.dim), dtype=np.float32) for name, size in self.columns.items()}
-        with _ONE_AT_A_TIME():
+        with _ONE_AT_A_TIME:
             every = self._up_to_date()
             embeddings = every.encode(rows, convert_to_tensor=True, device=self.device, **self.kwargs)
         unit = self.normalize_embeddings

@@ -37,38 +37,6 @@ class Rankings:
         return Rankings(all_rows.gather(2, best).masked_fill(kept == -torch.inf, _NONE), kept)
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Documents among the top k of some queries under any variant, with their scores under every variant."""
-
-    rows: Int[Tensor, "queries kept"]
-    scores: Float[Tensor, "variants queries kept"]
-
-    @classmethod
-    def none(cls, variants: int, queries: int) -> Candidates:
-        """Before any document was seen."""
-        return cls(torch.empty(queries, 0, dtype=torch.int32), torch.empty(variants, queries, 0))
-
-    def with_documents(
-        self, rows: Int[Tensor, "queries new"], scores: Float[Tensor, "variants queries new"], top_k: int
-    ) -> Candidates:
-        """Merge new documents that are among the top k of a variant."""
-        all_rows = torch.cat([self.rows, rows], dim=1)
-        all_scores = torch.cat([self.scores, scores], dim=2)
-        kept = torch.zeros_like(all_rows, dtype=torch.bool)
-        for of_variant in all_scores:
-            best = _order(of_variant, all_rows).topk(min(top_k, of_variant.shape[1]), dim=1, sorted=False)
-            kept.scatter_(1, best.indices, True)
-        kept &= (all_rows != _NONE) & (all_scores[0] > -torch.inf)
-        # Queries have different numbers of candidates: move them to the left, and cut the table at the longest row.
-        order = kept.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : int(kept.sum(1).max())]
-        kept = kept.gather(1, order)
-        return Candidates(
-            all_rows.gather(1, order).masked_fill(~kept, _NONE),
-            all_scores.gather(2, order.expand(len(all_scores), -1, -1)).masked_fill(~kept, -torch.inf),
-        )
-
-
 def _order(scores: Tensor, rows: Tensor) -> Tensor:
     """Map scores to distinct integers in the same order; among equal scores, the lower row comes first."""
     # Low precisions make many ties, and the result must not depend on chunks, processes or other variants.

@@ -46,7 +46,6 @@ def running(
     *,
     what: str,
     steps: int = 1,
-    shortlist: int = 0,
     cache: Cache = None,
     n_jobs: int = 1,
     batch_size: int = 32,
@@ -69,7 +68,7 @@ def running(
         # Encoding has its own bar; without `unpause`, its time would distort the estimate for the scores.
         alike: dict[str, Any] = {"processes": processes, "show_progress_bar": show_progress_bar}
         embeddings = Embeddings(model, depths, document_depths=of_documents, after_encoding=bar.unpause, **alike)
-        search = CorpusSearch(embeddings, variants, corpus_chunk_size=corpus_chunk_size, shortlist=shortlist)
+        search = CorpusSearch(embeddings, variants, corpus_chunk_size=corpus_chunk_size)
         _check_alike(search, tasks)
         store = Store(cache, embeddings.meta) if cache is not None else None
         yield Run(search, store, n_jobs, {"batch_size": batch_size, "show_progress_bar": False}, bar)

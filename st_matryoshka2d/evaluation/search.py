@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.mteb import document_texts, query_texts
 from st_matryoshka2d.evaluation.embeddings import Embeddings
-from st_matryoshka2d.evaluation.rankings import Candidates, Rankings, prefix_similarities
+from st_matryoshka2d.evaluation.rankings import prefix_similarities
 from st_matryoshka2d.evaluation.search_state import Found, SearchState, Wanted
 from st_matryoshka2d.evaluation.variants import Variant, quantise, ranges_of
 
@@ -27,18 +27,12 @@ _BETWEEN_SAVES = 10.0  # seconds between two writes of the state, which may take
 
 
 class CorpusSearch:
-    """The best documents of every query under every variant, from one pass over the corpus.
+    """The best documents of every query under every variant, from one pass over the corpus."""
 
-    With `shortlist`, the best documents of each variant, that many, also keep their scores under all other variants.
-    """
-
-    def __init__(
-        self, embeddings: Embeddings, variants: Iterable[Variant], *, corpus_chunk_size: int = 4096, shortlist: int = 0
-    ) -> None:
+    def __init__(self, embeddings: Embeddings, variants: Iterable[Variant], *, corpus_chunk_size: int = 4096) -> None:
         self.embeddings = embeddings
         self.variants = list(variants)
         self.corpus_chunk_size = corpus_chunk_size
-        self.shortlist = shortlist
         self._found: dict[str, Found] = {}
 
     def alone(self) -> CorpusSearch:
@@ -54,9 +48,6 @@ class CorpusSearch:
 
     def found(self, corpus: CorpusDatasetType, wanted: Wanted, **encode_kwargs: Any) -> Found:
         """Return the best documents of every query; each process reads a share of the corpus."""
-        if self.shortlist and wanted.top_ranked is not None:
-            task = encode_kwargs["task_metadata"].name
-            raise ValueError(f"{task} ranks given candidates for each query; two-stage search needs a corpus to search.")
         if wanted.name not in self._found:
             self._found[wanted.name] = self._search(corpus, wanted, encode_kwargs)
             self.embeddings.after_encoding()
@@ -66,8 +57,7 @@ class CorpusSearch:
         processes, folder, saved = self.embeddings.processes, self.embeddings.folder, time.monotonic()
         file = folder / f"search-{wanted.name}-{processes.rank}.safetensors" if folder is not None else None
         reader = _Reader(self, corpus, wanted, encode_kwargs)
-        lengths, kind = [len(block) for block in reader.blocks], Candidates if self.shortlist else Rankings
-        state = SearchState.begin(file, reader.made_for, lengths, len(self.variants), kind)
+        state = SearchState.begin(file, reader.made_for, [len(block) for block in reader.blocks], len(self.variants))
         # A killed launch may have saved the ranges on some processes only.
         state.ranges = next(filter(None, processes.everyones(state.ranges)), [])
         hidden, done = not self.embeddings.show_progress_bar, reader.documents_before(state.turns_done)
@@ -81,11 +71,7 @@ class CorpusSearch:
         whole = SearchState.merged(processes.everyones(state), reader.top_k)
         rows = sorted({row for block in whole for row in block.rows.unique().tolist() if row >= 0})
         ids = dict(zip(rows, corpus.select(rows)["id"], strict=True))
-        # The candidates contain the best documents of each variant.
-        none = [Rankings.none(*block.scores.shape[:2]) for block in whole]
-        best = [one.with_documents(block.rows, block.scores, reader.top_k) for one, block in zip(none, whole, strict=True)]
-        candidates = [block for block in whole if isinstance(block, Candidates)]
-        return Found(list(wanted.queries["id"]), best, candidates, ids, len(corpus))
+        return Found(list(wanted.queries["id"]), whole, ids)
 
 
 @dataclass(frozen=True)
@@ -118,7 +104,7 @@ class _Reader:
     ) -> None:
         self._search, self._embeddings, self._corpus = search, search.embeddings, corpus
         self._wanted, self._encode_kwargs = wanted, encode_kwargs
-        self.top_k = search.shortlist or wanted.top_k
+        self.top_k = wanted.top_k
         self._groups = _groups(search.variants)
         texts = query_texts(wanted.queries)
         step = max(1, _BLOCK // (len(search.variants) * (search.corpus_chunk_size + self.top_k)))
@@ -127,7 +113,7 @@ class _Reader:
         self.turns = -(-len(corpus) // self._turn)
         wanted_ids = [list(wanted.queries["id"]), texts, wanted.top_ranked is None]
         identity = [list(map(str, search.variants)), str(self._embeddings.processes), *wanted_ids, len(corpus)]
-        identity += [search.corpus_chunk_size, search.shortlist, self.top_k]
+        identity += [search.corpus_chunk_size, self.top_k]
         # Everything that a resumed search must have in common with the saved state.
         self.made_for = blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
         by_layer = self._embeddings.of_texts(texts, prompt_type=PromptType.query, **encode_kwargs)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mteb.types import QueryDatasetType
@@ -12,10 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.rankings import Candidates, Rankings
+from st_matryoshka2d.evaluation.rankings import Rankings
 from st_matryoshka2d.files.atomic import replace_file
-
-Best = Rankings | Candidates
 
 
 @dataclass
@@ -23,13 +20,11 @@ class SearchState:
     """The results so far, for the part of a corpus that was read."""
 
     turns_done: int
-    blocks: list[Best]
+    blocks: list[Rankings]
     ranges: list[Tensor]
 
     @classmethod
-    def begin(
-        cls, file: Path | None, made_for: str, blocks: Sequence[int], variants: int, kind: type[Best] = Rankings
-    ) -> SearchState:
+    def begin(cls, file: Path | None, made_for: str, blocks: Sequence[int], variants: int) -> SearchState:
         """Load the state from the file if it belongs to the same search; otherwise start empty."""
         if file is not None and file.exists():
             try:
@@ -38,11 +33,11 @@ class SearchState:
             except SafetensorError as error:
                 raise ValueError(f"{file} cannot be read. Delete it to have the corpus read again. {error}") from error
             if about["made_for"] == made_for:
-                best = [kind(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
+                best = [Rankings(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
                 ranges = [found[f"ranges.{number}"] for number in range(int(about["ranges"]))]
                 return cls(int(about["turns_done"]), best, ranges)
             file.unlink()
-        return cls(0, [kind.none(variants, queries) for queries in blocks], [])
+        return cls(0, [Rankings.none(variants, queries) for queries in blocks], [])
 
     def save(self, file: Path | None, made_for: str) -> None:
         """Write the state atomically."""
@@ -55,7 +50,7 @@ class SearchState:
         replace_file(file, lambda part: save_file(tensors, part, about))
 
     @staticmethod
-    def merged(states: Sequence[SearchState], top_k: int) -> list[Best]:
+    def merged(states: Sequence[SearchState], top_k: int) -> list[Rankings]:
         """Merge the results of several processes that read parts of one corpus."""
         whole = states[0].blocks
         for other in states[1:]:
@@ -76,30 +71,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Found:
-    """The best documents of every query under every variant, in blocks of queries; `candidates` only with a shortlist."""
+    """The best documents of every query under every variant, in blocks of queries."""
 
     query_ids: list[str]
     rankings: list[Rankings]
-    candidates: list[Candidates]
     ids: dict[int, str] = field(repr=False)  # document ids by row of the corpus
-    documents: int = 0  # in the corpus
-
-    def blocks(self) -> Iterator[Found]:
-        """Iterate over the blocks of queries."""
-        names = iter(self.query_ids)
-        for rankings, candidates in zip(self.rankings, self.candidates, strict=True):
-            ids = list(islice(names, len(candidates.rows)))
-            yield replace(self, query_ids=ids, rankings=[rankings], candidates=[candidates])
-
-    def candidate_scores(self, variant: int) -> dict[str, dict[str, float]]:
-        """Similarities of all candidates by query and document, unordered."""
-        return self._by_id((block.rows, block.scores[variant]) for block in self.candidates)
 
     def results(self, variant: int) -> dict[str, dict[str, float]]:
         """Similarities by query and document, best first, in mteb's form."""
-        return self._by_id((block.rows[variant], block.scores[variant]) for block in self.rankings)
-
-    def _by_id(self, blocks: Iterable[tuple[Tensor, Tensor]]) -> dict[str, dict[str, float]]:
+        blocks = ((block.rows[variant], block.scores[variant]) for block in self.rankings)
         of_queries = (of_query for rows, scores in blocks for of_query in zip(rows.tolist(), scores.tolist(), strict=True))
         return {
             query: {self.ids[row]: score for row, score in zip(rows, scores, strict=True) if row >= 0}

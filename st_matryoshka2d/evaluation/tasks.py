@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 import mteb
@@ -20,8 +21,6 @@ from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.abstasks.task_metadata import TaskCategory, TaskMetadata, TaskType
 from mteb.benchmarks.benchmark import Benchmark
-
-from st_matryoshka2d.evaluation.task_names import unknown_task
 
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
@@ -87,8 +86,11 @@ def _named(name: str) -> AbsTask | Benchmark:
         return task
     with random_states_kept(), suppress(KeyError):
         return mteb.get_benchmark(name)
-    tasks = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
-    raise ValueError(unknown_task(name, [*tasks, *(benchmark.name for benchmark in mteb.get_benchmarks())]))
+    known = {task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)}
+    known |= {benchmark.name for benchmark in mteb.get_benchmarks()}
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"Similar names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists all tasks."
+    raise ValueError(f"mteb has no task or benchmark named {name!r}. {hint}")
 
 
 @contextmanager

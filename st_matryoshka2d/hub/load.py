@@ -229,7 +229,7 @@ def _has_parts(checkpoint: Checkpoint) -> bool:
 def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> SentenceTransformer:
     """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
     try:
-        with one_load_at_a_time():
+        with one_load_at_a_time:
             model = load_with_classes(checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):

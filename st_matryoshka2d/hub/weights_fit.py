@@ -91,7 +91,7 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
 
 def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
     """Build a model on the meta device, which takes no memory whatever the config says."""
-    with one_load_at_a_time(), torch.device("meta"):
+    with one_load_at_a_time, torch.device("meta"):
         model: PreTrainedModel = AutoModel.from_config(config)
     return model
 
@@ -104,7 +104,7 @@ def block_lists(model: PreTrainedModel) -> list[str]:
 
 def _loading_info(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Let transformers load empty tensors of these shapes, and return what is missing or has another shape."""
-    with one_load_at_a_time(), quiet_loading():  # the caller raises an error instead
+    with one_load_at_a_time, quiet_loading():  # the caller raises an error instead
         loaded: Any = type(model).from_pretrained(
             None,
             config=model.config,

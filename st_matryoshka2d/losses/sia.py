@@ -193,6 +193,7 @@ def _centred(
 def _share(tokens: Count, gamma: float) -> Count:
     """Return ceil(gamma m) for m tokens, or for each of several m."""
     # On the device, because reading m would wait for it; in whole numbers, because 0.56 * 25 is a little above 14 in binary.
+    # gamma is rounded, which may add half a billionth a token: less than `tokens` takes away.
     unit = 10**9
     return (tokens * round(gamma * unit) + unit - 1 - tokens) // unit
 

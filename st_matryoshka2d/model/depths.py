@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import Any, TypeAlias
 
 import torch
@@ -19,7 +19,6 @@ from st_matryoshka2d.model.kept_layers import kept_layers, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
 from st_matryoshka2d.model.skeleton import register_outputs
-from st_matryoshka2d.threads.fork_lock import ForkLock
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths that skip some.
 Calls: TypeAlias = dict[int, tuple[tuple[Any, ...], dict[str, Any], torch.autocast]]
@@ -28,7 +27,7 @@ _STATE = "hidden_states"
 
 # How many contexts make a config return states, and what it said before the first; by the config's id.
 _ASKING: dict[int, tuple[int, bool | None]] = {}
-_COUNTING = ForkLock()
+_COUNTING = RLock()
 
 
 def layer_features(
@@ -78,14 +77,14 @@ def returning_states(config: PreTrainedConfig) -> Iterator[None]:
     """Make a model with this config return the state after every block, within this context."""
     # Other threads that call the model get states that they did not ask for, which changes nothing else. The last context
     # that is left restores the setting.
-    with _COUNTING():
+    with _COUNTING:
         count, before = _ASKING.get(id(config), (0, config.output_hidden_states))
         _ASKING[id(config)] = count + 1, before
         config.output_hidden_states = True
     try:
         yield
     finally:
-        with _COUNTING():
+        with _COUNTING:
             count, before = _ASKING.pop(id(config))
             if count > 1:
                 _ASKING[id(config)] = count - 1, before

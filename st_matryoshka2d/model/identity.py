@@ -54,8 +54,9 @@ class DerivedCardData(SentenceTransformerModelCardData):
     def base_model_revision(self) -> str:
         """Commit of the base model and a hash of the weights as they are now, so that training changes it."""
         # mteb stores scores under the title (`base_model` without one) and this. The hash reads all weights: only here.
+        model: Any = self.model  # registered, as that of any card that mteb reads
         commit = _commit(self) if self.base_model else None
-        return "+".join(filter(None, [commit, model_revision(self.model)[:12]]))
+        return "+".join(filter(None, [commit, model_revision(model)[:12]]))
 
     @base_model_revision.setter
     def base_model_revision(self, commit: str | None) -> None:

@@ -1,21 +1,10 @@
-"""Search benchmarks: reports compared with scores, and early exit with a loop over queries."""
+"""Early exit compared with a loop over queries."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from early_exit import learned, stopped
-from shortlists import table
-
-from st_matryoshka2d import FunnelResult
-from tests import ROOT
-
-RESULTS = ROOT / "benchmarks" / "results"
-
-
-def test_shortlist_table_matches_scores() -> None:
-    report = (RESULTS / "shortlists" / "README.md").read_text(encoding="utf-8")
-    assert "\n".join(table(FunnelResult.load(RESULTS / "shortlists" / "shortlists.json"))) in report
 
 
 @pytest.mark.parametrize("depths", [[1, 2, 3], [1, 3], [2, 3]])

@@ -203,7 +203,6 @@ BEFORE_IMPORTS = [
     ("grid {model} --pairs {files}/pairs.csv --dims 33", "dims=33: the model has 32 dimensions."),
     ("grid {model} --pairs {files}/pairs.csv --sizes 5L-8d", "5L-8d has 5 layers, but the model has 4"),
     ("grid {model} --pairs {files}/pairs.csv --documents 2L-33d", "2L-33d has 33 dimensions, but the model has 32"),
-    ("grid {model} --tasks STSBenchmrk", "mteb has no task or benchmark named 'STSBenchmrk'. Similar names: STSBenchmark"),
     *((line, "could not write: '{files}/empty.csv") for line in UNWRITABLE),
 ]
 

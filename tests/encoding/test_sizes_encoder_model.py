@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-import os
 import pickle
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.reduction import ForkingPickler
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -21,10 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from st_matryoshka2d import SizesEncoder, truncate
-from st_matryoshka2d.encoding import sizes_encoder
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.hub import weights_fit
-from st_matryoshka2d.model import depths
 from tests.support import families
 from tests.support.families import TEXTS
 
@@ -144,30 +138,6 @@ def test_threads_share_an_encoder(tiny: SentenceTransformer) -> None:
         found = list(threads.map(lambda text: (text, encoder.encode([text])[SIZE][0]), TEXTS * 8))
     for text, vector in found:
         np.testing.assert_allclose(vector, wanted[text], atol=1e-6)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="only Unix forks")
-def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent(tiny: SentenceTransformer) -> None:
-    encoder = SizesEncoder(tiny, [SIZE])
-    held, done = Event(), Event()
-
-    def hold() -> None:
-        with sizes_encoder._ONE_AT_A_TIME(), weights_fit.one_load_at_a_time(), depths._COUNTING():
-            held.set()
-            done.wait()
-
-    thread = Thread(target=hold)
-    thread.start()
-    held.wait()
-    process = multiprocessing.get_context("fork").Process(target=encoder.encode, args=(TEXTS,))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of any thread
-        process.start()
-    process.join(timeout=60)
-    done.set()
-    thread.join()
-    process.kill()
-    assert process.exitcode == 0
 
 
 def test_a_family_without_shared_layers(tmp_path: Any) -> None:

@@ -8,19 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.evaluation.rankings import Candidates, Rankings
-from st_matryoshka2d.evaluation.search_state import Best, SearchState
+from st_matryoshka2d.evaluation.search_state import SearchState
 
-BLOCKS, VIEWS, TOP, SHORTLIST, DOCUMENTS = [3, 2], 4, 5, 2, 40
+BLOCKS, VIEWS, TOP, DOCUMENTS = [3, 2], 4, 5, 40
 
 
-def found(scores: list[Tensor], documents: range, kind: type[Best] = Rankings) -> SearchState:
+def found(scores: list[Tensor], documents: range) -> SearchState:
     """Return a search's state after some documents, given scores (views, queries, all documents) of each block."""
-    state = SearchState.begin(None, "", BLOCKS, VIEWS, kind)
+    state = SearchState.begin(None, "", BLOCKS, VIEWS)
     for number, of_block in enumerate(scores):
         rows = torch.arange(documents.start, documents.stop, dtype=torch.int32).expand(BLOCKS[number], -1)
         part = of_block[:, :, documents.start : documents.stop]
-        state.blocks[number] = state.blocks[number].with_documents(rows, part, TOP if kind is Rankings else SHORTLIST)
+        state.blocks[number] = state.blocks[number].with_documents(rows, part, TOP)
     state.ranges = [torch.randn(2, 6), torch.randn(2, 3)]
     state.turns_done = 7
     return state
@@ -41,13 +40,12 @@ def assert_same(one: SearchState, other: SearchState) -> None:
         assert torch.equal(left, right)
 
 
-@pytest.mark.parametrize("kind", [Rankings, Candidates])
 @pytest.mark.parametrize("documents", [range(0), range(3), range(DOCUMENTS)])
-def test_state_round_trip(tmp_path: Path, documents: range, kind: type[Best]) -> None:
-    state, file = found(random_scores(), documents, kind), tmp_path / "deeper" / "search.safetensors"
+def test_state_round_trip(tmp_path: Path, documents: range) -> None:
+    state, file = found(random_scores(), documents), tmp_path / "deeper" / "search.safetensors"
     state.save(file, "this search")
     state.save(file, "this search")
-    assert_same(SearchState.begin(file, "this search", BLOCKS, VIEWS, kind), state)
+    assert_same(SearchState.begin(file, "this search", BLOCKS, VIEWS), state)
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -76,19 +74,10 @@ def test_loaded_state_can_be_updated(tmp_path: Path) -> None:
     assert all(torch.equal(left, right) for left, right in zip(tensors(state), before, strict=True))
 
 
-@pytest.mark.parametrize("kind", [Rankings, Candidates])
-def test_merges_parts_of_processes(kind: type[Best]) -> None:
+def test_merges_parts_of_processes() -> None:
     scores, shares = random_scores(), (range(0, 13), range(13, 13), range(13, DOCUMENTS))
-    parts = [found(scores, share, kind) for share in shares]
-    for whole, of_block in zip(SearchState.merged(parts, TOP if kind is Rankings else SHORTLIST), scores, strict=True):
-        if isinstance(whole, Rankings):
-            best = of_block.topk(TOP, dim=2)
-            assert torch.equal(whole.scores, best.values)
-            assert torch.equal(whole.rows.long(), best.indices)
-            continue
-        for query, kept in enumerate(whole.rows):
-            expected = set(of_block[:, query].topk(SHORTLIST, dim=1).indices.flatten().tolist())
-            assert {int(row) for row in kept if row >= 0} == expected
-            for place, row in enumerate(kept.tolist()):
-                if row >= 0:
-                    assert torch.equal(whole.scores[:, query, place], of_block[:, query, row])
+    parts = [found(scores, share) for share in shares]
+    for whole, of_block in zip(SearchState.merged(parts, TOP), scores, strict=True):
+        best = of_block.topk(TOP, dim=2)
+        assert torch.equal(whole.scores, best.values)
+        assert torch.equal(whole.rows.long(), best.indices)

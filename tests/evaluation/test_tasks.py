@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import mteb
 import pytest
 from datasets import Dataset
 from mteb._evaluators import DeprecatedSummarizationEvaluator
@@ -13,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.neighbors import KNeighborsClassifier
 
 from st_matryoshka2d import Size
+from st_matryoshka2d.evaluation.tasks import chosen_tasks
 from tests.support import labels, search
 from tests.support.quick import quick
 from tests.support.sts import quiet
@@ -163,3 +165,11 @@ def test_some_languages_and_splits_of_a_task(tiny: SentenceTransformer, kind: Ma
     grid = quiet(tiny, parts_of(kind), sizes=[size])
     assert_grid_is_mteb(grid, tiny, lambda: parts_of(kind), [size])
     assert len({(split, subset) for _, split, subset, _ in found(grid, size)}) == 1
+
+
+def test_a_benchmark_gives_its_tasks() -> None:
+    tasks = chosen_tasks("NanoBEIR")
+    assert len(tasks) == 13
+    assert tasks == list(mteb.get_benchmark("NanoBEIR").tasks)
+    with pytest.raises(ValueError, match="NanoArguAnaRetrieval is given more than once"):
+        chosen_tasks(["NanoBEIR", "NanoArguAnaRetrieval"])

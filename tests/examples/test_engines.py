@@ -59,6 +59,15 @@ def test_ray_workers_match_one_process(tmp_path: Path) -> None:
     assert float(found[1]) < 1e-5  # mteb rounds to five digits
 
 
+def test_a_longer_shortlist_finds_more(tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed: pip install 'st_matryoshka2d[engines]'")
+    shares = [float(share) for share in re.findall(r"rank them: ([\d.]+)%", run("funnel.py", tmp_path))]
+    assert len(shares) == 4
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1]
+    assert shares[-1] > 95
+
+
 @pytest.mark.parametrize("engine", ["faiss", "lancedb", "milvus", "sqlite_vec"])
 def test_two_stages_match_search_with_all_dims(engine: str, tmp_path: Path) -> None:
     library = {"milvus": "pymilvus"}.get(engine, engine)

@@ -16,7 +16,7 @@ import pytest
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import FunnelResult, GridResult, TruncationResult
+from st_matryoshka2d import GridResult, TruncationResult
 from tests import ROOT
 from tests.support.launch import finished
 
@@ -135,17 +135,6 @@ def check_truncation(_: str, printed: str, start: SentenceTransformer) -> None:
     drawn("runs/truncation/both.png")
 
 
-def check_funnel(_: str, printed: str, start: SentenceTransformer) -> None:
-    funnel = FunnelResult.load("runs/funnel/funnel.parquet")
-    assert funnel.seconds[-1] == "6L-384d"
-    assert "6L-32d binary" in funnel.firsts
-    assert str(funnel) in printed
-    kept = funnel.summary().query("second == '6L-384d' and ndcg_kept >= 0.99")
-    smallest = kept.sort_values(["first_bytes", "k1"]).iloc[0]
-    assert re.search(rf"ndcg_kept\n +{smallest['first']} +{smallest['first_bytes']} +{smallest['k1']} ", printed)
-    drawn("runs/funnel/funnel.png")
-
-
 def check_decoder(_: str, printed: str, start: SentenceTransformer) -> None:
     whole = loaded("runs/decoder/model", 4, 64)
     cut = loaded("runs/decoder/cut", 2, 16)
@@ -177,7 +166,6 @@ RUNS: list[tuple[str, Callable[[str, str, SentenceTransformer], None], str]] = [
     ("align.py", check_alignment, ""),
     ("mteb_grid.py", check_grid, ""),
     ("random_truncation.py", check_truncation, ""),
-    ("funnel.py", check_funnel, ""),
     ("decoder.py", check_decoder, ""),
     ("quickstart.py", check_quickstart, ""),
 ]

@@ -18,10 +18,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from st_matryoshka2d import CoordinateSpread, FunnelResult, GridResult, TruncationResult
+from st_matryoshka2d import CoordinateSpread, GridResult, TruncationResult
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.grid.grid_tables import AXES, ITEM_COLUMNS
-from tests.support.grids import random_result
 from tests.support.quick import quick
 from tests.support.results import assert_identical
 from tests.support.truncations import SCORES, made_of
@@ -163,7 +162,6 @@ def test_refuses_files_without_grid(tmp_path: Path, make: Callable[[Path], Path]
 
 RESULTS: list[Any] = [
     grid(),
-    FunnelResult(random_result().frame, "some model", "6L-384d"),
     CoordinateSpread(np.array([0.1 + 0.2, 1 / 3, 0.0]), num_layers=3, num_texts=50),
     made_of(SCORES),
 ]

@@ -1,4 +1,4 @@
-"""Random grids, latencies and funnels."""
+"""Random grids and latencies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from st_matryoshka2d import FunnelResult, GridResult
-from st_matryoshka2d.evaluation.funnel import stage_costs
-from st_matryoshka2d.evaluation.variants import Variant
+from st_matryoshka2d import GridResult
 from st_matryoshka2d.sizes import Size
 
 BITS = {"float32": 32, "int8": 8, "binary": 1}
@@ -58,23 +56,6 @@ def timed(seed: int, decimals: int = 1, **options: Any) -> GridResult:
 def with_scores(grid: GridResult, change: Any) -> GridResult:
     frame = grid.to_frame()
     return GridResult(frame.assign(score=change(frame)), latency=grid.latency)
-
-
-PLACES = [("A", "test", "one"), ("A", "test", "two"), ("A", "dev", "one"), ("B", "test", "one")]
-NAMES = ("6L-64d binary", "6L-16d", "6L-64d", "6L-384d")
-VIEWS = {name: Variant(Size.parse(name.split()[0]), *name.split()[1:]) for name in NAMES}
-PAIRS = [("6L-64d binary", "6L-64d"), ("6L-16d", "6L-64d"), ("6L-64d binary", "6L-384d"), ("6L-16d", "6L-384d")]
-
-
-def random_result(**overwrites: Any) -> FunnelResult:
-    rng = np.random.default_rng(0)
-    rows = []
-    for (task, split, subset), (first, second), k1 in product(PLACES, PAIRS, (20, 100)):
-        row = {"task": task, "split": split, "subset": subset, "first": first, "second": second, "k1": k1, "k": 10}
-        row |= {"queries": 5, "documents": 70, **stage_costs(VIEWS[first], VIEWS[second], k1, 70)}
-        row |= {name: rng.uniform(0.1, 0.9) for name in ("recall_at_k1", "ndcg", "recall", "ndcg_alone", "recall_alone")}
-        rows.append({**row, **overwrites})
-    return FunnelResult(pd.DataFrame(rows), "some model")
 
 
 def pairs_grid(noise: Mapping[str, float], n: int, seed: int = 0, tasks: Sequence[str] = ("A",)) -> GridResult:

@@ -1,1 +1,0 @@
-"""What holds for one thread alone, or for one process alone."""

@@ -214,7 +214,7 @@ def align(
         aligned = _declared(placed(start, result), start, small, result, target)
         if show_progress_bar:
             agreement = declared_agreement(aligned.config)
-            tqdm.write(agreement_text(agreement, target and target.name))
+            tqdm.write(agreement_text(agreement, target.name if target else None))
         return aligned
 
 

@@ -70,8 +70,8 @@ def fit_queries(
         model: A `SentenceTransformer` that starts with a `Transformer` with a fast tokenizer;
             aligned or not. It does not change; the result shares its weights.
         documents: The texts that are searched: a list, a column of a `datasets.Dataset`, or a
-            generator, which is read once. Empty ones (None, NaN or blank) are left out. Memory does
-            not grow with their number.
+            generator, which is read once. Empty ones (None, NaN or blank) are left out. Of each,
+            8 bytes for every different token stay in memory.
         queries: Real queries like those that will be asked, if there are any; hundreds already
             help.
         embeddings: Embeddings of the documents by the whole model, in their order, so that these

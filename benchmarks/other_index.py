@@ -1,4 +1,4 @@
-"""Query the index of another model: `align_into` beside the maps of Drift-Adapter, on five search sets.
+"""Query the index of another model: `align(..., into=...)` beside the maps of Drift-Adapter, on five search sets.
 
     python benchmarks/other_index.py --data DATA --other FOLDER --other-query "query: " --other-document "passage: "
 
@@ -28,8 +28,7 @@ from sklearn.metrics import ndcg_score
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_matryoshka2d.aligning.hidden import Hidden
-from st_matryoshka2d.aligning.other_space import fit_into
+from st_matryoshka2d.aligning.into import Hidden, fit_into
 from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.sizes import full_size
 
@@ -38,7 +37,7 @@ Map = Callable[[Tensor], Tensor]
 _NLI = 6000  # sentences that are embedded; half of them are fitted
 _ONE_IN = 4
 _WORDS = 4, 14  # of a piece of a document
-_UNITS, _TEXTS_PER_UNIT = 4096, 4  # as `align_into` has them
+_UNITS, _TEXTS_PER_UNIT = 4096, 4  # as `align` has them
 
 
 def pieces(documents: Sequence[str]) -> list[str]:
@@ -84,9 +83,9 @@ class Side:
         return torch.cat([*others, *documents, *short])
 
 
-def ours(x: Tensor, z: Tensor, whole: Tensor, units: int | None) -> Map:
-    """Fit as `align_into` does; `whole` are the texts by all layers."""
-    hidden = Hidden(whole, min(_UNITS, len(x) // _TEXTS_PER_UNIT) if units is None else units)
+def ours(x: Tensor, z: Tensor, whole: Tensor) -> Map:
+    """Fit as `align` does; `whole` are the texts by all layers."""
+    hidden = Hidden(whole, min(_UNITS, len(x) // _TEXTS_PER_UNIT))
     readout = fit_into(x, z, hidden).readout
     return lambda rows: readout(hidden(rows))
 
@@ -100,8 +99,7 @@ def maps(x: Tensor, z: Tensor, whole: Tensor) -> dict[str, Callable[[], Map]]:
         "low-rank affine": lambda: drift_adapter.low_rank(x, z),
         "residual MLP": lambda: drift_adapter.mlp(x, z, rotated=False),
         "residual MLP after Procrustes": lambda: drift_adapter.mlp(x, z, rotated=True),
-        "align_into, units=0": lambda: ours(x, z, whole, 0),
-        "align_into": lambda: ours(x, z, whole, None),
+        "align, into": lambda: ours(x, z, whole),
     }
 
 

@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -32,11 +31,9 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sklearn.metrics import ndcg_score
 from torch.nn.functional import normalize
 
-from st_matryoshka2d.queries.counts import Counts
 from st_matryoshka2d.queries.fit import fit_table
-from st_matryoshka2d.queries.fit_queries import side_of_queries, tokenizer_of, words_of
-from st_matryoshka2d.queries.gather import Gathered, tokens_of
-from st_matryoshka2d.queries.solve import DOCUMENTS, Sums
+from st_matryoshka2d.queries.gather import Gathered
+from st_matryoshka2d.queries.solve import DOCUMENTS
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.sizes import full_size
 
@@ -68,7 +65,6 @@ class Lab:
     ) -> tuple[StaticEmbedding, float]:
         """Fit a table with these stand-ins on a share of the documents, 0 for other texts; return it, and the seconds."""
         start = time.perf_counter()
-        tokenizer, full = tokenizer_of(self.model), full_size(self.model)
         texts = [text for each in self.sets for text in each.documents]
         kept = self.order[: round(share * len(texts))]
         read = [texts[place] for place in kept] or self.others
@@ -77,19 +73,11 @@ class Lab:
         queries = [(self.stand_ins[place][kind], self.stood_in[place, kind]) for kind, place in drawn]
         queries += zip(self.questions, self.asked, strict=True) if ask else []
         random.Random(0).shuffle(queries)
-        with TemporaryDirectory() as folder:
-            counts = Counts(Path(folder), tokenizer.get_vocab_size())
-            gathered = Gathered(
-                tokenizer,
-                self.model.max_seq_length,
-                counts,
-                Sums(words_of(self.model, counts.vocabulary), full.dim),
-                side_of_queries(self.model),
-            )
-            gathered.add(tokens_of(tokenizer, read, gathered.longest), embedded, DOCUMENTS)
-            table, _ = fit_table(
-                gathered, [text for text, _ in queries], np.stack([row for _, row in queries]), full.num_layers
-            )
+        gathered = Gathered.of(self.model)
+        gathered.add(gathered.tokens(read), embedded, DOCUMENTS)
+        asked = [text for text, _ in queries]
+        true = np.stack([row for _, row in queries])
+        table, _ = fit_table(gathered, asked, true, full_size(self.model).num_layers)
         return table, time.perf_counter() - start
 
     def apart(self) -> list[Lab]:

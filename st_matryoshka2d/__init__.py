@@ -9,7 +9,6 @@ from st_matryoshka2d.extras import naming_the_extra
 
 if TYPE_CHECKING:
     from st_matryoshka2d.aligning.align import align
-    from st_matryoshka2d.aligning.align_into import align_into
     from st_matryoshka2d.data_warning import DataWarning
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
     from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
@@ -39,7 +38,6 @@ __version__ = "0.2.0"
 # Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
 _HOME = {
     "aligning.align": ["align"],
-    "aligning.align_into": ["align_into"],
     "encoding.sizes_encoder": ["SizesEncoder"],
     "model.asymmetric": ["asymmetric"],
     "model.cut": ["truncate"],
@@ -79,7 +77,6 @@ __all__ = [
     "add_grid_to_model_card",
     "add_sizes_to_model_card",
     "align",
-    "align_into",
     "asymmetric",
     "benchmark_latency",
     "classification_task",

@@ -64,7 +64,6 @@ def test_results_need_neither_mteb_nor_matplotlib() -> None:
 def test_public_names_of_package() -> None:
     calls = {
         "align",
-        "align_into",
         "asymmetric",
         "encode_sizes",
         "encode_to_parquet",

@@ -12,7 +12,7 @@ from reproduction.fitted import nli, questions
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_matryoshka2d.aligning.close_pairs import with_words_left_out
+from st_matryoshka2d.aligning.rotation import with_words_left_out
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 
 __all__ = ["STS", "Embedded", "Texts"]

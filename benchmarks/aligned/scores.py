@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from aligned.embedded import STS, Embedded
-from st_matryoshka2d.aligning.fit import fitted
+from st_matryoshka2d.aligning.fit import fit
 from st_matryoshka2d.aligning.gather import Gathered
 from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.ridge import Affine
@@ -31,10 +31,11 @@ def aligned(
     states: Tensor, copies: tuple[Tensor, Tensor], depths: Sequence[int], rotation: Rotation | None = None
 ) -> tuple[dict[int, Affine], dict[Size, float]]:
     """Fit the readouts of these depths as `align` does; return them and the agreement of each size."""
-    refinement = Refinement({}, _STEPS, torch.device("cpu"), None)
-    made, kept, _ = fitted({"": Gathered(states, copies, len(states))}, rotation, refinement, unit=True)
-    agreement = {Size(depths[size.num_layers - 1], size.dim): value for size, value in kept.items()}
-    return {depth: made[""][place] for place, depth in enumerate(depths, start=1)}, agreement
+    refinement = Refinement((), _STEPS, torch.device("cpu"), None)
+    gathered = {"": Gathered(states, copies)}
+    result = fit(gathered, rotation, refinement, len(states), unit=True)
+    agreement = {Size(depths[size.num_layers - 1], size.dim): value for size, value in result.agreement.items()}
+    return {depth: result.readouts[""][place] for place, depth in enumerate(depths, start=1)}, agreement
 
 
 def sts(embedded: Embedded, readouts: Readouts, size: Size, across: bool = False) -> float:

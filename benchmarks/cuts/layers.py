@@ -78,7 +78,7 @@ class Embedder:
 
     def _of_one_pass(self, kept: str, depth: int) -> Rows:
         def all_depths() -> list[Rows]:
-            model = keeping(self.model, ENDS, ()) if kept == BOTH_ENDS else self.model
+            model = keeping(self.model, ENDS) if kept == BOTH_ENDS else self.model
             if kept in ALIGNED_WAYS:
                 model = align(model, self.fitted, layers=self._layers(kept), show_progress_bar=True)
             sizes = [Size(depth, full_size(model).dim) for depth in self.depths]

@@ -72,7 +72,7 @@ def started(method: str, seed: int, options: argparse.Namespace) -> tuple[Senten
     if method == PRETRAINED:
         return pretrained(seed, options, checkpoints(method, seed, options) / "backbone")
     model = SentenceTransformer(options.model, device=options.device)
-    return (keeping(model, ENDS, ()) if method == UNALIGNED_ENDS else model), 0.0
+    return (keeping(model, ENDS) if method == UNALIGNED_ENDS else model), 0.0
 
 
 def aligned(

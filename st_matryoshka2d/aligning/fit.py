@@ -1,51 +1,79 @@
-"""Fit the maps of all depths of a model, and measure what they keep."""
+"""Fit the maps of all depths of a model into its own space, and measure what they keep."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from st_matryoshka2d.aligning.agreement import kept_agreement, too_few
-from st_matryoshka2d.aligning.calibration import calibrated
-from st_matryoshka2d.aligning.close_pairs import neighbours
+from st_matryoshka2d.aligning.agreement import agreement_within, too_few
 from st_matryoshka2d.aligning.gather import Gathered
 from st_matryoshka2d.aligning.refine import Refinement, refined
-from st_matryoshka2d.aligning.ridge import MANY, Affine, Fitted, fit_readout
-from st_matryoshka2d.aligning.rotation import Rotation, chosen_rotation
+from st_matryoshka2d.aligning.ridge import MANY, Affine, Fitted, calibrated, fit_readout
+from st_matryoshka2d.aligning.rotation import Rotation, chosen_rotation, neighbours
 from st_matryoshka2d.sizes import Size
 
 
-def fitted(
-    gathered: Mapping[str, Gathered], rotation: Rotation | None, refinement: Refinement, *, unit: bool
-) -> tuple[dict[str, dict[int, Affine]], dict[Size, float], str | None]:
-    """Return the maps of all depths by route, what each size keeps, and a warning if the texts are too few."""
+@dataclass(frozen=True)
+class Fit:
+    """What is put into a model.
+
+    Attributes:
+        readouts: The maps of all depths, by route.
+        agreement: How well each size agrees with what it was fitted to.
+        told: Warnings about the texts.
+        hidden: A layer in front of the maps.
+        unit: Whether embeddings have length 1.
+        rotated: Whether the coordinates of the whole model changed.
+    """
+
+    readouts: Mapping[str, Mapping[int, Affine]]
+    agreement: Mapping[Size, float]
+    told: Sequence[str] = ()
+    hidden: nn.Linear | None = None
+    unit: bool = False
+    rotated: bool = False
+
+
+def fit(
+    gathered: Mapping[str, Gathered],
+    rotation: Rotation | None,
+    refinement: Refinement,
+    total: int,
+    *,
+    unit: bool,
+) -> Fit:
+    """Fit all routes in one rotation; `total` is the number of texts, near copies too."""
     with torch.device("cpu"):  # whatever the user's default
-        whole = {name: normalize(route.whole) if unit else route.whole for name, route in gathered.items()}
-        regressed = {name: _regressed(route, whole[name]) for name, route in gathered.items()}
-        predicted = [each.predicted for by_depth in regressed.values() for each in by_depth.values()] or [*whole.values()]
-        spread = torch.stack([torch.cov(rows.T.double(), correction=0) for rows in predicted]).sum(0)
+        whole = {name: route.whole for name, route in gathered.items()}
+        if unit:
+            whole = {name: normalize(rows) for name, rows in whole.items()}
+        regressed: dict[str, dict[int, Fitted]] = {}
+        for name, route in gathered.items():
+            depths = range(1, route.num_layers)
+            regressed[name] = {depth: fit_readout(route.at(depth), whole[name]) for depth in depths}
+        fits = [fitted for by_depth in regressed.values() for fitted in by_depth.values()]
+        predicted = [fitted.predicted for fitted in fits] or [*whole.values()]
+        covariances = [torch.cov(rows.T.double(), correction=0) for rows in predicted]
         first = next(iter(gathered.values()))
         pairs = {"similarity": first.close, "search": neighbours(first.whole)}
-        turn = chosen_rotation(spread, pairs, rotation)
-        made: dict[str, dict[int, Affine]] = {}
+        turn = chosen_rotation(torch.stack(covariances).sum(0), pairs, rotation)
+        readouts: dict[str, dict[int, Affine]] = {}
         for name, route in gathered.items():
             regressed[name] = _finished(regressed[name], route, whole[name], turn, refinement)
-            length = route.whole.norm(dim=1).mean()  # as the whole model has it before a final Normalize
-            made[name] = {route.num_layers: Affine(turn, turn.new_zeros(route.dim))}
-            for depth, each in regressed[name].items():
-                found = each.readout(route.at(depth)).norm(dim=1).mean().clamp(min=1e-12)
-                made[name][depth] = each.readout.times(float(length / found))
-        by_route = [kept_agreement(regressed[name], whole[name] @ turn.T) for name in gathered]
-        kept = {size: sum(measured[size] for measured in by_route) / len(by_route) for size in by_route[0]}
-        return made, kept, too_few(next(iter(regressed.values())), first.states, first.total)
-
-
-def _regressed(route: Gathered, whole: Float[Tensor, "texts dim"]) -> dict[int, Fitted]:
-    return {depth: fit_readout(route.at(depth), whole) for depth in range(1, route.num_layers)}
+            readouts[name] = _scaled(regressed[name], route)
+            readouts[name][route.num_layers] = Affine(turn, turn.new_zeros(len(turn)))
+        by_route = [agreement_within(regressed[name], whole[name] @ turn.T) for name in gathered]
+        agreement = {size: fmean(route[size] for route in by_route) for size in by_route[0]}
+        few = too_few(next(iter(regressed.values())), first.states, total)
+        rotated = not torch.equal(turn, torch.eye(len(turn)).to(turn))
+        told = [few] if few else []
+        return Fit(readouts, agreement, told, unit=unit, rotated=rotated)
 
 
 def _finished(
@@ -56,16 +84,27 @@ def _finished(
     refinement: Refinement,
 ) -> dict[int, Fitted]:
     """Rotate, refine if there are many texts, and calibrate the maps of a route."""
+    whole = whole @ turn.T
     turned = {
-        depth: Fitted(each.readout.then(turn), each.held, each.predicted @ turn.T) for depth, each in regressed.items()
+        depth: Fitted(by_depth.readout.then(turn), by_depth.held, by_depth.predicted @ turn.T)
+        for depth, by_depth in regressed.items()
     }
     if turned and refinement.steps and len(whole) > MANY:
         seen = torch.ones(len(whole), dtype=torch.bool)
         seen[next(iter(turned.values())).held] = False
         states = {depth: route.at(depth)[seen] for depth in turned}
-        refined_to = refined({n: each.readout for n, each in turned.items()}, states, (whole @ turn.T)[seen], refinement)
-        turned = {
-            depth: Fitted(readout, turned[depth].held, readout(route.at(depth)[turned[depth].held]))
-            for depth, readout in refined_to.items()
-        }
-    return {depth: calibrated(each, (whole @ turn.T)[each.held]) for depth, each in turned.items()}
+        readouts = {depth: by_depth.readout for depth, by_depth in turned.items()}
+        for depth, readout in refined(readouts, states, whole[seen], refinement).items():
+            held = turned[depth].held
+            turned[depth] = Fitted(readout, held, readout(route.at(depth)[held]))
+    return {depth: calibrated(by_depth, whole[by_depth.held]) for depth, by_depth in turned.items()}
+
+
+def _scaled(fitted: Mapping[int, Fitted], route: Gathered) -> dict[int, Affine]:
+    """Give embeddings the length that the whole model's have before a final `Normalize`."""
+    length = route.whole.norm(dim=1).mean()
+    scaled = {}
+    for depth, by_depth in fitted.items():
+        own = by_depth.readout(route.at(depth)).norm(dim=1).mean().clamp(min=1e-12)
+        scaled[depth] = by_depth.readout.times(float(length / own))
+    return scaled

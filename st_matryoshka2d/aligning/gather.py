@@ -1,36 +1,82 @@
-"""Draw a sample of the texts and embed it at every depth: what readouts are fitted on."""
+"""Draw a sample of the texts and embed it at every depth: what maps are fitted on."""
 
 from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
+from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.aligning.agreement import different
-from st_matryoshka2d.aligning.close_pairs import Pairs, with_words_left_out
-from st_matryoshka2d.aligning.parts import Part
+from st_matryoshka2d.aligning.ridge import MANY
+from st_matryoshka2d.aligning.rotation import Pairs, with_words_left_out
 from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.encoding.prompts import without_prompts
-from st_matryoshka2d.model.kept_layers import passes
+from st_matryoshka2d.encoding.left_out import LeftOut
+from st_matryoshka2d.encoding.prompts import chosen_prompt, without_prompts
 from st_matryoshka2d.model.pipeline import Pipeline
 
 _CHUNK = 4096  # texts embedded between updates of the progress bar
-_SAMPLE = 20_000  # texts whose embeddings are kept, limited by the next line; more hardly improve the fit
-_SAMPLE_BYTES = 2**30
-_FEW, _PASSES = 2000, 1.0  # of more texts, so many are embedded that it takes as long as this many passes of all
+_SAMPLE_BYTES = 2**30  # of embeddings
+_FEW = 2000  # texts that are embedded whatever it costs
 _COPIES = 1000  # texts that are embedded again with words left out
-_COMPARED = 4000  # texts among which near copies are looked for
+_COMPARED = 4000  # texts whose median distance is measured
+_BLOCK = 1024  # texts that are compared with all at once
+_NEAR = 0.2  # near copies are closer than this share of the median squared distance
 _KIND: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the user's defaults
+
+Texts = Iterable[str] | Mapping[str, Iterable[str]]
+
+
+class Part:
+    """Texts with one prompt, read row by row; None for no prompt."""
+
+    def __init__(self, texts: Any, prompt: str | None, name: str = "texts") -> None:
+        self.prompt, self.name = prompt, name
+        self.left_out = LeftOut(name)
+        self._rows = rows_of(texts, name)
+
+    def different(self, seen: set[int]) -> Iterator[tuple[int, str]]:
+        """Yield texts that were not seen with this prompt, with their rows, but no empty ones."""
+        for place, row in enumerate(self._rows):
+            if self.left_out.lacks(row):
+                continue
+            text = checked_text(row, f"{self.name}[{place}]")
+            if (mark := hash((self.prompt, text))) not in seen:
+                seen.add(mark)
+                yield place, text
+
+
+def parts_of(
+    model: SentenceTransformer,
+    texts: Texts,
+    prompt: str | None,
+    prompt_name: str | None,
+) -> list[Part]:
+    """Give texts their prompts as `encode` does, those of a dict by key. Nothing is read yet."""
+    if not isinstance(texts, Mapping):
+        return [Part(texts, chosen_prompt(model, prompt, prompt_name))]
+    if prompt is not None or prompt_name is not None:
+        raise ValueError(
+            "`texts` is a dict, whose keys name the prompts, so neither `prompt` nor `prompt_name` "
+            f"can be given; got {prompt=} and {prompt_name=}."
+        )
+    if unknown := [name for name in texts if name not in model.prompts]:
+        raise ValueError(
+            "`texts` is a dict, whose keys must be names of the model's prompts, but "
+            f"{unknown[0]!r} is none of {list(model.prompts)}. A column of a table is passed "
+            "alone: table['text']."
+        )
+    return [Part(rows, model.prompts[name], f"texts[{name!r}]") for name, rows in texts.items()]
 
 
 class Text(NamedTuple):
@@ -42,6 +88,40 @@ class Text(NamedTuple):
     row: int
 
 
+def drawn(parts: Sequence[Part], most: int, size: int, cost: float = 1.0) -> tuple[list[Text], int]:
+    """Draw texts at random, each once, and count all.
+
+    Args:
+        parts: Where they are read.
+        most: Texts to draw.
+        size: Bytes of a text's embeddings, which limit the number too.
+        cost: Passes through the model for one text. All texts together get one pass for each.
+    """
+    room, draw = max(1000, min(most, _SAMPLE_BYTES // size)), random.Random(0)
+    taken: list[Text] = []
+    total = 0
+    for total, text in enumerate(_different(parts), start=1):
+        if total <= room:
+            taken.append(text)
+        elif (place := draw.randrange(total)) < room:
+            taken[place] = text
+    for part in parts:
+        part.left_out.tell(stacklevel=3)
+    if total < 3:
+        few = "Alignment needs at least 3 different texts, and works best with thousands"
+        raise ValueError(f"{few}; got {total}.")
+    draw.shuffle(taken)
+    return taken[: max(_FEW, int(total / cost))], total
+
+
+def _different(parts: Sequence[Part]) -> Iterator[Text]:
+    """Yield each text once; with another prompt, it is another text."""
+    seen: set[int] = set()
+    for number, part in enumerate(parts):
+        for row, text in part.different(seen):
+            yield Text(part.prompt, text, number, row)
+
+
 @dataclass
 class Gathered:
     """Embeddings of texts by one route: before a final `Normalize`, in float32 on the CPU.
@@ -49,22 +129,15 @@ class Gathered:
     Attributes:
         states: Embeddings at every depth.
         close: Some of the texts, and copies of them that lack some words, at the full depth.
-        total: Different texts, of which `states` may be a sample.
     """
 
     states: Float[Tensor, "texts layers dim"]
     close: Pairs
-    total: int
 
     @property
     def num_layers(self) -> int:
         """Depth of the whole model."""
         return self.states.shape[1]
-
-    @property
-    def dim(self) -> int:
-        """Dims of the whole model."""
-        return self.states.shape[2]
 
     @property
     def whole(self) -> Float[Tensor, "texts dim"]:
@@ -77,74 +150,48 @@ class Gathered:
 
 
 def gather(
-    model: SentenceTransformer, parts: Sequence[Part], batch_size: int, hide_progress_bar: bool | None
+    model: SentenceTransformer,
+    texts: Sequence[Text],
+    batch_size: int,
+    hidden: bool | None,
+    *,
+    close: bool = True,
 ) -> dict[str, Gathered]:
-    """Embed a sample of the texts by each route of the model, with the prompts of their parts."""
+    """Embed texts by each route of the model, and if close ones are needed, copies of some."""
     pipeline = Pipeline.of(model)
-    full = pipeline.full
-    texts, total = drawn(parts, passes(model.config, full.num_layers), 4 * full.num_layers * full.dim)
-    warn_without_prompts(model, texts, stacklevel=3)
-    every = EveryLayer.of(model, range(1, full.num_layers + 1), normalize=False)
-    whole = EveryLayer.of(model, [full.num_layers], normalize=False)
-    places, copies = with_words_left_out([each.text for each in texts], _COPIES)
-    lacking = [texts[place]._replace(text=copy) for place, copy in zip(places, copies, strict=True)]
+    depth, dim = pipeline.full.num_layers, pipeline.full.dim
+    every = EveryLayer.of(model, range(1, depth + 1), normalize=False)
+    whole = EveryLayer.of(model, [depth], normalize=False)
+    places, copies = with_words_left_out([text.text for text in texts] if close else [], _COPIES)
+    lacking = [texts[at]._replace(text=copy) for at, copy in zip(places, copies, strict=True)]
     gathered = {}
     steps = (len(texts) + len(lacking)) * len(pipeline.routes)
-    with tqdm(total=steps, desc="Embedding texts", unit=" texts", disable=hide_progress_bar) as bar:
+    with tqdm(total=steps, desc="Embedding texts", unit=" texts", disable=hidden) as bar:
         for name in pipeline.routes:
-            states = embedded(every, texts, name, batch_size, bar)
-            if not states.isfinite().all():
-                raise ValueError("The model's embeddings of the texts are not all finite.")
-            close = states[places, -1], embedded(whole, lacking, name, batch_size, bar)[:, 0]
-            gathered[name] = Gathered(states, close, total)
-    return _without_copies(gathered)
-
-
-def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text], stacklevel: int) -> None:
-    """Warn if a model declares prompts and the texts have none."""
-    if all(each.prompt is None for each in texts) and (told := without_prompts(model, [each.text for each in texts])):
-        warnings.warn(told, DataWarning, stacklevel=stacklevel + 1)
-
-
-def drawn(
-    parts: Sequence[Part], cost: float, size: int, most: int | None = None, stacklevel: int = 4
-) -> tuple[list[Text], int]:
-    """Draw texts at random, each once, and count all; `cost` in passes through the model, `size` in bytes of a text."""
-    room, draw = max(1000, min(most or _SAMPLE, _SAMPLE_BYTES // size)), random.Random(0)
-    taken: list[Text] = []
-    total = 0
-    for total, text in enumerate(_different(parts), start=1):
-        if total <= room:
-            taken.append(text)
-        elif (place := draw.randrange(total)) < room:
-            taken[place] = text
-    for part in parts:
-        part.left_out.tell(stacklevel)
-    if total < 3:
-        raise ValueError(f"Alignment needs at least 3 different texts, and works best with thousands; got {total}.")
-    draw.shuffle(taken)
-    return taken[: max(_FEW, int(total * _PASSES / cost))], total
-
-
-def _different(parts: Sequence[Part]) -> Iterator[Text]:
-    """Yield each text once; with another prompt, it is another text."""
-    seen: set[int] = set()
-    for number, part in enumerate(parts):
-        yield from (Text(part.prompt, text, number, row) for row, text in part.different(seen))
+            task = {"task": name} if name else {}  # the name is empty if there is only one
+            rows = embedded(every, texts, depth * dim, batch_size, bar, **task)
+            states = rows.view(len(texts), depth, dim)
+            copied = embedded(whole, lacking, dim, batch_size, bar, **task)
+            gathered[name] = Gathered(states, (states[places, -1], copied))
+    return gathered
 
 
 def embedded(
-    every: EveryLayer, texts: Sequence[Text], route: str, batch_size: int, bar: Any
-) -> Float[Tensor, "texts layers dim"]:
-    """Embed texts by one route of the model; its name is empty if there is only one."""
-    kwargs: dict[str, Any] = {"task": route} if route else {}
-    embeddings = torch.empty(len(texts), len(every.depths), Pipeline.of(every).full.dim, **_KIND)
+    model: SentenceTransformer,
+    texts: Sequence[Text],
+    width: int,
+    batch_size: int,
+    bar: Any,
+    **kwargs: Any,
+) -> Float[Tensor, "texts width"]:
+    """Embed texts with their prompts."""
+    embeddings = torch.empty(len(texts), width, **_KIND)
     by_prompt = sorted(range(len(texts)), key=lambda place: texts[place].prompt or "")
     for prompt, group in groupby(by_prompt, key=lambda place: texts[place].prompt):
         places = list(group)
         for start in range(0, len(places), _CHUNK):
             chunk = places[start : start + _CHUNK]
-            found: Tensor = every.encode(
+            rows: Tensor = model.encode(
                 [texts[place].text for place in chunk],
                 prompt=prompt,
                 batch_size=batch_size,
@@ -152,16 +199,40 @@ def embedded(
                 show_progress_bar=False,
                 **kwargs,
             )
-            embeddings[chunk] = found.float().cpu().view(len(chunk), *embeddings.shape[1:])
+            embeddings[chunk] = rows.float().cpu()
             bar.update(len(chunk))
+    if not embeddings.isfinite().all():
+        raise ValueError("The embeddings of the texts are not all finite.")
     return embeddings
 
 
-def _without_copies(gathered: dict[str, Gathered]) -> dict[str, Gathered]:
-    """Drop near copies if few texts are different, because a copy tells nothing about the fit on its original."""
-    first = next(iter(gathered.values()))
-    apart = different(first.whole[:_COMPARED])
-    if int(apart.sum()) < _FEW:
-        for route in gathered.values():
-            route.states = route.states[:_COMPARED][apart]
-    return gathered
+def warn_without_prompts(
+    model: SentenceTransformer,
+    texts: Sequence[Text],
+    stacklevel: int,
+) -> None:
+    """Warn if a model declares prompts and the texts have none."""
+    if any(text.prompt is not None for text in texts):
+        return
+    if told := without_prompts(model, [text.text for text in texts]):
+        warnings.warn(told, DataWarning, stacklevel=stacklevel + 1)
+
+
+def without_copies(gathered: Mapping[str, Gathered]) -> dict[str, Gathered]:
+    """Drop near copies if few texts are different: no copy tells about the fit on its original."""
+    apart = different(next(iter(gathered.values())).whole)
+    if int(apart.sum()) > MANY:
+        return dict(gathered)
+    return {name: Gathered(route.states[apart], route.close) for name, route in gathered.items()}
+
+
+def different(embedded: Float[Tensor, "texts dim"]) -> Bool[Tensor, " texts"]:
+    """Mark the texts that are not near copies of earlier ones."""
+    unit = normalize(embedded)
+    some = unit[:_COMPARED]
+    distances = 1 - some @ some.T
+    near = _NEAR * distances[torch.ones_like(distances, dtype=torch.bool).triu(1)].median()
+    copies = []
+    for number, rows in enumerate(unit.split(_BLOCK)):
+        copies.append((1 - rows @ unit.T <= near).tril(_BLOCK * number - 1).any(1))
+    return ~torch.cat(copies)

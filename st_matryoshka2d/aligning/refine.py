@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.similarity import kl_divergence
+from st_matryoshka2d.sizes import Size
 
 _BATCH = 512  # texts per step of the refinement
 _DIMS_PER_STEP = 2  # small dims drawn for a step
@@ -29,7 +30,7 @@ _ACROSS, _ANCHOR = 6.0, 8.0  # at all dims: weights of the divergence across dep
 class Refinement:
     """What gradient descent adds to the closed form: for which small dims, in how many steps for each depth, and where."""
 
-    small: Mapping[int, Sequence[int]]
+    small: Collection[Size]
     steps: int
     device: torch.device
     hide_progress_bar: bool | None
@@ -51,7 +52,7 @@ def refined(
             schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, how.steps)
             draw = torch.Generator().manual_seed(0)
             shuffled = partial(torch.randperm, generator=draw, device=draw.device)
-            dims = how.small.get(depth, [])
+            dims = [size.dim for size in how.small if size.num_layers == depth]
             for _ in range(how.steps):
                 batch = shuffled(len(whole))[:_BATCH]
                 drawn = [dims[place] for place in shuffled(len(dims))[:_DIMS_PER_STEP]]

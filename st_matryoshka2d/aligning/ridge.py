@@ -14,6 +14,7 @@ from torch.nn import functional as F
 _STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(-10, 9)]  # to try, in units of the mean variance
 _FOLDS = 4  # parts of few texts that are left out in turn
 MANY = 2000  # of more texts, one part of a tenth is enough
+_MOST = 2.0  # times the true spread, to which predictions are calibrated
 _KIND: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}  # whatever the user's defaults
 
 
@@ -140,3 +141,24 @@ class _Path:
     def _factors(self, strength: float) -> Tensor:
         shifted: Tensor = self.variances + strength * (float(self.variances.mean()) or 1.0)
         return shifted.reciprocal()
+
+
+def calibrated(fitted: Fitted, z: Float[Tensor, "held dim"]) -> Fitted:
+    r"""Scale the deviations from the mean until, along the true ones, they are as large as these.
+
+    .. math:: \hat z \leftarrow k \bar{\hat z} + s (\hat z - \bar{\hat z}), \quad
+        s = \frac{\sum_i |z_i - \bar z|^2}{\sum_i (z_i - \bar z) \cdot (\hat z_i - \bar{\hat z})}, \quad
+        k = |\bar z| / |\bar{\hat z}|
+
+    over texts left out of the fit. A regression shrinks what it cannot predict towards the mean of all embeddings. Where
+    that mean is large, it then ranks documents by itself, the same for every query.
+    """
+    mean, true_mean = fitted.predicted.mean(0), z.mean(0)
+    deviations, true = fitted.predicted - mean, z - true_mean
+    spread = float(true.norm() / deviations.norm()) if true.any() and deviations.any() else 1.0
+    along = float((true * deviations).sum())
+    factor = min(float(true.square().sum()) / along, _MOST * spread) if along > 0 else spread
+    length = float(true_mean.norm() / mean.norm()) if mean.any() and true_mean.any() else 1.0
+    moved = (length - factor) * mean
+    readout = Affine(factor * fitted.readout.weight, factor * fitted.readout.bias + moved)
+    return Fitted(readout, fitted.held, factor * fitted.predicted + moved)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -12,12 +13,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
-from st_matryoshka2d.aligning.close_pairs import Pairs
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.sizes import mrl_dims
 
+Pairs = tuple[Float[Tensor, "pairs dim"], Float[Tensor, "pairs dim"]]
 Rotation: TypeAlias = Literal["keep", "similarity", "search"]
 ROTATIONS: tuple[Rotation, ...] = ("keep", "similarity", "search")
 
@@ -25,6 +26,12 @@ _MIXED = (0.2, 0.4, 0.6, 1.0)  # shares of the directions that are mixed at rand
 _GROUPS = 10  # of pairs; how much these differ tells what is chance
 _FEWEST = 10  # pairs in a group
 _SURE = 2.0  # standard errors by which a rotation must be better than the coordinates as they are
+
+_SHARES = (0.15, 0.3, 0.5)  # of the words of a text that its copy lacks
+_FEWEST_WORDS = 6
+_NEIGHBOURS = 2  # of each text
+_SAME = 0.98  # a cosine above which texts count as copies
+_MOST = 3000  # texts whose neighbours are looked for
 
 
 def chosen_rotation(
@@ -82,3 +89,30 @@ def _agreements(
     by_group = [[spearmanr(by_dim[group], full[group])[0] for by_dim in narrow] for group in groups]
     means: NDArray[np.float64] = np.nan_to_num(np.array(by_group)).mean(1)  # equal cosines have no correlation
     return means
+
+
+def with_words_left_out(texts: Sequence[str], most: int) -> tuple[list[int], list[str]]:
+    """Return the places of some long texts, and a copy of each with some words left out; characters if it has no spaces."""
+    draw = random.Random(0)
+    places: list[int] = []
+    copies: list[str] = []
+    for place in draw.sample(range(len(texts)), len(texts)):
+        text = texts[place]
+        gap, words = (" ", text.split()) if len(text.split()) > 1 else ("", list(text))
+        if len(words) < _FEWEST_WORDS:
+            continue
+        kept = max(1, round(len(words) * (1 - _SHARES[len(places) % len(_SHARES)])))
+        places.append(place)
+        copies.append(gap.join(words[word] for word in sorted(draw.sample(range(len(words)), kept))))
+        if len(places) == most:
+            break
+    return places, copies
+
+
+def neighbours(whole: Float[Tensor, "texts dim"]) -> Pairs:
+    """Pair each text with the texts that the whole model finds nearest to it, but not with its copies."""
+    rows = whole[torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))[:_MOST]]
+    unit = normalize(rows)
+    cosines = unit @ unit.T
+    nearest = cosines.masked_fill(cosines > _SAME, -2).topk(min(_NEIGHBOURS, len(rows))).indices
+    return rows.repeat_interleave(nearest.shape[1], 0), rows[nearest.flatten()]

@@ -8,44 +8,33 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d.model.backbone import find_backbone
+from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.identity import inherit_card
-from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth, chosen_layers, declare_layers, skips_layers
+from st_matryoshka2d.model.kept_layers import ENDS, Layers, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
-from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
-from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import full_size
 
 # The losses of sentence-transformers and the paper's title. The word alone is in links of every card that it writes.
 _TRAINED = re.compile(r"matryoshka(2d)?loss|matryoshka representation", re.IGNORECASE)
 
 
-def starting_point(model: SentenceTransformer, layers: str | LayersByDepth | None) -> SentenceTransformer:
+def starting_point(model: SentenceTransformer, layers: Layers | None) -> SentenceTransformer:
     """Return the model with the layers of its depths declared; weights are shared."""
     if layers is not None:
-        return _keeping(model, layers)
+        return keeping(model, layers)
     readouts = [module for module in model.modules() if isinstance(module, Readout)]
     chosen_before = skips_layers(model.config) or any(readout.depths for readout in readouts)
     if chosen_before or any(size.num_layers < full_size(model).num_layers for size in trained_sizes(model.config)):
         return model
-    made = _keeping(model, ENDS)
+    made = keeping(model, ENDS)
     try:
         for network in Pipeline.of(made).networks:
             backbone = find_backbone(network)
             check_depths(network, backbone, list(range(1, backbone.num_layers)))
     except ValueError:
         return model  # its layers only work in a row
-    return made
-
-
-def _keeping(model: SentenceTransformer, layers: str | LayersByDepth) -> SentenceTransformer:
-    chosen = chosen_layers(layers, full_size(model).num_layers)
-    made = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
-    inherit_card(made, model)
-    for network in Pipeline.of(made).networks:
-        declare_layers(network.config, chosen)
     return made
 
 

@@ -8,7 +8,6 @@ import typer
 
 from st_matryoshka2d import __version__
 from st_matryoshka2d.cli.align import align
-from st_matryoshka2d.cli.align_into import align_into
 from st_matryoshka2d.cli.asymmetric import asymmetric
 from st_matryoshka2d.cli.command import Command, printing
 from st_matryoshka2d.cli.compare import compare
@@ -41,6 +40,6 @@ def about(
     """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""
 
 
-COMMANDS = (info, align, align_into, fit_queries, grid, latency, recommend, report, compare, truncate, asymmetric, encode)
+COMMANDS = (info, align, fit_queries, grid, latency, recommend, report, compare, truncate, asymmetric, encode)
 for command in COMMANDS:
     app.command(cls=Command)(printing(command))

@@ -90,8 +90,8 @@ def truncate(
     return cut
 
 
-def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int]) -> SentenceTransformer:
-    """Return the model with other layers for its depths, which no readout was fitted to; weights are shared."""
+def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int] = ()) -> SentenceTransformer:
+    """Return the model with other layers for its depths; of these depths, none may have a readout for others."""
     chosen = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
     chosen.truncate_dim = model.truncate_dim
     inherit_card(chosen, model)

@@ -53,10 +53,10 @@ def agreement_table(measured: Mapping[Size, float]) -> tuple[list[str], list[lis
     return ["layers / dim", *map(str, dims)], rows
 
 
-def agreement_text(measured: Mapping[Size, float]) -> str:
-    """Write that table in lines of text."""
+def agreement_text(measured: Mapping[Size, float], other: str | None = None) -> str:
+    """Write that table in lines of text; `other` is what was agreed with, if not the full size."""
     head, rows = agreement_table(measured)
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in (head, *rows)]
-    title = f"Agreement with {max(measured)}, on texts left out of the fit:"
+    title = f"Agreement with {other or max(measured)}, on texts left out of the fit:"
     return "\n".join([title, *lines])

@@ -1,4 +1,4 @@
-"""Choose the strength of the fit on queries that are left out, fit the table on all, and measure what it keeps."""
+"""Choose the strength on queries left out, fit the table on all, and measure what it keeps."""
 
 from __future__ import annotations
 
@@ -12,72 +12,84 @@ from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.agreement import agreement
 from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.queries.gather import Gathered, tokens_of
+from st_matryoshka2d.queries.gather import Gathered
 from st_matryoshka2d.queries.solve import solved
 from st_matryoshka2d.queries.vocabulary import shrunk
 from st_matryoshka2d.sizes import Size, mrl_dims
 
-_HELD, _MOST_HELD = 0.1, 1000  # share of the queries that is left out to choose by, and at most so many
+_HELD, _MOST_HELD = 0.1, 1000  # share of the queries that is left out to choose by, and the most
 _STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 _COMPARED = 512  # held-out queries, with each other
 _WHOLE = 2**16  # a vocabulary of at most so many tokens is kept whole
 
 
 def fit_table(
-    gathered: Gathered, queries: Sequence[str], true: Float[np.ndarray, "texts dim"], num_layers: int
+    gathered: Gathered,
+    queries: Sequence[str],
+    true: Float[np.ndarray, "texts dim"],
+    num_layers: int,
 ) -> tuple[StaticEmbedding, dict[Size, float]]:
-    """Fit the table on the documents and queries in random order; return it, and how well its sizes agree with the whole."""
-    tokens = tokens_of(gathered.tokenizer, queries, gathered.longest)
+    """Fit on documents and on queries in random order; also return how the sizes agree."""
+    tokens = gathered.tokens(queries)
     held = min(_MOST_HELD, max(1, round(_HELD * len(queries))))
     gathered.add(tokens[held:], true[held:], gathered.side)
-    narrow, found = gathered.narrowed(tokens[:held])
-    left, true = [np.searchsorted(found, ids).tolist() for ids in tokens[:held]], true[:held]
+    narrow, occur = gathered.narrowed(tokens[:held])
+    left = [np.searchsorted(occur, ids).tolist() for ids in tokens[:held]]
+    true = true[:held]
     table, strength = _chosen(narrow, left, true - narrow.sums.means[narrow.side])
-    kept = _agreement(_pooled(table, left), true, num_layers)
+    agreement = _agreement(_pooled(table, left), true, num_layers)
     narrow.add(left, true, narrow.side)
-    table = solved(narrow.counts.blocks(), narrow.sums, strength, table)
+    table = solved(narrow.blocks, narrow.sums, strength, table)
     rows = narrow.sums.of_words(gathered.sums.words)
-    rows[found] = table
-    # The mean of a query's rows is shorter than what it stands for, which matters to a model that does not normalize.
+    rows[occur] = table
+    # The mean of a query's rows is shorter than what it stands for, which matters to a model
+    # that does not normalize.
     length = np.linalg.norm(_pooled(table, left), axis=1).mean()
     rows *= np.linalg.norm(true, axis=1).mean() / length if length else 1.0
     tokenizer, former = gathered.tokenizer, list(range(len(rows)))
     if len(rows) > _WHOLE:
-        tokenizer, former = shrunk(tokenizer, found.tolist())
-    return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), kept
+        tokenizer, former = shrunk(tokenizer, occur.tolist())
+    return StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows[former])), agreement
 
 
 def _chosen(
     narrow: Gathered, left: list[list[int]], true: Float[np.ndarray, "held dim"]
 ) -> tuple[Float[np.ndarray, "tokens dim"], float]:
-    """Fit with each strength, from the table before; return the best table on held-out texts, and its strength."""
-    blocks = narrow.counts.blocks()
+    """Fit with each strength, from the table before; return what is best on held-out texts."""
     table, best = narrow.sums.start(), (-np.inf, 0.0, narrow.sums.start())
     for strength in _STRENGTHS:
-        table = solved(blocks, narrow.sums, strength, table)
+        table = solved(narrow.blocks, narrow.sums, strength, table)
         if (closeness := _closeness(_pooled(table, left), true)) > best[0]:
             best = closeness, strength, table
     return best[2], best[1]
 
 
-def _pooled(table: Float[np.ndarray, "tokens dim"], texts: Sequence[Sequence[int]]) -> Float[np.ndarray, "texts dim"]:
+def _pooled(
+    table: Float[np.ndarray, "tokens dim"],
+    texts: Sequence[Sequence[int]],
+) -> Float[np.ndarray, "texts dim"]:
     """Embed texts by their token ids as a `StaticEmbedding` does."""
     none = np.zeros(table.shape[1], np.float32)
     return np.stack([table[tokens].mean(0) if tokens else none for tokens in texts])
 
 
-def _closeness(found: Float[np.ndarray, "texts dim"], true: Float[np.ndarray, "texts dim"]) -> float:
-    """Return the mean cosine of texts with what the whole model makes of them, both without the mean of all."""
-    return float(cosine_similarity(torch.from_numpy(found), torch.from_numpy(true)).mean())
+def _closeness(
+    pooled: Float[np.ndarray, "texts dim"],
+    true: Float[np.ndarray, "texts dim"],
+) -> float:
+    """Return the mean cosine with the whole model's embeddings, without their mean."""
+    return float(cosine_similarity(torch.from_numpy(pooled), torch.from_numpy(true)).mean())
 
 
 def _agreement(
-    found: Float[np.ndarray, "held dim"], true: Float[np.ndarray, "held dim"], num_layers: int
+    pooled: Float[np.ndarray, "held dim"], true: Float[np.ndarray, "held dim"], num_layers: int
 ) -> dict[Size, float]:
     """Measure the table at each dim, and the whole model, which is only narrowed."""
-    predicted, whole = torch.from_numpy(found[:_COMPARED]), torch.from_numpy(true[:_COMPARED])
+    predicted, whole = torch.from_numpy(pooled[:_COMPARED]), torch.from_numpy(true[:_COMPARED])
     if len(whole) < 3:  # too few to have different similarities
         return {}
-    dims = [*mrl_dims(whole.shape[1]), whole.shape[1]]
-    by_depth = {0: predicted, num_layers: whole}
-    return {Size(n, dim): agreement(prefix(rows, dim), whole) for n, rows in by_depth.items() for dim in dims}
+    measured = {}
+    for dim in (*mrl_dims(whole.shape[1]), whole.shape[1]):
+        measured[Size(0, dim)] = agreement(prefix(predicted, dim), whole)
+        measured[Size(num_layers, dim)] = agreement(prefix(whole, dim), whole)
+    return measured

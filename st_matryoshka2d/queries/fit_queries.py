@@ -6,33 +6,32 @@ import os
 import random
 import warnings
 from collections.abc import Iterable, Sequence, Sized
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
-from tokenizers import Tokenizer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.existing import Existing
-from st_matryoshka2d.encoding.prompts import chosen_prompt
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
-from st_matryoshka2d.model.identity import name_apart
+from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.queries.counts import Counts
+from st_matryoshka2d.model.readout import Readout
+from st_matryoshka2d.model.readout_files import linear_of
+from st_matryoshka2d.model.sides import with_modules
+from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.gather import Gathered, add_documents, different
-from st_matryoshka2d.queries.place import with_table
-from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
-from st_matryoshka2d.queries.vocabulary import table_tokenizer
 
 _SAMPLE = 10_000  # documents of which stand-ins for queries are made
 _FEW = 100  # with fewer documents, little is known of their words
@@ -47,44 +46,51 @@ def fit_queries(
     batch_size: int = 32,
     show_progress_bar: bool | None = None,
 ) -> SentenceTransformer:
-    r"""Give a model a depth 0: a token table, by which queries search an index of the whole model without a network.
+    r"""Give a model a depth 0: a token table, by which queries are embedded without a network.
 
-    The table has one row for each token; the embedding of a query is the mean of its rows. They are fitted in closed form:
+    They search an index of the whole model. The table has one row for each token, and the embedding
+    of a query is the mean of its rows. They are fitted in closed form:
 
     .. math:: \min_T \sum_i |x_i T - (y_i - \bar y)|^2 + \lambda |T - W A|^2
 
-    with x_i the token counts of text i (square roots, of unit length), y_i its embedding by the whole model, W the model's
-    token embeddings and A the linear map of them that predicts y best. The texts are the documents; stand-ins for queries,
-    made from up to 10,000 documents: the beginning of each, a short piece, and its rare words; and your queries. The mean of
-    the embeddings is left off, because it only adds the same to the score of each document, unevenly; where queries have a
-    prompt of their own, theirs is. The strength is chosen on queries left out of the fit.
+    with x_i the token counts of text i (square roots, of unit length), y_i its embedding by the
+    whole model, W the model's token embeddings and A the linear map of them that predicts y best.
+    The texts are the documents; stand-ins for queries, made from up to 10,000 documents: the
+    beginning of each, a short piece, and its rare words; and your queries. The mean of the
+    embeddings is left off, because it only adds the same to the score of each document, unevenly;
+    where queries have a prompt of their own, theirs is. The strength is chosen on queries left out
+    of the fit.
 
-    `truncate(model, 0)` is the table as a plain `SentenceTransformer`, and a size such as `"0L-384d"` works in `load`,
-    `encode_sizes`, `evaluate` and the like. A table serves short queries on the documents that it was fitted on; for other
-    documents, fit again. Documents are always embedded by the network. After training the model, fit again too.
+    `truncate(model, 0)` is the table as a plain `SentenceTransformer`, and a size such as
+    `"0L-384d"` works in `load`, `encode_sizes`, `evaluate` and the like. A table serves short
+    queries on the documents that it was fitted on; for other documents, fit again. Documents are
+    always embedded by the network. After training the model, fit again too.
 
     Args:
-        model: A `SentenceTransformer` that starts with a `Transformer` with a fast tokenizer; aligned or not. It does not
-            change; the result shares its weights.
-        documents: The texts that are searched: a list, a column of a `datasets.Dataset`, or a generator, which is read once.
-            Empty ones (None, NaN or blank) are left out. Memory does not grow with their number.
-        queries: Real queries like those that will be asked, if there are any; hundreds already help.
-        embeddings: Embeddings of the documents by the whole model, in their order, so that these are not embedded again: an
-            array (documents, D), a `.npy` file of one, or a Parquet file or a folder of them with a column of D numbers,
-            such as `encode_to_parquet` writes with the document prompt. Of a large corpus, embed it with that first, as it
-            can be resumed.
+        model: A `SentenceTransformer` that starts with a `Transformer` with a fast tokenizer;
+            aligned or not. It does not change; the result shares its weights.
+        documents: The texts that are searched: a list, a column of a `datasets.Dataset`, or a
+            generator, which is read once. Empty ones (None, NaN or blank) are left out. Of each,
+            8 bytes for every different token stay in memory.
+        queries: Real queries like those that will be asked, if there are any; hundreds already
+            help.
+        embeddings: Embeddings of the documents by the whole model, in their order, so that these
+            are not embedded again: an array (documents, D), a `.npy` file of one, or a Parquet file
+            or a folder of them with a column of D numbers, such as `encode_to_parquet` writes with
+            the document prompt. Of a large corpus, embed it with that first, as it can be resumed.
         batch_size: Texts per forward pass.
         show_progress_bar: Show progress bars. None: on a terminal or in a notebook.
 
     Returns:
-        A `SentenceTransformer` whose embeddings at the full size are the same bit for bit. Saved, it also loads with plain
-        sentence-transformers, at the full size; `load` restores the table. Its config has the agreement of the table with
-        the whole model: `GridResult.from_agreement`.
+        A `SentenceTransformer` whose embeddings at the full size are the same bit for bit. Saved,
+        it also loads with plain sentence-transformers, at the full size; `load` restores the table.
+        Its config has the agreement of the table with the whole model: `GridResult.from_agreement`.
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a text is not a string.
-        ValueError: There are fewer than three different documents, the model has a `truncate_dim`, a `Router` or no fast
-            tokenizer, embeddings are not finite, or `embeddings` are not those of the documents by this model.
+        ValueError: There are fewer than three different documents, the model has a `truncate_dim`,
+            a `Router` or no fast tokenizer, embeddings are not finite, or `embeddings` are not
+            those of the documents by this model.
         FileNotFoundError: There are no files of embeddings.
 
     Warns:
@@ -93,82 +99,89 @@ def fit_queries(
     Example:
         >>> from st_matryoshka2d import truncate
         >>> things, places = ("a cat", "rain", "the piano"), ("at home", "in town")
-        >>> documents = [f"{thing} {place}, part {part}" for part in range(20) for thing in things for place in places]
+        >>> texts = [f"{thing} {place}, part" for thing in things for place in places]
+        >>> documents = [f"{text} {part}" for part in range(20) for text in texts]
         >>> fitted = fit_queries(model, documents)
         >>> query = truncate(fitted, 0).encode_query("piano in town")  # no network
-        >>> documents[model.similarity(query, fitted.encode_document(documents)).argmax()].split(",")[0]
+        >>> best = model.similarity(query, fitted.encode_document(documents)).argmax()
+        >>> documents[best].split(",")[0]
         'the piano in town'
     """
-    tokenizer = tokenizer_of(model)
-    model = without_adapters(model)
-    full = Pipeline.of(model).full
-    existing = None if embeddings is None else Existing(embeddings, "documents", str(full), full.dim)
-    asked, empty = different(queries, "queries")
-    hidden = None if show_progress_bar is None else not show_progress_bar
-    embedder = _Embedder(model, batch_size, hidden)
-    with TemporaryDirectory() as folder:
-        counts = Counts(Path(folder), tokenizer.get_vocab_size())
-        sums = Sums(words_of(model, counts.vocabulary), full.dim)
-        gathered = Gathered(tokenizer, model.max_seq_length, counts, sums, side_of_queries(model))
+    # A caller's inference_mode would be in the weights of the table, which could not be trained.
+    with torch.inference_mode(False), torch.no_grad():
+        _check(model)
+        model = without_adapters(model)
+        gathered, full = Gathered.of(model), Pipeline.of(model).full
+        existing = None
+        if embeddings is not None:
+            existing = Existing(embeddings, "documents", str(full), full.dim)
+        asked, empty = different(queries, "queries")
+        hidden = None if show_progress_bar is None else not show_progress_bar
+        embedder = _Embedder(model, batch_size, hidden)
         stand_ins = StandIns(_SAMPLE)
         total = len(documents) if isinstance(documents, Sized) else None
         with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
-            left_out = add_documents(gathered, documents, embedder.document, existing, stand_ins, bar)
+            embed = embedder.document
+            left_out = add_documents(gathered, documents, embed, existing, stand_ins, bar)
         left_out.tell(stacklevel=2)
         empty.tell(stacklevel=2)
         if (count := len(set(stand_ins.documents))) < 3:
-            raise ValueError(f"A token table needs at least 3 different documents, and serves those it saw; got {count}.")
+            few = "A token table needs at least 3 different documents, and serves those it saw"
+            raise ValueError(f"{few}; got {count}.")
         if (fitted := left_out.total - len(left_out.rows)) < _FEW:
-            few = f"{fitted} documents tell little of the words of queries, so most rows of the table hardly change."
-            warnings.warn(f"{few} Pass all documents that are searched.", DataWarning, stacklevel=2)
-        every = [*stand_ins.texts(), *asked]
-        random.Random(0).shuffle(every)
-        table, kept = fit_table(gathered, every, embedder.query(every), full.num_layers)
-    made = with_table(model, table)
-    measured = declared_agreement(made.config)
-    for network in Pipeline.of(made).networks:
-        declare_agreement(network.config, {**kept, **measured, **{size: kept[size] for size in kept if not size.num_layers}})
-    name_apart(made, model, "queries")
-    return made
+            warnings.warn(
+                f"{fitted} documents tell little of the words of queries, so most rows of the "
+                "table hardly change. Pass all documents that are searched.",
+                DataWarning,
+                stacklevel=2,
+            )
+        texts = [*stand_ins.texts(), *asked]
+        random.Random(0).shuffle(texts)
+        table, agreement = fit_table(gathered, texts, embedder.query(texts), full.num_layers)
+        made = with_table(model, table)
+        of_table = {size: value for size, value in agreement.items() if not size.num_layers}
+        measured = {**agreement, **declared_agreement(made.config), **of_table}
+        for network in Pipeline.of(made).networks:
+            declare_agreement(network.config, measured)
+        name_apart(made, model, "queries")
+        return made
 
 
-def tokenizer_of(model: SentenceTransformer) -> Tokenizer:
-    """Return the tokenizer of the table; refuse what a table cannot serve."""
-    first = next(Pipeline.of(model).model.children())
-    if isinstance(first, Router):
+def _check(model: SentenceTransformer) -> None:
+    """Refuse what a table cannot serve."""
+    if isinstance(next(Pipeline.of(model).model.children()), Router):
         raise ValueError(
-            "The model starts with a Router. A table stands in for one model: fit it to the route of the documents, as a "
-            "SentenceTransformer of its modules."
+            "The model starts with a Router. A table stands in for one model: fit it to the route "
+            "of the documents, as a SentenceTransformer of its modules."
         )
     if model.truncate_dim is not None:
         raise ValueError(
-            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the whole model. Set "
-            "truncate_dim = None, fit the queries, and cut it afterwards."
+            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the "
+            "whole model. Set truncate_dim = None, fit the queries, and cut it afterwards."
         )
-    fast = getattr(model.tokenizer, "backend_tokenizer", None)
-    if not isinstance(fast, Tokenizer):
-        raise ValueError(
-            f"A table needs a fast tokenizer, of the `tokenizers` library, but the model has a "
-            f"{type(model.tokenizer).__name__}."
-        )
-    return table_tokenizer(fast)
 
 
-def side_of_queries(model: SentenceTransformer) -> int:
-    """Return the side whose mean is taken off queries: their own if their prompt is another than that of documents."""
-    # As `encode_document` chooses.
-    names = [name for name in ("document", "passage", "corpus") if name in model.prompts][:1]
-    of_documents, of_queries = (
-        chosen_prompt(model, None, next(iter(each), None)) for each in (names, {"query"} & {*model.prompts})
-    )
-    return DOCUMENTS if (of_documents or "") == (of_queries or "") else QUERIES
-
-
-def words_of(model: SentenceTransformer, vocabulary: int) -> Float[np.ndarray, "vocabulary hidden"]:
-    """Return the token embeddings of a model, one for each token of the tokenizer."""
-    network: Any = Pipeline.of(model).transformer.model
-    found = network.get_input_embeddings().weight.detach().float().cpu().numpy()
-    return np.pad(found[:vocabulary], ((0, max(0, vocabulary - len(found))), (0, 0)))
+def with_table(model: SentenceTransformer, table: StaticEmbedding) -> SentenceTransformer:
+    """Put a table into the pipeline of a model, whose full size stays bit for bit."""
+    full = Pipeline.of(model).full
+    modules = {name: share_memory(module) for name, module in model.named_children()}
+    tail = [modules.popitem()[1] for _ in Pipeline.of(model).trailing_normalize()]
+    table = table.to(device=model.device, dtype=model.dtype or torch.float32)
+    last = list(modules.values())[-1]
+    if isinstance(last, Readout):
+        name, _ = modules.popitem()
+        readout = around(last, {**parts(last), "table": table.requires_grad_(False)})
+    else:
+        name, alike = str(len(modules)), table.embedding.weight
+        same = linear_of(torch.eye(full.dim).to(alike), torch.zeros(full.dim).to(alike))
+        readout = Readout(full.num_layers, same, {}, table).train(model.training)
+    after = {str(len(modules) + place): module for place, module in enumerate(tail[::-1], start=1)}
+    made = with_modules(model, {**modules, name: readout, **after}, SentenceTransformer)
+    inherit_card(made, model)
+    config = Pipeline.of(made).transformer.model.config
+    before = getattr(config, "matryoshka_readouts", None) or []
+    config.matryoshka_readouts = sorted({0, *before})
+    return made
 
 
 class _Embedder:
@@ -176,7 +189,8 @@ class _Embedder:
 
     def __init__(self, model: SentenceTransformer, batch_size: int, hidden: bool | None) -> None:
         self.model, self.hidden = model, hidden
-        self._settings: dict[str, Any] = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
+        self._settings: dict[str, Any] = {"batch_size": batch_size, "convert_to_tensor": True}
+        self._settings["show_progress_bar"] = False
 
     def document(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
         """Embed documents."""

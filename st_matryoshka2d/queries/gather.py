@@ -1,25 +1,30 @@
-"""Read documents and queries once: embed them, or take their embeddings, and sum up what the fit of a table needs."""
+"""Read documents and queries once: embed them, or take their embeddings, and count their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, vstack
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.encoding.left_out import LeftOut
-from st_matryoshka2d.queries.counts import Counts
+from st_matryoshka2d.encoding.prompts import chosen_prompt
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.queries.vocabulary import table_tokenizer
 
-_CHUNK = 4096  # documents in memory
+_CHUNK = 4096  # documents that are embedded at once
+_JOINED = 16  # chunks in a block of the fit: products with many small blocks are slow
 _CHECKED = 8  # documents of a chunk whose existing embeddings are compared with the model's
 _SAME = 0.98  # the least cosine: quantized embeddings differ a little
 
@@ -32,29 +37,83 @@ class Gathered:
 
     tokenizer: Tokenizer
     longest: int | None  # tokens of a text that the whole model reads
-    counts: Counts
     sums: Sums
     side: int = QUERIES  # of queries: that of the documents if both have the same prompt
+    blocks: list[csr_matrix] = field(default_factory=list)  # counts, (texts, vocabulary)
 
-    def add(self, tokens: Sequence[Sequence[int]], embedded: Float[np.ndarray, "texts dim"], side: int) -> None:
+    @classmethod
+    def of(cls, model: SentenceTransformer) -> Gathered:
+        """Start without texts; refuse a model that has no fast tokenizer."""
+        fast = getattr(model.tokenizer, "backend_tokenizer", None)
+        if not isinstance(fast, Tokenizer):
+            raise ValueError(
+                "A table needs a fast tokenizer, of the `tokenizers` library, but the model has a "
+                f"{type(model.tokenizer).__name__}."
+            )
+        pipeline, tokenizer = Pipeline.of(model), table_tokenizer(fast)
+        network: Any = pipeline.transformer.model
+        words = network.get_input_embeddings().weight.detach().float().cpu().numpy()
+        vocabulary = tokenizer.get_vocab_size()
+        words = np.pad(words[:vocabulary], ((0, max(0, vocabulary - len(words))), (0, 0)))
+        sums = Sums(words, pipeline.full.dim)
+        return cls(tokenizer, model.max_seq_length, sums, _side_of_queries(model))
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts, as many of each as the whole model reads."""
+        encoded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [text.ids[: self.longest] for text in encoded]
+
+    def add(
+        self,
+        tokens: Sequence[Sequence[int]],
+        embedded: Float[np.ndarray, "texts dim"],
+        side: int,
+    ) -> None:
         """Add texts to the fit."""
-        self.sums.add(self.counts.add(tokens), embedded, side)
+        rows = counts(tokens, len(self.sums.words))
+        self.sums.add(rows, embedded, side)
+        self.blocks.append(rows)
 
     def narrowed(self, others: Sequence[Sequence[int]]) -> tuple[Gathered, NDArray[np.int64]]:
-        """Renumber the tokens that occur in the texts and in these others; also return their former ids."""
+        """Copy with the tokens that occur here or in these others alone; also return their ids."""
         ids = np.fromiter((token for tokens in others for token in tokens), dtype=np.int64)
-        found = np.union1d(self.sums.found, ids)
-        self.counts.renumber(found)
-        return replace(self, sums=self.sums.narrowed(found)), found
+        occur = np.union1d(self.sums.found, ids)
+        joined = (self.blocks[at : at + _JOINED] for at in range(0, len(self.blocks), _JOINED))
+        blocks = [vstack(chunks, "csr")[:, occur] for chunks in joined]
+        sums = self.sums.narrowed(occur)
+        return Gathered(self.tokenizer, self.longest, sums, self.side, blocks), occur
 
 
-def tokens_of(tokenizer: Tokenizer, texts: Sequence[str], most: int | None = None) -> list[list[int]]:
-    """Return the token ids of texts, at most so many of each."""
-    return [encoded.ids[:most] for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+def counts(tokens: Sequence[Sequence[int]], vocabulary: int) -> csr_matrix:
+    """Count the tokens of each text: square roots, of unit length; (texts, vocabulary)."""
+    lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
+    flat = (token for of_text in tokens for token in of_text)
+    ids = np.fromiter(flat, dtype=np.int32, count=int(lengths.sum()))
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    ones = np.ones(len(ids), dtype=np.float32)
+    rows = csr_matrix((ones, ids, starts), shape=(len(tokens), vocabulary))
+    rows.sum_duplicates()
+    # The norm of square roots is the root of the number of tokens.
+    rows.data = np.sqrt(rows.data / np.repeat(lengths, np.diff(rows.indptr))).astype(np.float32)
+    return rows
+
+
+def _side_of_queries(model: SentenceTransformer) -> int:
+    """Return the side whose mean queries lose: their own if they have another prompt."""
+    # As `encode_document` chooses.
+    names = [name for name in ("document", "passage", "corpus") if name in model.prompts][:1]
+    of_documents = chosen_prompt(model, None, names[0] if names else None)
+    of_queries = chosen_prompt(model, None, "query" if "query" in model.prompts else None)
+    return DOCUMENTS if (of_documents or "") == (of_queries or "") else QUERIES
 
 
 def add_documents(
-    gathered: Gathered, documents: Iterable[str], embed: Embed, existing: Existing | None, stand_ins: StandIns, bar: Any
+    gathered: Gathered,
+    documents: Iterable[str],
+    embed: Embed,
+    existing: Existing | None,
+    stand_ins: StandIns,
+    bar: Any,
 ) -> LeftOut:
     """Add all documents to the fit, and draw stand-ins for queries from them."""
     left_out = LeftOut("documents")
@@ -69,7 +128,7 @@ def add_documents(
             few = slice(None, None, max(1, len(filled) // _CHECKED))
             _require_same(existing, filled[few], embedded[few], embed)
         if texts:
-            gathered.add(tokens_of(gathered.tokenizer, texts, gathered.longest), embedded, DOCUMENTS)
+            gathered.add(gathered.tokens(texts), embedded, DOCUMENTS)
         for text in texts:
             stand_ins.add(text)
         bar.update(len(chunk))
@@ -79,20 +138,25 @@ def add_documents(
 
 
 def _require_same(
-    existing: Existing, texts: Sequence[tuple[int, str]], found: Float[np.ndarray, "texts dim"], embed: Embed
+    existing: Existing,
+    texts: Sequence[tuple[int, str]],
+    given: Float[np.ndarray, "texts dim"],
+    embed: Embed,
 ) -> None:
     """Refuse embeddings of another model or prompt."""
     if not texts:
         return
-    wanted = embed([text for _, text in texts])
-    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
-    cosines = (found * wanted).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)
+    own = embed([text for _, text in texts])
+    lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(own, axis=1)
+    cosines = (given * own).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)
     worst = int(cosines.argmin())
     if cosines[worst] < _SAME:
+        place, text = texts[worst]
         raise ValueError(
-            f"{existing.where}: row {texts[worst][0]} is not what this model makes of the document {texts[worst][1][:60]!r} "
-            f"(cosine {cosines[worst]:.2f}). Pass embeddings by `model.encode_document`, in the order of the documents; "
-            "those of another model, another prompt or a cut do not fit."
+            f"{existing.where}: row {place} is not what this model makes of the document "
+            f"{text[:60]!r} (cosine {cosines[worst]:.2f}). Pass embeddings by "
+            "`model.encode_document`, in the order of the documents; those of another model, "
+            "another prompt or a cut do not fit."
         )
 
 
@@ -100,6 +164,5 @@ def different(queries: Iterable[str] | None, name: str) -> tuple[list[str], Left
     """Return each query once, without empty ones."""
     left_out = LeftOut(name)
     rows: Iterator[tuple[int, Any]] = enumerate(rows_of(() if queries is None else queries, name))
-    return list(
-        dict.fromkeys(checked_text(row, f"{name}[{place}]") for place, row in rows if not left_out.lacks(row))
-    ), left_out
+    texts = (checked_text(row, f"{name}[{at}]") for at, row in rows if not left_out.lacks(row))
+    return list(dict.fromkeys(texts)), left_out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -66,9 +65,11 @@ class Sums:
         return found
 
     def narrowed(self, tokens: NDArray[np.int64]) -> Sums:
-        """Keep these tokens alone."""
-        made = copy.copy(self)
-        made.words, made.xy, made.x = self.words[tokens], self.xy[tokens], self.x[:, tokens]
+        """Copy with these tokens alone."""
+        made = Sums(self.words[tokens], self.dim)
+        made.xy, made.x = self.xy[tokens], self.x[:, tokens]
+        made.pooled_y, made.squares = self.pooled_y.copy(), self.squares.copy()
+        made.texts, made.y, made.pooled = self.texts.copy(), self.y.copy(), self.pooled.copy()
         return made
 
     def of_words(self, words: Float[np.ndarray, "tokens hidden"]) -> Float[np.ndarray, "tokens dim"]:

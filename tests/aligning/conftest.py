@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from st_matryoshka2d.aligning import fit, ridge
+from st_matryoshka2d.aligning import fit, gather, ridge
 
 
 @pytest.fixture
 def more_than_20_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only of many texts a part suffices to choose strengths, so that the others can be used to refine."""
-    for module in (fit, ridge):
+    for module in (fit, gather, ridge):
         monkeypatch.setattr(module, "MANY", 20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,7 @@ from st_matryoshka2d import (
 from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.declared_agreement import agreement_text, declared_agreement
+from tests.support import families
 from tests.support.pipelines import (
     KINDS,
     OTHERS,
@@ -161,6 +164,18 @@ def test_an_unknown_rotation_is_refused_before_a_text_is_read(tiny: SentenceTran
     unread = (pytest.fail("a text is read") for _ in range(1))
     with pytest.raises(ValueError, match="rotation must be 'keep', 'similarity', 'search' or None, got 'none'"):
         align(tiny, unread, rotation="none")  # type: ignore[arg-type]
+
+
+def test_a_rotation_is_told_once_where_align_is_called(tiny: SentenceTransformer) -> None:
+    """For these texts, a rotation is better; aligning again keeps the coordinates."""
+    texts = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(400)]
+    with pytest.warns(UserWarning, match="rotation='keep'") as told:
+        aligned = align(tiny, texts, rotation="search", steps=0)
+    assert [warning.filename for warning in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        align(aligned, texts, rotation="search", steps=0)
+        align(tiny, texts, rotation="keep", steps=0)
 
 
 def test_what_each_size_keeps_is_printed_with_the_progress_bars(

@@ -18,7 +18,6 @@ from st_matryoshka2d import (
     GridResult,
     Size,
     align,
-    align_into,
     asymmetric,
     encode_sizes,
     encode_to_parquet,
@@ -43,7 +42,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> SentenceTransformer:
 
 @pytest.fixture
 def mapped(tiny: SentenceTransformer, other: SentenceTransformer) -> SentenceTransformer:
-    return align_into(tiny, TEXTS, other)
+    return align(tiny, TEXTS, into=other)
 
 
 def test_every_size_is_in_the_other_space_however_it_is_computed(mapped: SentenceTransformer, tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_existing_embeddings_stand_for_the_model(
     if kind == "file":
         embeddings = tmp_path / "index"
         encode_to_parquet(other, TEXTS, embeddings, ["2L-8d", "4L-24d"], shard_size=7, show_progress_bar=False)
-    found = align_into(tiny, TEXTS, embeddings)
+    found = align(tiny, TEXTS, into=embeddings)
     np.testing.assert_allclose(found.encode(OTHERS), mapped.encode(OTHERS), atol=1e-5)
 
 
@@ -98,9 +97,9 @@ def test_embeddings_have_a_row_for_empty_and_for_repeated_texts(
     rows = other.encode([text or "" for text in texts])
     rows[5] = 0
     with pytest.warns(DataWarning, match="1 of 42 rows"):
-        found = align_into(tiny, texts, rows)  # type: ignore[arg-type]
+        found = align(tiny, texts, into=rows)  # type: ignore[arg-type]
     assert found.get_embedding_dimension() == 24
-    again = align_into(tiny, [text for text in texts if text], other)
+    again = align(tiny, [text for text in texts if text], into=other)
     np.testing.assert_allclose(found.encode(OTHERS), again.encode(OTHERS), atol=1e-5)
 
 
@@ -110,15 +109,15 @@ def test_each_model_embeds_with_its_own_prompts(tiny: SentenceTransformer, other
     tiny.prompts = {"query": "a dog ", "document": "a cat "}
     texts = {"query": TEXTS[:20], "document": TEXTS[20:]}
     rows = {name: prompted.encode(part, prompt_name=name) for name, part in texts.items()}
-    found, expected = (align_into(tiny, texts, into) for into in (prompted, rows))
+    found, expected = (align(tiny, texts, into=into) for into in (prompted, rows))
     np.testing.assert_allclose(found.encode(OTHERS), expected.encode(OTHERS), atol=1e-5)
-    bare = align_into(tiny, texts, {name: prompted.encode(part) for name, part in texts.items()})
+    bare = align(tiny, texts, into={name: prompted.encode(part) for name, part in texts.items()})
     assert np.abs(found.encode(OTHERS) - bare.encode(OTHERS)).max() > 1e-3
 
 
 def test_lengths_are_those_of_the_other_space(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
     rows = 3 * other.encode(TEXTS) + 1
-    found = align_into(normalized(tiny), TEXTS, rows)
+    found = align(normalized(tiny), TEXTS, into=rows)
     assert not any(isinstance(module, Normalize) for module in found)
     lengths = np.linalg.norm(found.encode(TEXTS), axis=1).mean()
     assert lengths == pytest.approx(np.linalg.norm(rows, axis=1).mean(), rel=0.1)
@@ -135,13 +134,13 @@ def test_agreement_is_declared_for_every_size(mapped: SentenceTransformer) -> No
 def test_embeddings_of_other_texts_are_told(tiny: SentenceTransformer) -> None:
     rows = np.random.default_rng(0).normal(size=(len(TEXTS), 24))
     with pytest.warns(DataWarning, match="hardly relate to the texts"):
-        align_into(tiny, TEXTS, rows)
+        align(tiny, TEXTS, into=rows)
 
 
 def test_readouts_of_an_alignment_are_replaced(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
     aligned = align(tiny, TEXTS, layers="first", steps=5)
     before = aligned.encode(OTHERS)
-    found, expected = align_into(aligned, TEXTS, other), align_into(tiny, TEXTS, other, layers="first")
+    found, expected = align(aligned, TEXTS, into=other), align(tiny, TEXTS, into=other, layers="first")
     sizes = [Size(2, 24), Size(4, 24)]
     for size, rows in encode_sizes(expected, OTHERS, sizes).items():
         np.testing.assert_allclose(encode_sizes(found, OTHERS, [size])[size], rows, atol=1e-5)
@@ -155,14 +154,6 @@ def test_both_sides_of_an_asymmetric_model_are_in_the_other_space(mapped: Senten
     np.testing.assert_allclose(joined.encode_document(OTHERS), mapped.encode(OTHERS), atol=1e-6)
 
 
-def test_without_units_the_maps_are_affine(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
-    found = align_into(tiny, TEXTS, other, units=0)
-    assert len(found) == len(tiny) + 2
-    states = torch.from_numpy(tiny.encode(OTHERS))
-    rows = torch.nn.functional.normalize(found[-2].linear(states))
-    np.testing.assert_allclose(found.encode(OTHERS), rows.detach(), atol=1e-5)
-
-
 def changed(model: SentenceTransformer, **settings: object) -> SentenceTransformer:
     made = copy.deepcopy(model)
     for name, value in settings.items():
@@ -174,14 +165,14 @@ def test_refuses_models_that_have_no_one_space(tiny: SentenceTransformer, other:
     for model in (changed(tiny, truncate_dim=8), routed(tiny, shared=True)):
         word = "truncate_dim=8" if model.truncate_dim else "starts with a Router"
         with pytest.raises(ValueError, match=word):
-            align_into(model, TEXTS, other)
+            align(model, TEXTS, into=other)
         with pytest.raises(ValueError, match=f"model of the other space.*{word}"):
-            align_into(tiny, TEXTS, model)
+            align(tiny, TEXTS, into=model)
 
 
 def test_refuses_to_map_twice(mapped: SentenceTransformer, other: SentenceTransformer) -> None:
     with pytest.raises(ValueError, match=r"in the space of .* already"):
-        align_into(mapped, TEXTS, other)
+        align(mapped, TEXTS, into=other)
 
 
 REFUSED: list[tuple[Any, Any, str]] = [
@@ -200,26 +191,40 @@ def test_refuses_embeddings_that_do_not_fit(
     texts: list[str] | Mapping[str, list[str]], into: Any, words: str, tiny: SentenceTransformer
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        align_into(tiny, texts, into)
+        align(tiny, texts, into=into)
 
 
 def test_refuses_a_prompt_that_one_model_lacks(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
     tiny.prompts = {"query": "", "document": "", "title": ""}
     with pytest.raises(ValueError, match="no prompt 'title'") as caught:
-        align_into(tiny, TEXTS, other, prompt_name="title")
+        align(tiny, TEXTS, into=other, prompt_name="title")
     assert caught.value.__notes__ == ["This is about the model of the other space."]
     with pytest.raises(FileNotFoundError, match="no Parquet files"):
-        align_into(tiny, TEXTS, "nowhere")
+        align(tiny, TEXTS, into="nowhere")
+
+
+@pytest.mark.parametrize("given", [{"sizes": ["1L-8d"]}, {"rotation": "keep"}], ids=str)
+def test_refuses_what_is_about_the_models_own_space(given: Any, tiny: SentenceTransformer) -> None:
+    with pytest.raises(ValueError, match=f"`sizes` and `rotation`.*{next(iter(given))}="):
+        align(tiny, TEXTS, into=np.zeros((40, 24)), **given)
+
+
+def test_the_printed_table_names_the_other_space(
+    tiny: SentenceTransformer, other: SentenceTransformer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = other.encode(TEXTS)
+    align(tiny, TEXTS, into=rows, show_progress_bar=True)
+    assert capsys.readouterr().out.startswith("Agreement with other embeddings, on texts left out")
 
 
 def test_few_texts_are_told(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
     with pytest.warns(DataWarning, match="40 texts are too few to align a model with another"):
-        align_into(tiny, TEXTS, other)
+        align(tiny, TEXTS, into=other)
 
 
 def test_a_decoder_is_mapped(other: SentenceTransformer, tmp_path: Path) -> None:
     decoder = families.pipeline(families.CONFIGS["qwen3"](), tmp_path / "weights", "lasttoken", dense=None, normalize=False)
-    found = align_into(decoder, TEXTS, other)
+    found = align(decoder, TEXTS, into=other)
     for size, rows in encode_sizes(found, OTHERS, [Size(2, 24), Size(4, 24)]).items():
         np.testing.assert_allclose(rows, truncate(found, size).encode(OTHERS), atol=1e-5)
         assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
@@ -234,6 +239,6 @@ def test_real_queries_search_the_index_of_an_earlier_version(minilm: SentenceTra
     turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(384, 384)))
     index = truncate(align(minilm, texts, rotation="keep"), 5).encode(texts) @ turn
     with pytest.warns(DataWarning, match="100 texts are too few"):
-        found = align_into(minilm, texts, index.astype(np.float32))
+        found = align(minilm, texts, into=index.astype(np.float32))
     best = (found.encode(texts) @ index.T).argmax(1)
     assert (best == np.arange(len(texts))).mean() > 0.9

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.aligning.calibration import calibrated
-from st_matryoshka2d.aligning.ridge import Affine, Fitted
+from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated
 
 TEXTS, DIM = 30, 6
 

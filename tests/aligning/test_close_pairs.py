@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from st_matryoshka2d.aligning.close_pairs import neighbours, with_words_left_out
+from st_matryoshka2d.aligning.rotation import neighbours, with_words_left_out
 
 
 def test_copies_lack_shares_of_the_words_in_order() -> None:

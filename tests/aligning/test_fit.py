@@ -2,70 +2,72 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.aligning import fit
-from st_matryoshka2d.aligning.fit import fitted
+from st_matryoshka2d.aligning import fit as module
+from st_matryoshka2d.aligning.fit import fit
 from st_matryoshka2d.aligning.gather import Gathered
 from st_matryoshka2d.aligning.refine import Refinement
 
 DIM = 8
-HOW = Refinement({}, 2, torch.device("cpu"), True)
+HOW = Refinement((), 2, torch.device("cpu"), True)
 
 
 def gathered(seed: int = 0, texts: int = 120) -> Gathered:
     states = torch.randn(texts, 3, DIM, generator=torch.Generator().manual_seed(seed))
     states[:, :2] += states[:, 2:]
-    return Gathered(states, (states[:, 2], states[:, 1]), texts)
+    return Gathered(states, (states[:, 2], states[:, 1]))
 
 
 @pytest.mark.parametrize("rotation", [None, "keep"])
 @pytest.mark.parametrize("default", ["float64", "meta"])
 @pytest.mark.usefixtures("more_than_20_are_many")
-def test_other_defaults_for_tensors_give_the_same_maps(default: str, rotation: str | None) -> None:
+def test_other_defaults_for_tensors_give_the_same_maps(default: str, rotation: Any) -> None:
     """The device without data stands in for a GPU."""
     route = gathered()
-    expected, kept, _ = fitted({"": route}, rotation, HOW, unit=True)  # type: ignore[arg-type]
+    expected = fit({"": route}, rotation, HOW, 120, unit=True)
     if default == "meta":
         with torch.device("meta"):
-            found, again, _ = fitted({"": route}, rotation, HOW, unit=True)  # type: ignore[arg-type]
+            found = fit({"": route}, rotation, HOW, 120, unit=True)
     else:
         torch.set_default_dtype(torch.float64)
         try:
-            found, again, _ = fitted({"": route}, rotation, HOW, unit=True)  # type: ignore[arg-type]
+            found = fit({"": route}, rotation, HOW, 120, unit=True)
         finally:
             torch.set_default_dtype(torch.float32)
-    for depth, readout in expected[""].items():
-        assert torch.equal(found[""][depth].weight, readout.weight)
-        assert torch.equal(found[""][depth].bias, readout.bias)
-    assert again == kept
+    for depth, readout in expected.readouts[""].items():
+        assert torch.equal(found.readouts[""][depth].weight, readout.weight)
+        assert torch.equal(found.readouts[""][depth].bias, readout.bias)
+    assert found.agreement == expected.agreement
 
 
 def test_routes_share_one_rotation_and_the_mean_of_what_they_keep() -> None:
-    one, other = gathered(0), gathered(1)
-    both, kept, _ = fitted({"query": one, "document": other}, None, HOW, unit=False)
-    assert torch.equal(both["query"][3].weight, both["document"][3].weight)
-    _, first, _ = fitted({"": one}, "keep", HOW, unit=False)
-    _, second, _ = fitted({"": other}, "keep", HOW, unit=False)
-    _, mean, _ = fitted({"query": one, "document": other}, "keep", HOW, unit=False)
-    assert mean[Size(2, DIM)] == pytest.approx((first[Size(2, DIM)] + second[Size(2, DIM)]) / 2)
-    assert kept[Size(3, DIM)] == pytest.approx(1)
+    routes = {"query": gathered(0), "document": gathered(1)}
+    both = fit(routes, None, HOW, 120, unit=False)
+    assert torch.equal(both.readouts["query"][3].weight, both.readouts["document"][3].weight)
+    assert both.agreement[Size(3, DIM)] == pytest.approx(1)
+    alone = [fit({"": route}, "keep", HOW, 120, unit=False).agreement for route in routes.values()]
+    mean = fit(routes, "keep", HOW, 120, unit=False).agreement
+    size = Size(2, DIM)
+    assert mean[size] == pytest.approx((alone[0][size] + alone[1][size]) / 2)
 
 
 @pytest.mark.usefixtures("more_than_20_are_many")
 def test_one_layer_has_no_maps_to_refine() -> None:
     route = gathered()
-    made, kept, told = fitted({"": Gathered(route.states[:, -1:], route.close, 120)}, None, HOW, unit=True)
-    assert list(made[""]) == [1]
-    assert kept[Size(1, DIM)] == pytest.approx(1)
-    assert told is None
+    found = fit({"": Gathered(route.states[:, -1:], route.close)}, None, HOW, 120, unit=True)
+    assert list(found.readouts[""]) == [1]
+    assert found.agreement[Size(1, DIM)] == pytest.approx(1)
+    assert found.told == []
 
 
 @pytest.mark.parametrize("texts", [2000, 2001])
 def test_only_more_than_two_thousand_texts_are_refined(texts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(fit, "refined", lambda readouts, states, whole, how: asked.append(len(whole)) or readouts)
-    fitted({"": gathered(0, texts)}, "keep", HOW, unit=False)
+    monkeypatch.setattr(module, "refined", lambda readouts, states, whole, how: asked.append(len(whole)) or readouts)
+    fit({"": gathered(0, texts)}, "keep", HOW, texts, unit=False)
     assert asked == ([] if texts == 2000 else [1801]), "on the texts that are not left out"

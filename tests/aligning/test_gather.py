@@ -12,12 +12,21 @@ from transformers import BertConfig
 
 from st_matryoshka2d import align, truncate
 from st_matryoshka2d.aligning import gather as module
-from st_matryoshka2d.aligning.agreement import different
-from st_matryoshka2d.aligning.gather import gather
-from st_matryoshka2d.aligning.parts import parts_of
+from st_matryoshka2d.aligning.gather import (
+    Gathered,
+    Text,
+    different,
+    gather,
+    parts_of,
+    without_copies,
+)
 from st_matryoshka2d.model.kept_layers import chosen_layers, declare_layers, passes
 from tests.support.families import WORDS
 from tests.support.pipelines import TEXTS, require_same_rows, routed
+
+
+def drawn(model: SentenceTransformer, texts: list[str], cost: float = 1.0, most: int = 20_000) -> tuple[list[Text], int]:
+    return module.drawn(parts_of(model, texts, None, None), most, 4 * 4 * 32, cost)
 
 
 def test_the_batch_size_changes_nothing(tiny: SentenceTransformer) -> None:
@@ -51,28 +60,29 @@ def test_progress_counts_the_texts_and_the_copies_of_long_ones(
 ) -> None:
     """For each route of a model."""
     model = routed(tiny, shared=False)
-    gather(model, parts_of(model, iter([*TEXTS, TEXTS[0]]), None, None), 32, False)
+    gather(model, drawn(model, [*TEXTS, TEXTS[0]])[0], 32, False)
     done = 2 * (len(TEXTS) + sum(len(text.split()) >= 6 for text in TEXTS))
     assert f" {done}/{done} [" in capfd.readouterr().err.strip().rpartition("\r")[2]
 
 
-def drawn_texts(model: SentenceTransformer, texts: list[str], layers: float = 1.0) -> tuple[list[str], int]:
-    drawn, total = module.drawn(parts_of(model, texts, None, None), layers, 4 * 4 * 32)
-    return [each.text for each in drawn], total
+def drawn_texts(
+    model: SentenceTransformer, texts: list[str], cost: float = 1.0, most: int = 20_000
+) -> tuple[list[str], int]:
+    sample, total = drawn(model, texts, cost, most)
+    return [text.text for text in sample], total
 
 
 MANY = [f"text {number}" for number in range(5000)]
 
 
 def test_a_sample_of_many_texts_has_each_at_most_once(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SAMPLE", 1200)
-    found, total = drawn_texts(tiny, [*MANY, *MANY[:100]])
+    found, total = drawn_texts(tiny, [*MANY, *MANY[:100]], most=1200)
     assert total == 5000
     assert len(found) == len(set(found)) == 1200
     assert set(found) < set(MANY)
     places = [int(text.split()[1]) for text in found]
     assert sum(places) / 1200 == pytest.approx(2500, abs=150), "from all of them alike"
-    assert drawn_texts(tiny, MANY)[0] == found, "and the same each time"
+    assert drawn_texts(tiny, MANY, most=1200)[0] == found, "and the same each time"
     monkeypatch.setattr(module, "_SAMPLE_BYTES", 1100 * 4 * 4 * 32)
     assert len(drawn_texts(tiny, MANY)[0]) == 1100, "of large models fewer"
 
@@ -103,23 +113,25 @@ def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int
 def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer) -> None:
     declare_layers(tiny.config, chosen_layers("ends", 4))
     texts = [f"{one} {other} {third}" for one, other, third in zip(WORDS, WORDS[3:], WORDS[7:], strict=False)]
-    kept = gather(tiny, parts_of(tiny, texts, None, None), 4, True)[""]
+    kept = gather(tiny, drawn(tiny, texts)[0], 4, True)[""]
     cuts = [truncate(tiny, depth).encode(texts, convert_to_tensor=True) for depth in (1, 2, 3, 4)]
-    assert kept.total == len(texts)
     require_same_rows(kept.states, torch.stack(cuts, 1))
 
 
-def test_near_copies_are_dropped_only_if_few_texts_are_different(
-    tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "different", lambda rows: torch.arange(len(rows)) % 2 == 0)
-    few = gather(tiny, parts_of(tiny, TEXTS, None, None), 32, True)[""]
-    monkeypatch.setattr(module, "_FEW", 20)
-    monkeypatch.setattr(module, "_PASSES", 2.0)
-    many = gather(tiny, parts_of(tiny, TEXTS, None, None), 32, True)[""]
-    assert (len(few.states), few.total) == (20, 40)
-    assert torch.equal(few.states, many.states[::2])
-    assert len(many.states) == 40
+@pytest.mark.parametrize(
+    ("among_4000", "later", "fitted"),
+    [(1999, 2, 6000), (1500, 2000, 6000), (1500, 499, 1999), (2001, 0, 6000), (1999, 0, 1999)],
+)
+def test_near_copies_are_dropped_only_if_few_of_all_texts_are_different(among_4000: int, later: int, fitted: int) -> None:
+    """All 6,000 texts count; the first 4,000 tell the median distance."""
+    rows = torch.randn(among_4000 + later, 64, generator=torch.Generator().manual_seed(0))
+    places = [*(place % among_4000 for place in range(4000)), *range(among_4000, len(rows))]
+    places += [0] * (6000 - len(places))
+    states = rows[places].unsqueeze(1).expand(-1, 2, -1)
+    found = without_copies({"": Gathered(states, (rows, rows))})[""].states
+    assert len(found) == fitted
+    if fitted < 6000:
+        assert torch.equal(found[:, 0], rows)
 
 
 def test_near_copies_are_closer_than_a_share_of_the_median() -> None:

@@ -14,8 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import DataWarning, align, truncate
 from st_matryoshka2d.aligning import gather as module
-from st_matryoshka2d.aligning.gather import gather
-from st_matryoshka2d.aligning.parts import parts_of
+from st_matryoshka2d.aligning.gather import drawn, gather, parts_of
 from tests.support.pipelines import TEXTS, require_same_rows, routed
 
 PROMPTS = {"query": "the old ", "document": "a new "}
@@ -84,7 +83,7 @@ def test_a_prompt_may_be_left_out_of_pooling(
     prompted.default_prompt_name = "document"
     monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
     parts = parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"]))
-    [route] = gather(prompted, parts, 32, True).values()
+    [route] = gather(prompted, drawn(parts, 100, 1)[0], 32, True).values()
     cuts = [truncate(prompted, depth).encode(TEXTS, convert_to_tensor=True, **given) for depth in (1, 2, 3, 4)]
     require_same_rows(route.states, torch.stack(cuts, 1))
     prompt = given.get("prompt") or prompted.prompts[given.get("prompt_name", "document")]
@@ -96,7 +95,8 @@ def test_each_route_gets_the_prompts(prompted: SentenceTransformer, monkeypatch:
     monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
     model = routed(prompted, shared=False)
     model.prompts = dict(PROMPTS)
-    for task, route in gather(model, parts_of(model, {"document": TEXTS}, None, None), 32, True).items():
+    texts, _ = drawn(parts_of(model, {"document": TEXTS}, None, None), 100, 1)
+    for task, route in gather(model, texts, 32, True).items():
         expected = truncate(model, 2).encode(
             TEXTS, task=task, prompt_name="document", normalize_embeddings=True, convert_to_tensor=True
         )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from st_matryoshka2d.aligning import refine
 from st_matryoshka2d.aligning.refine import Refinement, refined
 from st_matryoshka2d.aligning.ridge import Affine
+from st_matryoshka2d.sizes import Size
 from tests.support import oracles
 
 TEXTS, DIM = 200, 12
@@ -83,7 +84,7 @@ def test_refinement_objective_matches_equation(dims: list[int]) -> None:
 
 def test_refinement_reduces_its_objective(x: Tensor, z: Tensor) -> None:
     start = {1: Affine(torch.eye(DIM), torch.zeros(DIM)), 2: Affine(torch.eye(DIM), torch.ones(DIM))}
-    how = Refinement({1: [2, 4]}, 30, torch.device("cpu"), True)
+    how = Refinement([Size(1, 2), Size(1, 4)], 30, torch.device("cpu"), True)
     made, again = (refined(start, {1: x, 2: x}, z, how) for _ in range(2))
     temperature = 0.55 * spread_of_cosines(z)
     for depth, small in ((1, [2, 4]), (2, [])):
@@ -101,5 +102,5 @@ def test_the_temperature_is_relative_to_the_spread_of_cosines(
     distance = refine._distance
     monkeypatch.setattr(refine, "_distance", lambda *given: used.append(given[3]) or distance(*given))
     start = {1: Affine(torch.eye(DIM), torch.zeros(DIM))}
-    refined(start, {1: x}, z + mean, Refinement({}, 2, torch.device("cpu"), True))
+    refined(start, {1: x}, z + mean, Refinement((), 2, torch.device("cpu"), True))
     assert used == pytest.approx([0.55 * spread_of_cosines(z + mean)] * 2, rel=1e-3)

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import align, asymmetric, benchmark_latency
-from st_matryoshka2d.queries.place import with_table
+from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families, task_types
 from tests.support.pipelines import TEXTS, normalized, turned
 from tests.support.search import LocalRetrieval

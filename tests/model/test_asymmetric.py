@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_matryoshka2d import DataWarning, TruncatedTransformer, align, asymmetric, encode_sizes, load, truncate
 from st_matryoshka2d.model.identity import model_revision
 from st_matryoshka2d.model.sides import sides_of
-from st_matryoshka2d.queries.place import with_table
+from st_matryoshka2d.queries.fit_queries import with_table
 from tests import ROOT
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, routed, turned

@@ -198,6 +198,21 @@ def test_refuses_models(tiny: SentenceTransformer, tmp_path: Path) -> None:
         fit_queries(tiny, TEXTS)
 
 
+@FEW
+def test_the_callers_inference_mode_changes_nothing(tiny: SentenceTransformer) -> None:
+    with torch.inference_mode():
+        inside = fit_queries(tiny, TEXTS)
+    assert equal(inside, fit_queries(tiny, TEXTS))
+    assert not any(parameter.is_inference() for parameter in inside.parameters())
+
+
+@FEW
+def test_documents_may_have_no_token(tiny: SentenceTransformer) -> None:
+    """The tokenizer removes control characters."""
+    fitted = fit_queries(tiny, ["\x01" * length for length in (1, 2, 3, 4)])
+    assert np.isfinite(truncate(fitted, 0).encode(OTHERS)).all()
+
+
 def test_warns_of_few_documents(tiny: SentenceTransformer) -> None:
     with pytest.warns(DataWarning, match="40 documents tell little"):
         fit_queries(tiny, TEXTS)

@@ -26,7 +26,7 @@ CODES = [
     *[("one bit, rotated", "binary, rotated, float32 queries", dim) for dim in (384, 128)],
     *[("one bit, rotated, queries too", "binary, rotated", dim) for dim in (384, 128)],
 ]
-MAPS = ["Procrustes", "Procrustes, centred", "align_into, units=0", "align_into"]
+MAPS = ["Procrustes", "Procrustes, centred", "align, into"]
 
 BRIEFLY = [
     *[("all-MiniLM-L6-v2, 3 of 6 layers", "all-MiniLM-L6-v2-3L", texts) for texts in (800, 12_800, 50_870)],

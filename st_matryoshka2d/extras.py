@@ -9,7 +9,7 @@ EXTRAS = {
     **dict.fromkeys(("joblib", "mteb", "pytrec_eval", "sklearn"), "eval"),
     "matplotlib": "plot",
     **dict.fromkeys(("altair", "vl_convert"), "report"),
-    **dict.fromkeys(("rich", "typer"), "cli"),
+    "typer": "cli",
 }
 
 

@@ -35,11 +35,12 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_VERSION = typer.Option(
-    "--version", help="Show the version.", callback=_show_version, is_eager=True
-)
+_VERSION = typer.Option("--version", callback=_show_version, is_eager=True)
 
 
 @app.callback()
 def about(version: Annotated[bool, _VERSION] = False) -> None:
-    """Sentence-embedding models that can be cut in depth and in width: score, align, cut."""
+    """Sentence-embedding models that can be cut in depth and in width: score, align, cut.
+
+    To give several values of an option, repeat it.
+    """

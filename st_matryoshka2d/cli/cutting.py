@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from st_matryoshka2d import Size
-from st_matryoshka2d.cli.models import save_model
+from st_matryoshka2d.cli.models import print_agreement, save_model
 from st_matryoshka2d.cli.options import (
     Device,
     Layers,
@@ -21,7 +21,9 @@ from st_matryoshka2d.cli.options import (
 
 
 def info(
-    model: Model, revision: Revision = None, trust_remote_code: TrustRemoteCode = False
+    model: Model,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Show how deep and wide a model is, and a ladder of sizes that it can be cut to.
 
@@ -31,30 +33,30 @@ def info(
     """
     import pandas as pd
 
-    from st_matryoshka2d import DataWarning, GridResult, load, sizes_ladder, truncate
+    from st_matryoshka2d import DataWarning, load, sizes_ladder, truncate
 
     opened = load(model, device="cpu", revision=revision, trust_remote_code=trust_remote_code)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # that a size was not trained
         cuts = {size: truncate(opened, size) for size in sizes_ladder(opened)}
-    full = max(cuts)
-    config = opened.config
-    typer.echo(f"{model}: {config.model_type}, {full.num_layers} layers x {full.dim} dimensions")
-    typer.echo(
-        f"{opened.similarity_fn_name} similarity, texts of at most {opened.max_seq_length} tokens\n"
-    )
+    full, kind = max(cuts), getattr(opened.config, "model_type", "token table")
+    typer.echo(f"{model}: {kind}, {full.num_layers} layers x {full.dim} dimensions")
+    length = f"texts of at most {opened.max_seq_length} tokens"
+    typer.echo(f"{opened.similarity_fn_name} similarity, {length}\n")
     weights = [sum(weight.numel() for weight in cut.parameters()) for cut in cuts.values()]
-    ladder = pd.DataFrame(
-        {"size": map(str, cuts), "parameters": [f"{count:,}" for count in weights]}
-    )
+    ladder = pd.DataFrame({"size": map(str, cuts), "parameters": map("{:,}".format, weights)})
     typer.echo(ladder.to_string(index=False))
-    if getattr(config, "matryoshka_agreement", None):
-        typer.echo(f"\n{GridResult.from_agreement(opened)}")
+    print_agreement(opened)
+
+
+_SIZE = size_option("Layers and dimensions to keep, such as 6L-128d.")
+_QUERIES = size_option("For queries, such as 3L-384d; 0 layers are a token table.")
+_DOCUMENTS = size_option("For documents; by default all layers.")
 
 
 def truncate(
     model: Model,
-    size: Annotated[Size, size_option("Layers and dimensions to keep, such as 6L-128d.")],
+    size: Annotated[Size, _SIZE],
     out: NewFolder,
     layers: Layers = None,
     device: Device = None,
@@ -69,19 +71,22 @@ def truncate(
     """
     from st_matryoshka2d import load
 
-    access = {"device": device, "revision": revision, "trust_remote_code": trust_remote_code}
-    save_model(load(model, size, layers=layers, **access), out)
+    cut = load(
+        model,
+        size,
+        layers=layers,
+        device=device,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    save_model(cut, out)
 
 
 def asymmetric(
     model: Model,
-    query_size: Annotated[
-        Size, size_option("For queries, such as 3L-384d; 0 layers are a token table.")
-    ],
+    query_size: Annotated[Size, _QUERIES],
     out: NewFolder,
-    document_size: Annotated[
-        Size | None, size_option("For documents; by default all layers.")
-    ] = None,
+    document_size: Annotated[Size | None, _DOCUMENTS] = None,
     device: Device = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -94,5 +99,5 @@ def asymmetric(
     """
     from st_matryoshka2d import asymmetric, load
 
-    access = {"device": device, "revision": revision, "trust_remote_code": trust_remote_code}
-    save_model(asymmetric(load(model, **access), query_size, document_size), out)
+    opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
+    save_model(asymmetric(opened, query_size, document_size), out)

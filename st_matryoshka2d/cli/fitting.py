@@ -10,6 +10,7 @@ import typer
 from st_matryoshka2d import Size
 from st_matryoshka2d.cli.models import save_model
 from st_matryoshka2d.cli.options import (
+    TEXTS,
     BatchSize,
     Device,
     Layers,
@@ -18,41 +19,37 @@ from st_matryoshka2d.cli.options import (
     Revision,
     TextColumn,
     TrustRemoteCode,
+    input_file,
     size_option,
 )
-from st_matryoshka2d.cli.tables import TEXTS, read_texts
+from st_matryoshka2d.cli.tables import read_texts
 
-_INTO = (
-    "Another model, a Hub id or folder, whose index is searched; or its embeddings of the texts, in "
-    "their order: .npy, .parquet, or a folder of .parquet."
+_VECTORS = ".npy, .parquet or a folder of .parquet"
+_TEXTS = input_file("About ten thousand texts like those that will be embedded", TEXTS)
+_SIZE = size_option("Small size to refine for as well, such as 2L-32d.")
+_INTO = typer.Option(
+    help="Another model, a Hub id or folder, whose index is searched; or its embeddings of the "
+    f"texts, in their order: {_VECTORS}.",
 )
-_ROTATION = (
-    "keep the coordinates, so that an index of MODEL stays valid; or rotate them if that is clearly "
-    "better for close texts (similarity) or in search. By default as similarity, and told."
+_PROMPT = typer.Option(help="Put in front of each text.")
+_PROMPT_NAME = typer.Option(help="Name of the model's prompt to put in front of each text.")
+_ROTATION = typer.Option(
+    help="Keep the coordinates, so that an index of MODEL stays valid; or rotate them if that is "
+    "clearly better for close texts (similarity) or for search. By default similarity.",
 )
 
 
 def align(
     model: Model,
-    texts: Annotated[
-        Path,
-        typer.Option(help=f"About ten thousand texts like those to embed: {TEXTS}.", exists=True),
-    ],
+    texts: Annotated[Path, _TEXTS],
     out: NewFolder,
     text_column: TextColumn = None,
-    size: Annotated[
-        list[Size] | None,
-        size_option("Small size to refine for as well, such as 2L-32d; repeatable."),
-    ] = None,
-    into: Annotated[str | None, typer.Option(help=_INTO)] = None,
-    prompt: Annotated[str | None, typer.Option(help="Put in front of each text.")] = None,
-    prompt_name: Annotated[
-        str | None, typer.Option(help="Name of the prompt to put in front of each text.")
-    ] = None,
+    size: Annotated[list[Size] | None, _SIZE] = None,
+    into: Annotated[str | None, _INTO] = None,
+    prompt: Annotated[str | None, _PROMPT] = None,
+    prompt_name: Annotated[str | None, _PROMPT_NAME] = None,
     layers: Layers = None,
-    rotation: Annotated[
-        Literal["keep", "similarity", "search"] | None, typer.Option(help=_ROTATION)
-    ] = None,
+    rotation: Annotated[Literal["keep", "similarity", "search"] | None, _ROTATION] = None,
     batch_size: BatchSize = 32,
     device: Device = None,
     revision: Revision = None,
@@ -79,13 +76,12 @@ def align(
         layers=layers,
         rotation=rotation,
         batch_size=batch_size,
-        show_progress_bar=True,  # also prints what each size keeps
     )
     save_model(aligned, out)
 
 
 def _other(name: str, device: str | None) -> Any:
-    """Return the path of embeddings, or the other model; its own code is not trusted."""
+    """Return the path of embeddings, or another model, whose own code is not trusted."""
     from st_matryoshka2d import load
 
     path = Path(name)
@@ -94,24 +90,18 @@ def _other(name: str, device: str | None) -> Any:
     return load(name, device=device)
 
 
+_DOCUMENTS = input_file("All texts that are searched", TEXTS)
+_QUERIES = input_file("Real queries, if you have some", TEXTS)
+_EMBEDDINGS = input_file("Embeddings of the documents that exist, in their order", _VECTORS)
+
+
 def fit_queries(
     model: Model,
-    documents: Annotated[
-        Path, typer.Option(help=f"All texts that are searched: {TEXTS}.", exists=True)
-    ],
+    documents: Annotated[Path, _DOCUMENTS],
     out: NewFolder,
     text_column: TextColumn = None,
-    queries: Annotated[
-        Path | None, typer.Option(help=f"Real queries, if there are any: {TEXTS}.", exists=True)
-    ] = None,
-    embeddings: Annotated[
-        Path | None,
-        typer.Option(
-            help="Embeddings of the documents that exist, in their order: .npy, .parquet, or a "
-            "folder of .parquet.",
-            exists=True,
-        ),
-    ] = None,
+    queries: Annotated[Path | None, _QUERIES] = None,
+    embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
     batch_size: BatchSize = 32,
     device: Device = None,
     revision: Revision = None,
@@ -129,7 +119,5 @@ def fit_queries(
     from st_matryoshka2d import fit_queries, load
 
     opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
-    fitted = fit_queries(
-        opened, searched, queries=asked, embeddings=embeddings, batch_size=batch_size
-    )
-    save_model(fitted, out)
+    given: dict[str, Any] = {"queries": asked, "embeddings": embeddings, "batch_size": batch_size}
+    save_model(fit_queries(opened, searched, **given), out)

@@ -1,4 +1,4 @@
-"""Open and save models, and open grids or models in their place."""
+"""Save models, and read grids or what a model has in place of one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ if TYPE_CHECKING:
 
 
 def save_model(model: SentenceTransformer, folder: Path) -> None:
-    """Save a model with a card of its sizes."""
+    """Save a model, with a card of its sizes if it has other sizes, or was cut."""
     from st_matryoshka2d import add_to_model_card
 
     model.save_pretrained(str(folder))
-    add_to_model_card(folder)
+    if any(getattr(model.config, f"matryoshka_{key}", None) for key in ("sizes", "cut")):
+        add_to_model_card(folder)
+    print_agreement(model)
     written(folder)
+
+
+def print_agreement(model: SentenceTransformer) -> None:
+    """Print how well each size agrees with the whole model, if that was measured."""
+    from st_matryoshka2d import GridResult
+
+    if getattr(model.config, "matryoshka_agreement", None):
+        typer.echo(f"\n{GridResult.from_agreement(model)}")
 
 
 def open_grid(name: str) -> GridResult:

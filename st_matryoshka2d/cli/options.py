@@ -11,17 +11,17 @@ import typer
 from st_matryoshka2d import Size
 from st_matryoshka2d.errors import UsageError
 
-# The callbacks refuse a call before anything slow is imported.
+TABLES = ".csv, .tsv, .jsonl or .parquet"
+TEXTS = f"{TABLES}; .txt with a text a line; or a folder of .txt with a text each"
 
 
-def _is_known(name: str) -> str:
+# Callbacks refuse a call before anything slow is imported.
+def _is_model(name: str) -> str:
     """Refuse a folder without a model, and a path that does not exist: it is no name on the Hub."""
     folder = Path(name)
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
-            raise UsageError(
-                f"{name} is not a model folder: it has neither modules.json nor config.json."
-            )
+            raise UsageError(f"{name} is no model: it has neither modules.json nor config.json.")
     elif folder.is_absolute() or name.startswith((".", "~")):
         raise UsageError(f"There is no folder {name}.")
     return name
@@ -29,17 +29,13 @@ def _is_known(name: str) -> str:
 
 def _is_grid_or_model(name: str) -> str:
     """Refuse a file that is no grid; what is not a file is a model."""
-    path = Path(name)
-    if path.suffix.lower() in (".parquet", ".json"):
-        if not path.is_file():
-            raise UsageError(f"There is no file {name}.")
-        return name
-    if path.is_file():
-        raise UsageError(
-            f"{name} is not a grid, which is a .parquet or .json file. "
-            "`st-matryoshka2d grid MODEL --out grid.parquet` writes one."
-        )
-    return _is_known(name)
+    path, is_grid = Path(name), name.lower().endswith((".parquet", ".json"))
+    if is_grid and not path.is_file():
+        raise UsageError(f"There is no file {name}.")
+    if path.is_file() and not is_grid:
+        how = "`st-matryoshka2d grid MODEL --out grid.parquet` writes one"
+        raise UsageError(f"{name} is not a grid, which is a .parquet or .json file: {how}.")
+    return name if is_grid else _is_model(name)
 
 
 def check_writable(path: Path) -> None:
@@ -49,6 +45,23 @@ def check_writable(path: Path) -> None:
         TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _is_new(folder: Path) -> Path:
+    """Refuse a folder that has something in it, or cannot be made."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty. Name a new folder with --out.")
+    check_writable(folder)
+    return folder
+
+
+def _read_layers(text: str) -> str | list[int]:
+    """Read a choice of layers; typer shows the error with the name of the option."""
+    if text in ("first", "ends"):
+        return text
+    if not all(number.isdigit() for number in text.split(",")):
+        raise ValueError(f"expected first, ends or numbers such as 1,5,6, got {text!r}.")
+    return [int(number) for number in text.split(",")]
 
 
 def output_file(what: str, *suffixes: str) -> Any:
@@ -61,15 +74,13 @@ def output_file(what: str, *suffixes: str) -> Any:
             check_writable(path)
         return path
 
-    help_text = f"{what}: {', '.join(suffixes)}."
-    return typer.Option(help=help_text, dir_okay=False, callback=check)
+    described = f"{what}: {', '.join(suffixes)}."
+    return typer.Option(help=described, dir_okay=False, callback=check)
 
 
-def _is_new(folder: Path) -> Path:
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty. Name a new folder with --out.")
-    check_writable(folder)
-    return folder
+def input_file(what: str, kinds: str = TABLES) -> Any:
+    """Make an option for files or folders that the command reads."""
+    return typer.Option(help=f"{what}: {kinds}.", exists=True)
 
 
 def size_option(what: str) -> Any:
@@ -77,49 +88,22 @@ def size_option(what: str) -> Any:
     return typer.Option(help=what, parser=Size.parse, metavar="SIZE")
 
 
-def _read_layers(text: str) -> str | list[int]:
-    if text in ("first", "ends"):
-        return text
-    if not all(number.isdigit() for number in text.split(",")):
-        raise ValueError(f"expected first, ends or numbers such as 1,5,6, got {text!r}.")
-    return [int(number) for number in text.split(",")]
+_MODEL = "Hub id or folder of a sentence-transformers model."
+_GRID = "A grid that `grid` saved; or, without labels, the Hub id or folder of an aligned model."
+_TRUST = typer.Option("--trust-remote-code", help="Run code that comes with MODEL.")
+_COLUMN = "Column of texts, in files that are tables; repeat it for several."
+_LAYERS = (
+    "Which layers to keep: first, ends (the first and the last ones), or numbers such as 1,5,6; "
+    "by default those that the model was aligned with."
+)
+_OUT = "New folder to save the model in."
 
-
-Model = Annotated[
-    str,
-    typer.Argument(help="Hub id or folder of a sentence-transformers model.", callback=_is_known),
-]
-GridOrModel = Annotated[
-    str,
-    typer.Argument(
-        help="A grid that `grid` saved; or, without labels, the Hub id or folder of an aligned model.",
-        callback=_is_grid_or_model,
-    ),
-]
-Device = Annotated[
-    str | None, typer.Option(help="Such as cpu, cuda or mps; by default the fastest available.")
-]
-Revision = Annotated[
-    str | None, typer.Option(help="Branch, tag or commit of MODEL on the Hub; by default main.")
-]
-TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run code that comes with MODEL.")
-]
+Model = Annotated[str, typer.Argument(help=_MODEL, callback=_is_model)]
+GridOrModel = Annotated[str, typer.Argument(help=_GRID, callback=_is_grid_or_model)]
+Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; by default the fastest.")]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of MODEL on the Hub.")]
+TrustRemoteCode = Annotated[bool, _TRUST]
 BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
-Layers = Annotated[
-    Any,
-    typer.Option(
-        help="Which layers to keep: first, ends (the first and the last ones), or numbers such as "
-        "1,5,6. By default those that the model was aligned with.",
-        parser=_read_layers,
-        metavar="LAYERS",
-    ),
-]
-TextColumn = Annotated[
-    list[str] | None,
-    typer.Option(help="Column of texts in the files that are tables; may be repeated."),
-]
-NewFolder = Annotated[
-    Path,
-    typer.Option(help="New folder to save the model in.", file_okay=False, callback=_is_new),
-]
+Layers = Annotated[Any, typer.Option(help=_LAYERS, parser=_read_layers, metavar="LAYERS")]
+TextColumn = Annotated[list[str] | None, typer.Option(help=_COLUMN)]
+NewFolder = Annotated[Path, typer.Option(help=_OUT, file_okay=False, callback=_is_new)]

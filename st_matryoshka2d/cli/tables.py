@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from st_matryoshka2d.cli.options import TABLES
 from st_matryoshka2d.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TABLES = ".csv, .tsv, .jsonl or .parquet"
-TEXTS = f"{TABLES}; .txt with a text a line; or a folder of .txt with a text each"
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -37,28 +35,34 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def read_columns(path: Path, texts: Sequence[str], number: str | None = None) -> pd.DataFrame:
-    """Read a table with columns of texts and perhaps one of numbers, named by options."""
+    """Read a table with columns of texts and perhaps one of numbers, which options have named."""
+    table = read_table(path)
+    for column in texts:
+        _require(path, table, column, " Name it with --text-column.")
+        if others := [cell for cell in table[column].dropna() if not isinstance(cell, str)]:
+            wrong = f"{path}, column {column!r} has {others[0]!r}, which is no text."
+            raise UsageError(f"{wrong} Name a column of texts with --text-column.")
+    if number:
+        _require(path, table, number, " Name it with --value-column.")
+        to_numbers(path, table, number)
+    return table
+
+
+def to_numbers(path: Path, table: pd.DataFrame, column: str) -> None:
+    """Convert a column of a table to numbers, in place."""
     import pandas as pd
 
-    table = read_table(path)
-    options = dict.fromkeys(texts, "--text-column") | ({number: "--value-column"} if number else {})
-    for column, option in options.items():
-        if column not in table:
-            there = ", ".join(map(repr, table))
-            raise UsageError(f"{path} has no column {column!r}; it has {there}. Name it: {option}.")
-    for column in texts:
-        for cell in table[column]:
-            if not isinstance(cell, str) and not pd.isna(cell):
-                raise UsageError(
-                    f"{path}, column {column!r} has {cell!r}, which is no text. "
-                    "Name a column of texts: --text-column."
-                )
-    if number:
-        try:
-            table[number] = pd.to_numeric(table[number])
-        except ValueError as error:
-            raise UsageError(f"{path}, column {number!r}: {error}. Expected numbers.") from error
-    return table
+    _require(path, table, column)
+    try:
+        table[column] = pd.to_numeric(table[column])
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path}, column {column!r} must have numbers: {error}.") from error
+
+
+def _require(path: Path, table: pd.DataFrame, column: str, remedy: str = "") -> None:
+    if column not in table:
+        there = ", ".join(map(repr, table))
+        raise UsageError(f"{path} has no column {column!r}; it has {there}.{remedy}")
 
 
 def read_texts(path: Path, columns: Sequence[str] | None) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from st_matryoshka2d.cli.app import app
+from st_matryoshka2d.extras import naming_the_extra
+
+with naming_the_extra("The command line"):
+    from st_matryoshka2d.cli.app import app
 
 if __name__ == "__main__":
     app(prog_name="python -m st_matryoshka2d")

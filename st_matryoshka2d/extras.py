@@ -9,7 +9,7 @@ EXTRAS = {
     **dict.fromkeys(("joblib", "mteb", "pytrec_eval", "sklearn"), "eval"),
     "matplotlib": "plot",
     "jinja2": "report",
-    **dict.fromkeys(("rich", "typer"), "cli"),
+    "typer": "cli",
 }
 
 

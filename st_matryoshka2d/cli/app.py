@@ -1,28 +1,32 @@
-"""The app with all commands."""
+"""The app: `st-matryoshka2d`, or `python -m st_matryoshka2d`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from st_matryoshka2d import __version__
-from st_matryoshka2d.cli.align import align
-from st_matryoshka2d.cli.asymmetric import asymmetric
-from st_matryoshka2d.cli.command import Command, printing
-from st_matryoshka2d.cli.compare import compare
-from st_matryoshka2d.cli.encode import encode
-from st_matryoshka2d.cli.fit_queries import fit_queries
-from st_matryoshka2d.cli.grid import grid
-from st_matryoshka2d.cli.help_text import PlainGroup
-from st_matryoshka2d.cli.info import info
-from st_matryoshka2d.cli.latency import latency
-from st_matryoshka2d.cli.recommend import recommend
-from st_matryoshka2d.cli.report import report
-from st_matryoshka2d.cli.truncate import truncate
+from st_matryoshka2d.cli.cutting import asymmetric, info, truncate
+from st_matryoshka2d.cli.errors import mistakes_in_one_line
+from st_matryoshka2d.cli.fitting import align, fit_queries
+from st_matryoshka2d.cli.scoring import grid, recommend, report
 
-# Bugs show Python's own traceback, which, unlike rich's, can be pasted into a report.
-app = typer.Typer(cls=PlainGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+class Commands(TyperGroup):
+    """Commands that answer a user's mistake with one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was called."""
+        with mistakes_in_one_line():
+            return super().invoke(ctx)
+
+
+# A fault shows Python's own traceback, which, unlike rich's, can be pasted into a report.
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+for command in (info, grid, recommend, report, align, fit_queries, truncate, asymmetric):
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -31,15 +35,12 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option("--version", callback=_show_version, is_eager=True)
+
+
 @app.callback()
-def about(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Sentence-embedding models that can be cut in depth and in width: align, score, choose a size, cut."""
+def about(version: Annotated[bool, _VERSION] = False) -> None:
+    """Sentence-embedding models that can be cut in depth and in width: score, align, cut.
 
-
-COMMANDS = (info, align, fit_queries, grid, latency, recommend, report, compare, truncate, asymmetric, encode)
-for command in COMMANDS:
-    app.command(cls=Command)(printing(command))
+    To give several values of an option, repeat it.
+    """

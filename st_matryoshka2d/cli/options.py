@@ -1,84 +1,109 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share: one name for each thing."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
 
-from st_matryoshka2d.files.atomic import check_writable_file
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d import Size
+from st_matryoshka2d.errors import UsageError
 
-Grid = Annotated[
-    Path, typer.Argument(help="A grid that was saved as .parquet or .json.", show_default=False, exists=True, dir_okay=False)
-]
-NumLayers = Annotated[list[int] | None, typer.Option(help="Layers to keep; may be repeated.", min=0, show_default="all")]
-Metric = Annotated[
-    str | None,
-    typer.Option(help="Metric of mteb to use, such as mrr_at_10 or recall_at_100.", show_default="each task's main metric"),
-]
-BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
+TABLES = ".csv, .tsv, .jsonl or .parquet"
+TEXTS = f"{TABLES}; .txt with a text a line; or a folder of .txt with a text each"
+
+
+# Callbacks refuse a call before anything slow is imported.
+def _is_model(name: str) -> str:
+    """Refuse a folder without a model, and a path that does not exist: it is no name on the Hub."""
+    folder = Path(name)
+    if folder.is_dir():
+        if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
+            raise UsageError(f"{name} is no model: it has neither modules.json nor config.json.")
+    elif folder.is_absolute() or name.startswith((".", "~")):
+        raise UsageError(f"There is no folder {name}.")
+    return name
+
+
+def _is_grid_or_model(name: str) -> str:
+    """Refuse a file that is no grid; what is not a file is a model."""
+    path, is_grid = Path(name), name.lower().endswith((".parquet", ".json"))
+    if is_grid and not path.is_file():
+        raise UsageError(f"There is no file {name}.")
+    if path.is_file() and not is_grid:
+        how = "`st-matryoshka2d grid MODEL --out grid.parquet` writes one"
+        raise UsageError(f"{name} is not a grid, which is a .parquet or .json file: {how}.")
+    return name if is_grid else _is_model(name)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file or folder that cannot be written, before the work whose result it will hold."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _is_new(folder: Path) -> Path:
+    """Refuse a folder that has something in it, or cannot be made."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty. Name a new folder with --out.")
+    check_writable(folder)
+    return folder
 
 
 def _read_layers(text: str) -> str | list[int]:
+    """Read a choice of layers; typer shows the error with the name of the option."""
     if text in ("first", "ends"):
         return text
-    try:
-        return [int(number) for number in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"Give first, ends or numbers such as 1,5,6; got {text!r}.") from None
+    if not all(number.isdigit() for number in text.split(",")):
+        raise ValueError(f"expected first, ends or numbers such as 1,5,6, got {text!r}.")
+    return [int(number) for number in text.split(",")]
 
 
-_LAYERS = "Which layers to keep: first, ends (the first and the last ones), or numbers such as 1,5,6."
-Layers = Annotated[
-    Any | None,
-    typer.Option(help=_LAYERS, parser=_read_layers, metavar="<layers>", show_default="the model's choice, otherwise first"),
-]
+def output_file(what: str, *suffixes: str) -> Any:
+    """Make an option for a file that the command writes."""
 
-
-def file_option(name: str, what: str, suffixes: tuple[str, ...], folder: str = "", **settings: Any) -> Any:
-    """Option for a file whose suffix selects the format, or a folder of something; others are refused before any work."""
-    return typer.Option(name, **_ending_with(suffixes, what, folder), **settings)
-
-
-def file_argument(what: str, suffixes: tuple[str, ...], folder: str = "") -> Any:
-    """Argument for an existing file whose suffix selects the format, or for a folder of something."""
-    return typer.Argument(**_ending_with(suffixes, what, folder), exists=True, show_default=False)
-
-
-def _ending_with(suffixes: tuple[str, ...], what: str, folder: str) -> dict[str, Any]:
-    ending = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-
-    def check(given: Any) -> Any:
-        for path in given if isinstance(given, (list, tuple)) else [given]:
-            if path is not None and path.suffix.lower() not in suffixes and not (folder and path.is_dir()):
-                raise typer.BadParameter(f"The file name must end with {ending}, got {str(path)!r}.")
-        return given
-
-    told = f"{what}: {ending}{folder and f', or a folder of {folder}'}."
-    return {"help": told, "dir_okay": bool(folder), "callback": check}
-
-
-def figure_option(what: str) -> Any:
-    """Option for a figure."""
-    return file_option("--plot", what, (".png", ".svg", ".pdf"), writable=True)
-
-
-def check_outputs(*files: Path | None) -> None:
-    """Refuse files that cannot be written, before the work."""
-    for path in files:
+    def check(path: Path | None) -> Path | None:
         if path is not None:
-            check_writable_file(path)
+            if path.suffix.lower() not in suffixes:
+                raise UsageError(f"The name must end in {' or '.join(suffixes)}; got {path}.")
+            check_writable(path)
+        return path
+
+    described = f"{what}: {', '.join(suffixes)}."
+    return typer.Option(help=described, dir_okay=False, callback=check)
 
 
-def size_option(what: str, *name: str, **settings: Any) -> Any:
-    """Option for a size such as 6L-128d."""
-    return typer.Option(*name, help=what, parser=_read_size, metavar="<size>", **settings)
+def input_file(what: str, kinds: str = TABLES) -> Any:
+    """Make an option for files or folders that the command reads."""
+    return typer.Option(help=f"{what}: {kinds}.", exists=True)
 
 
-def _read_size(text: str) -> Size:
-    try:
-        return Size.parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+def size_option(what: str) -> Any:
+    """Make an option for sizes."""
+    return typer.Option(help=what, parser=Size.parse, metavar="SIZE")
+
+
+_MODEL = "Hub id or folder of a sentence-transformers model."
+_GRID = "A grid that `grid` saved; or, without labels, the Hub id or folder of an aligned model."
+_TRUST = typer.Option("--trust-remote-code", help="Run code that comes with MODEL.")
+_COLUMN = "Column of texts, in files that are tables; repeat it for several."
+_LAYERS = (
+    "Which layers to keep: first, ends (the first and the last ones), or numbers such as 1,5,6; "
+    "by default those that the model was aligned with."
+)
+_OUT = "New folder to save the model in."
+
+Model = Annotated[str, typer.Argument(help=_MODEL, callback=_is_model)]
+GridOrModel = Annotated[str, typer.Argument(help=_GRID, callback=_is_grid_or_model)]
+Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; by default the fastest.")]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of MODEL on the Hub.")]
+TrustRemoteCode = Annotated[bool, _TRUST]
+BatchSize = Annotated[int, typer.Option(help="Texts in a batch.", min=1)]
+Layers = Annotated[Any, typer.Option(help=_LAYERS, parser=_read_layers, metavar="LAYERS")]
+TextColumn = Annotated[list[str] | None, typer.Option(help=_COLUMN)]
+NewFolder = Annotated[Path, typer.Option(help=_OUT, file_okay=False, callback=_is_new)]

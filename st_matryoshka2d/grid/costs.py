@@ -11,7 +11,7 @@ from st_matryoshka2d.grid.grid_tables import AXES, PER_DOCUMENT
 from st_matryoshka2d.grid.pivots import means, selected
 from st_matryoshka2d.sizes import Size, positive_int
 
-HOW_TO_TIME = "grid.with_latency(benchmark_latency(model))"
+HOW_TO_TIME = "grid.with_latency(benchmark_latency(model)), or the command `grid --times`"
 
 # Bits per coordinate, under mteb's names and sentence-transformers' `ubinary`.
 BITS = dict(float32=32, float16=16, bfloat16=16, int8=8, uint8=8, int4=4, uint4=4, binary=1, ubinary=1)

@@ -1,41 +1,61 @@
-"""Input files of the commands."""
+"""Input files of the commands, an aligned model, and a shell."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
+from sentence_transformers import SentenceTransformer
+from typer.testing import CliRunner
 
-from st_matryoshka2d import GridResult
-from tests.support.command_line import PAIRS
+from st_matryoshka2d import align
+from st_matryoshka2d.cli.app import app
+from tests.support.command_line import PAIRS, Shell
 from tests.support.grids import random_grid, random_times
+from tests.support.pipelines import TEXTS
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with all kinds of input files. Read only."""
+    folder = tmp_path_factory.mktemp("files")
+    PAIRS.to_csv(folder / "pairs.csv", index=False)
+    PAIRS.to_parquet(folder / "pairs.parquet")
+    PAIRS[:0].to_csv(folder / "header.csv", index=False)
+    labelled = PAIRS.drop(columns="score").assign(same=[1, 0, 1, 1, 0])
+    labelled.to_json(folder / "labelled.jsonl", orient="records", lines=True)
+    (folder / "documents.tsv").write_text("id\ttext\n001\ta cat sat\n02\tNA\n", encoding="utf-8")
+    (folder / "queries.csv").write_text("id,text\nNA,a cat\n2,42\n", encoding="utf-8")
+    judged = "query_id,corpus_id,score\nNA,001,1\n2,02,2\n"
+    (folder / "judged.csv").write_text(judged, encoding="utf-8")
+    (folder / "half.csv").write_text(judged.replace("2\n", "0.5\n"), encoding="utf-8")
+    (folder / "lines.txt").write_text("\n".join([*TEXTS, "", TEXTS[0]]), encoding="utf-8")
+    (folder / "two.txt").write_text("a cat sat\na dog ran\n", encoding="utf-8")
+    (folder / "latin.txt").write_text("café", encoding="latin-1")
+    (folder / "empty.csv").touch()
+    (folder / "texts").mkdir()
+    for number, text in enumerate(TEXTS):
+        (folder / "texts" / f"{number:02}.txt").write_text(text, encoding="utf-8")
+    random_grid(0).with_latency(random_times(0)).save(folder / "first.parquet")
+    random_grid(1).save(folder / "second.json")
+    random_grid(1, tasks=["C"]).save(folder / "other.json")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def aligned(_tiny_bert: SentenceTransformer) -> SentenceTransformer:
+    """An aligned model. Read only."""
+    return align(_tiny_bert, TEXTS, rotation="keep")
+
+
+@pytest.fixture(scope="session")
+def aligned_folder(aligned: SentenceTransformer, files: Path) -> Path:
+    aligned.save_pretrained(str(files / "aligned"))
+    return files / "aligned"
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
-    """Return a folder with all kinds of input files."""
-    PAIRS.to_csv(tmp_path / "pairs.csv", index=False)
-    PAIRS.to_parquet(tmp_path / "pairs.parquet")
-    PAIRS.drop(columns="score").to_csv(tmp_path / "unscored.csv", index=False)
-    PAIRS.set_axis(["text a", "text_b", "label"], axis=1).to_csv(tmp_path / "renamed.csv", index=False)
-    (tmp_path / "lines.txt").write_text("a cat sat\n\na dog ran\na red house\n", encoding="utf-8")
-    (tmp_path / "two.txt").write_text("a cat sat\na dog ran\n", encoding="utf-8")
-    (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
-    (tmp_path / "empty.csv").touch()
-    (tmp_path / "documents.csv").write_text("id,text\n1,a cat sat\n2,a dog ran\n", encoding="utf-8")
-    (tmp_path / "judgments.csv").write_text("query_id,corpus_id,score\n1,1,1\n2,2,\n", encoding="utf-8")
-    PAIRS[:0].to_csv(tmp_path / "header.csv", index=False)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
-    random_grid(0).save(tmp_path / "first.parquet")
-    random_grid(1).save(tmp_path / "second.json")
-    random_grid(1, tasks=["C"]).save(tmp_path / "other.json")
-    own = [random_grid(2).to_frame().assign(documents=documents) for documents in ("same size", "4L-64d")]
-    GridResult(pd.concat(own)).save(tmp_path / "own.parquet")
-    across = [random_grid(2).to_frame().assign(documents=documents) for documents in ("2L-64d", "4L-64d")]
-    GridResult(pd.concat(across)).save(tmp_path / "across.parquet")
-    random_times(0).to_csv(tmp_path / "times.csv", index=False)
-    random_times(0).to_json(tmp_path / "times.json", orient="records")
-    random_times(0, layers=[1]).to_csv(tmp_path / "lacking.csv", index=False)
-    return tmp_path
+def shell(tiny_folder: Path, aligned_folder: Path, files: Path, tmp_path: Path) -> Shell:
+    """Run a line of the shell; the models, `files` and a place for output have short names."""
+    places = {"tiny": tiny_folder, "aligned": aligned_folder, "files": files, "out": tmp_path}
+    return lambda line: CliRunner().invoke(app, [word.format(**places) for word in line.split()])

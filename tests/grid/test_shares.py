@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,8 +14,7 @@ from st_matryoshka2d import DataWarning, GridResult, Size
 from st_matryoshka2d.grid.grid_tables import Items
 from st_matryoshka2d.grid.items import FEWEST
 from st_matryoshka2d.grid.shares import DRAWS, at_once, resampled_scores
-from tests.support.command_line import answer, run
-from tests.support.grids import pairs_grid, random_times
+from tests.support.grids import pairs_grid
 
 NOISE = {"1L-8d": 1.0, "2L-8d": 0.55, "2L-64d": 0.4, "4L-64d": 0.3}
 
@@ -146,22 +144,6 @@ def test_without_examples_the_scores_alone_decide() -> None:
         assert frame[["relative_low", "relative_high"]].isna().all(axis=None)
         assert (frame.query("refused == ''")["relative"] >= 0.95).all()
         assert "examples" not in str(choice)
-
-
-def test_the_shell_says_the_same(tmp_path: Path) -> None:
-    grid = pairs_grid(NOISE, 300).with_latency(random_times(0))
-    grid.save(tmp_path / "grid.parquet")
-    choice = grid.recommend(0.975)
-    assert choice.doubt
-    shown = run("recommend", tmp_path / "grid.parquet", "--min-score", 0.975).stdout
-    assert shown.startswith(str(choice))
-    assert "at least" in shown.splitlines()[2]
-    found = answer("recommend", tmp_path / "grid.parquet", "--min-score", 0.975)
-    assert found["summary"] == str(choice)
-    assert [row["relative_low"] for row in found["sizes"]] == pytest.approx(choice.to_frame()["relative_low"].tolist())
-    pairs_grid(NOISE, 12).save(tmp_path / "few.parquet")
-    few = run("recommend", tmp_path / "few.parquet")
-    assert (few.exit_code, "12 examples cannot tell" in few.stderr) == (1, True)
 
 
 def test_the_printed_grid_says_how_many_examples() -> None:

@@ -1,16 +1,12 @@
-"""Shared code of the command-line tests: run commands, read their output, and a table of pairs."""
+"""Shared code of the command-line tests: a table of pairs, and what a command told."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
+from collections.abc import Callable
 
 import pandas as pd
-import pytest
-from typer.testing import CliRunner, Result
-
-from st_matryoshka2d.cli.app import app
+from typer.testing import Result
 
 # In the tiny model's words, plus two texts that a CSV reader may parse as NaN and a number.
 PAIRS = pd.DataFrame(
@@ -25,15 +21,7 @@ PAIRS = pd.DataFrame(
 )
 
 
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def answer(*words: object) -> Any:
-    """Return the JSON that a command prints; refuse NaN."""
-    result = run(*words, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+Shell = Callable[[str], Result]
 
 
 def told(result: Result) -> str:

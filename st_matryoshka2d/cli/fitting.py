@@ -1,0 +1,123 @@
+"""Fit maps and tables to raw text: `align` and `fit-queries`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.cli.models import save_model
+from st_matryoshka2d.cli.options import (
+    TEXTS,
+    BatchSize,
+    Device,
+    Layers,
+    Model,
+    NewFolder,
+    Revision,
+    TextColumn,
+    TrustRemoteCode,
+    input_file,
+    size_option,
+)
+from st_matryoshka2d.cli.tables import read_texts
+
+_VECTORS = ".npy, .parquet or a folder of .parquet"
+_TEXTS = input_file("About ten thousand texts like those that will be embedded", TEXTS)
+_SIZE = size_option("Small size to refine for as well, such as 2L-32d.")
+_INTO = typer.Option(
+    help="Another model, a Hub id or folder, whose index is searched; or its embeddings of the "
+    f"texts, in their order: {_VECTORS}.",
+)
+_PROMPT = typer.Option(help="Put in front of each text.")
+_PROMPT_NAME = typer.Option(help="Name of the model's prompt to put in front of each text.")
+_ROTATION = typer.Option(
+    help="Keep the coordinates, so that an index of MODEL stays valid; or rotate them if that is "
+    "clearly better for close texts (similarity) or for search. By default similarity.",
+)
+
+
+def align(
+    model: Model,
+    texts: Annotated[Path, _TEXTS],
+    out: NewFolder,
+    text_column: TextColumn = None,
+    size: Annotated[list[Size] | None, _SIZE] = None,
+    into: Annotated[str | None, _INTO] = None,
+    prompt: Annotated[str | None, _PROMPT] = None,
+    prompt_name: Annotated[str | None, _PROMPT_NAME] = None,
+    layers: Layers = None,
+    rotation: Annotated[Literal["keep", "similarity", "search"] | None, _ROTATION] = None,
+    batch_size: BatchSize = 32,
+    device: Device = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Make every depth of a model good without training, by raw text.
+
+    For example:
+
+        st-matryoshka2d align all-MiniLM-L6-v2 --texts texts.csv --out aligned
+    """
+    sample = read_texts(texts, text_column)
+
+    from st_matryoshka2d import align, load
+
+    opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
+    aligned = align(
+        opened,
+        sample,
+        size,
+        into=None if into is None else _other(into, device),
+        prompt=prompt,
+        prompt_name=prompt_name,
+        layers=layers,
+        rotation=rotation,
+        batch_size=batch_size,
+    )
+    save_model(aligned, out)
+
+
+def _other(name: str, device: str | None) -> Any:
+    """Return the path of embeddings, or another model, whose own code is not trusted."""
+    from st_matryoshka2d import load
+
+    path = Path(name)
+    if path.suffix in (".npy", ".parquet") or any(path.glob("*.parquet")):
+        return path
+    return load(name, device=device)
+
+
+_DOCUMENTS = input_file("All texts that are searched", TEXTS)
+_QUERIES = input_file("Real queries, if you have some", TEXTS)
+_EMBEDDINGS = input_file("Embeddings of the documents that exist, in their order", _VECTORS)
+
+
+def fit_queries(
+    model: Model,
+    documents: Annotated[Path, _DOCUMENTS],
+    out: NewFolder,
+    text_column: TextColumn = None,
+    queries: Annotated[Path | None, _QUERIES] = None,
+    embeddings: Annotated[Path | None, _EMBEDDINGS] = None,
+    batch_size: BatchSize = 32,
+    device: Device = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Give a model a token table, for queries without a network: 0 layers.
+
+    For example:
+
+        st-matryoshka2d fit-queries all-MiniLM-L6-v2 --documents texts.csv --out fitted
+    """
+    searched = read_texts(documents, text_column)
+    asked = None if queries is None else read_texts(queries, text_column)
+
+    from st_matryoshka2d import fit_queries, load
+
+    opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
+    given: dict[str, Any] = {"queries": asked, "embeddings": embeddings, "batch_size": batch_size}
+    save_model(fit_queries(opened, searched, **given), out)

@@ -1,0 +1,220 @@
+"""Score every size of a model, and choose one: `grid`, `recommend` and `report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from st_matryoshka2d import Size
+from st_matryoshka2d.cli.models import open_grid, written
+from st_matryoshka2d.cli.options import (
+    BatchSize,
+    Device,
+    GridOrModel,
+    Layers,
+    Model,
+    Revision,
+    TextColumn,
+    TrustRemoteCode,
+    check_writable,
+    input_file,
+    output_file,
+    size_option,
+)
+from st_matryoshka2d.cli.tables import read_columns, read_table, to_numbers
+from st_matryoshka2d.errors import UsageError
+
+if TYPE_CHECKING:
+    from mteb.abstasks import AbsTask
+
+# A file, the function that makes a task of it, and its arguments.
+_Own: TypeAlias = tuple[Path, str, list[Any], dict[str, str]]
+
+_TASK = typer.Option(help="mteb task or benchmark, such as NanoBEIR.")
+_PAIRS = input_file("Your own pairs of texts with a score of how similar they are")
+_LABELLED = input_file("Your own pairs of texts with a label, 1 if they belong together, or 0")
+_VALUE = typer.Option(help="Column of the scores or labels of pairs; by default score or label.")
+_SEARCH = input_file(
+    "Your own search, three files: documents (columns id, text, perhaps title), queries (id, text) "
+    "and judgments (query_id, corpus_id, score)"
+)
+_SIZE = size_option("Such as 6L-128d, instead of all pairs of layers and dimensions.")
+_NUM_LAYERS = typer.Option(help="Layers to keep; by default all numbers.")
+_DIM = typer.Option(help="Dimensions to keep; by default 8, 16, 32, ... and all.")
+_DOCUMENTS = size_option("Size of documents, such as 6L-384d, for queries of every size.")
+_PRECISION = typer.Option(help="Of stored vectors: float32 (the default), int8, binary, ...")
+_TIMES = typer.Option("--times", help="Also time each depth, on one batch of English texts.")
+_CACHE = typer.Option(help="Folder for results, so that a killed run continues.", file_okay=False)
+_OUT = output_file("Save the grid, for `recommend` and `report`", ".parquet", ".json")
+_PLOT = output_file("Draw the grid as a heat map", ".png", ".svg", ".pdf")
+
+
+def grid(
+    model: Model,
+    task: Annotated[list[str] | None, _TASK] = None,
+    pairs: Annotated[list[Path] | None, _PAIRS] = None,
+    labelled_pairs: Annotated[list[Path] | None, _LABELLED] = None,
+    text_column: TextColumn = None,
+    value_column: Annotated[str | None, _VALUE] = None,
+    search: Annotated[tuple[Path, Path, Path] | None, _SEARCH] = None,
+    size: Annotated[list[Size] | None, _SIZE] = None,
+    num_layers: Annotated[list[int] | None, _NUM_LAYERS] = None,
+    dim: Annotated[list[int] | None, _DIM] = None,
+    layers: Layers = None,
+    document_size: Annotated[list[Size] | None, _DOCUMENTS] = None,
+    precision: Annotated[list[str] | None, _PRECISION] = None,
+    times: Annotated[bool, _TIMES] = False,
+    batch_size: BatchSize = 32,
+    cache: Annotated[Path | None, _CACHE] = None,
+    out: Annotated[Path | None, _OUT] = None,
+    plot: Annotated[Path | None, _PLOT] = None,
+    device: Device = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Score a model at many sizes; each text runs through the model only once.
+
+    For example:
+
+        st-matryoshka2d grid all-MiniLM-L6-v2 --task STSBenchmark --out grid.parquet
+    """
+    if not (task or pairs or labelled_pairs or search):
+        raise UsageError("Say what to score on: --task, --pairs, --labelled-pairs or --search.")
+    if cache is not None:
+        check_writable(cache)
+    own = _pairs("sts_task", pairs, text_column, score=value_column or "score")
+    own += _pairs("pair_task", labelled_pairs, text_column, label=value_column or "label")
+    own += _search(search)
+
+    from st_matryoshka2d import benchmark_latency, evaluate, load
+
+    tasks: list[AbsTask | str] = [*(task or []), *(_task(*files) for files in own)]
+    opened = load(model, device=device, revision=revision, trust_remote_code=trust_remote_code)
+    result = evaluate(
+        opened,
+        tasks,
+        num_layers,
+        dim,
+        size,
+        layers=layers,
+        documents=document_size,
+        precisions=precision or "float32",
+        cache=cache,
+        batch_size=batch_size,
+    )
+    typer.echo(result)
+    if times:
+        timed = benchmark_latency(opened, sizes=result.sizes, batch_size=batch_size)
+        result = result.with_latency(timed)
+        typer.echo(f"\n{timed.to_string(index=False)}")
+    if out is not None:
+        result.save(out)
+        written(out)
+    if plot is not None:
+        result.plot(plot)
+        written(plot)
+
+
+def _pairs(
+    make: str,
+    paths: list[Path] | None,
+    text_column: list[str] | None,
+    **value: str,
+) -> list[_Own]:
+    """Read files of pairs; `value` is the column of scores or labels, by the maker's name for it."""
+    texts = text_column or ["sentence1", "sentence2"]
+    if len(texts) != 2:
+        raise UsageError(f"Pairs have two columns of texts: give --text-column twice, not {texts}.")
+    [number] = value.values()
+    columns = {"sentence1": texts[0], "sentence2": texts[1], **value}
+    return [(path, make, [read_columns(path, texts, number)], columns) for path in paths or []]
+
+
+def _search(paths: tuple[Path, Path, Path] | None) -> list[_Own]:
+    """Read documents, queries and judgments."""
+    if paths is None:
+        return []
+    tables = [read_table(path) for path in paths]
+    to_numbers(paths[-1], tables[-1], "score")
+    return [(paths[0], "retrieval_task", tables, {})]
+
+
+def _task(path: Path, make: str, tables: list[Any], columns: dict[str, str]) -> AbsTask:
+    """Make a task that is called as its file; name the file in what the library refuses."""
+    import st_matryoshka2d
+
+    try:
+        task: AbsTask = getattr(st_matryoshka2d, make)(*tables, **columns, name=path.stem)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return task
+
+
+_MIN_SCORE = typer.Option(help="Share of the largest size's score to keep; by default 0.97.")
+_BEST = typer.Option("--best", help="Choose the best score within the limits, not the cheapest.")
+_MAX_MS = typer.Option(help="Most milliseconds for a text; needs `grid --times`.")
+_MAX_BYTES = typer.Option(help="Most bytes for a vector.")
+_ONE_TASK = typer.Option(help="Judge by this task; by default by the mean over tasks.")
+_METRIC = typer.Option(help="Such as mrr_at_10; by default each task's main metric.")
+_REFERENCE = typer.Option(help="Grid of the model before; shares are of its score.", exists=True)
+_QUERIES = "Over an index's life; chooses one size for queries and another for documents."
+
+
+def recommend(
+    grid: GridOrModel,
+    min_score: Annotated[float | None, _MIN_SCORE] = None,
+    best: Annotated[bool, _BEST] = False,
+    max_ms: Annotated[float | None, _MAX_MS] = None,
+    max_bytes: Annotated[float | None, _MAX_BYTES] = None,
+    task: Annotated[str | None, _ONE_TASK] = None,
+    metric: Annotated[str | None, _METRIC] = None,
+    reference: Annotated[Path | None, _REFERENCE] = None,
+    queries_per_document: Annotated[float | None, typer.Option(help=_QUERIES)] = None,
+) -> None:
+    """Choose the cheapest size of a grid that is good enough and within the limits.
+
+    For example:
+
+        st-matryoshka2d recommend grid.parquet --min-score 0.95 --max-bytes 512
+    """
+    if best and min_score is not None:
+        raise UsageError("Give --best or --min-score, not both.")
+    if min_score is None and not best:
+        min_score = 0.97
+
+    from st_matryoshka2d import GridResult
+
+    choice = open_grid(grid).recommend(
+        min_score,
+        max_ms=max_ms,
+        max_bytes=max_bytes,
+        task=task,
+        metric=metric,
+        reference=None if reference is None else GridResult.load(reference),
+        queries_per_document=queries_per_document,
+    )
+    typer.echo(choice)
+
+
+_GRIDS = typer.Argument(help="One or several that `grid` saved, or aligned models.")
+_TITLE = typer.Option(help="By default the names of the models and tasks.")
+
+
+def report(
+    grid: Annotated[list[str], _GRIDS],
+    out: Annotated[Path, output_file("The page", ".html")],
+    title: Annotated[str | None, _TITLE] = None,
+) -> None:
+    """Show grids side by side as one page that opens without a network.
+
+    For example:
+
+        st-matryoshka2d report grid.parquet --out report.html
+    """
+    grids = [open_grid(name) for name in grid]
+    if len({each.model for each in grids}) < len(grids):  # name them by their files
+        grids = [each.named(Path(name).stem) for each, name in zip(grids, grid, strict=True)]
+    grids[0].report(out, beside=grids[1:], title=title)
+    written(out)

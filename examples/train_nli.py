@@ -20,7 +20,7 @@ from datasets import load_dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from st_matryoshka2d import add_grid_to_model_card, evaluate, sizes_ladder
+from st_matryoshka2d import add_to_model_card, evaluate, sizes_ladder
 from st_matryoshka2d import losses as ours
 
 PAPERS = {"starbucks": ours.StarbucksLoss, "2dmse": ours.TwoDMSELoss, "espresso": ours.EspressoLoss, "mipic": ours.MIPICLoss}
@@ -75,5 +75,5 @@ trainer.train()
 after = evaluate(model, task, sizes=sizes)  # the processes share the work
 if trainer.is_world_process_zero():
     model.save_pretrained(out)
-    add_grid_to_model_card(out, after)
+    add_to_model_card(out, after)
     print(f"Before\n{before}\n\nAfter\n{after}\n\nThe model is in {out}. Cut it with st_matryoshka2d.truncate or load.")

@@ -9,10 +9,10 @@ from st_matryoshka2d.extras import naming_the_extra
 
 if TYPE_CHECKING:
     from st_matryoshka2d.aligning.align import align
-    from st_matryoshka2d.data_warning import DataWarning
     from st_matryoshka2d.encoding.encode_sizes import encode_sizes
     from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
     from st_matryoshka2d.encoding.to_parquet import encode_to_parquet
+    from st_matryoshka2d.errors import DataWarning, UsageError
     from st_matryoshka2d.evaluation.coordinate_spread import CoordinateSpread, coordinate_spread
     from st_matryoshka2d.evaluation.custom_pairs import pair_task, sts_task
     from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from st_matryoshka2d.model.asymmetric import asymmetric
     from st_matryoshka2d.model.cut import truncate
     from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
-    from st_matryoshka2d.model_card.grid_section import add_grid_to_model_card
-    from st_matryoshka2d.model_card.sizes_section import add_sizes_to_model_card
+    from st_matryoshka2d.model_card.add import add_to_model_card
     from st_matryoshka2d.plots.speedup import plot_speedup
     from st_matryoshka2d.queries.fit_queries import fit_queries
     from st_matryoshka2d.sizes import Size, sizes_ladder
@@ -41,7 +40,7 @@ _HOME = {
     "encoding.sizes_encoder": ["SizesEncoder"],
     "model.asymmetric": ["asymmetric"],
     "model.cut": ["truncate"],
-    "data_warning": ["DataWarning"],
+    "errors": ["DataWarning", "UsageError"],
     "model.truncated_transformer": ["TruncatedTransformer"],
     "encoding.encode_sizes": ["encode_sizes"],
     "grid.recommend": ["Recommendation"],
@@ -54,8 +53,7 @@ _HOME = {
     "grid.truncation_result": ["TruncationResult"],
     "evaluation.latency": ["benchmark_latency"],
     "hub.load": ["load"],
-    "model_card.grid_section": ["add_grid_to_model_card"],
-    "model_card.sizes_section": ["add_sizes_to_model_card"],
+    "model_card.add": ["add_to_model_card"],
     "encoding.to_parquet": ["encode_to_parquet"],
     "plots.speedup": ["plot_speedup"],
     "queries.fit_queries": ["fit_queries"],
@@ -74,8 +72,8 @@ __all__ = [
     "SizesEncoder",
     "TruncatedTransformer",
     "TruncationResult",
-    "add_grid_to_model_card",
-    "add_sizes_to_model_card",
+    "UsageError",
+    "add_to_model_card",
     "align",
     "asymmetric",
     "benchmark_latency",

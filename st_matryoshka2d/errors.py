@@ -1,6 +1,9 @@
-"""The package's error about what a user gave."""
+"""What the package tells its users: errors about what they gave, and warnings about their data."""
 
 from __future__ import annotations
+
+import sys
+import warnings
 
 
 class UsageError(ValueError):
@@ -8,4 +11,39 @@ class UsageError(ValueError):
 
     Its own class, so that a program can tell it from a fault: the command line shows one line for
     it, and a traceback for everything else.
+
+    Example:
+        >>> from st_matryoshka2d import Size
+        >>> try:
+        ...     Size.parse("six layers")
+        ... except UsageError as error:
+        ...     print(error)
+        A size must look like '6L-128d' (layers, then dimensions), got 'six layers'.
     """
+
+
+class UsageTypeError(UsageError, TypeError):
+    """A user's mistake in the kind of a value; also a `TypeError`."""
+
+
+class DataWarning(UserWarning):
+    """The data do not carry what was asked of them, such as a proposal from twelve examples.
+
+    Its own class, so that it can be filtered, or made an error where nobody reads a log. The
+    message has the remedy.
+
+    Example:
+        >>> import warnings
+        >>> from st_matryoshka2d import DataWarning
+        >>> warnings.filterwarnings("error", category=DataWarning)  # stop instead
+        >>> warnings.filterwarnings("ignore", category=DataWarning)  # say nothing
+    """
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the first line outside of this package, which is the user's."""
+    package, level = __name__.partition(".")[0], 1
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level + 1)

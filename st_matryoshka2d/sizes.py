@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
@@ -25,20 +27,20 @@ def positive_int(value: object, name: str, least: int = 1) -> int:
     """Check an integer of at least `least`; NumPy integers are accepted and converted."""
     # bool is a subclass of int, but `Size(True, 128)` is always a mistake.
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer of {least} or more, got {value!r} ({type(value).__name__}).")
+        raise UsageTypeError(f"{name} must be an integer of {least} or more, got {value!r} ({type(value).__name__}).")
     if value < least:
-        raise ValueError(f"{name} must be {least} or more, got {value}.")
+        raise UsageError(f"{name} must be {least} or more, got {value}.")
     return int(value)
 
 
 def within(value: object, limit: int, name: str, least: int = 1) -> int:
     """Check a number of layers or dims against that of the model."""
     if name == "num_layers" and least and isinstance(value, Integral) and value == 0 and not isinstance(value, bool):
-        raise ValueError(f"num_layers=0: {_NO_LAYERS}")
+        raise UsageError(f"num_layers=0: {_NO_LAYERS}")
     number = positive_int(value, name, least)
     if number > limit:
         unit = "layers" if name == "num_layers" else "dimensions"
-        raise ValueError(f"{name}={number}: the model has {limit} {unit}. Choose at most {limit}.")
+        raise UsageError(f"{name}={number}: the model has {limit} {unit}. Choose at most {limit}.")
     return number
 
 
@@ -48,9 +50,9 @@ def all_within(values: object, limit: int, name: str, least: int = 1) -> list[in
         return [within(values, limit, name, least)]
     numbers = [within(value, limit, name, least) for value in values]
     if twice := {number for number in numbers if numbers.count(number) > 1}:
-        raise ValueError(f"{name}: {', '.join(map(str, sorted(twice)))} is given more than once.")
+        raise UsageError(f"{name}: {', '.join(map(str, sorted(twice)))} is given more than once.")
     if not numbers:
-        raise ValueError(f"{name} is empty; at least one number from 1 to {limit} is needed.")
+        raise UsageError(f"{name} is empty; at least one number from 1 to {limit} is needed.")
     return numbers
 
 
@@ -100,7 +102,7 @@ class Size:
         """
         match = re.fullmatch(r"(\d+)l-(\d+)d", text.strip().lower()) if isinstance(text, str) else None
         if match is None:
-            raise ValueError(f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}.")
+            raise UsageError(f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}.")
         return cls(int(match[1]), int(match[2]))
 
 
@@ -153,7 +155,7 @@ def as_size(given: object, name: str) -> Size:
     """Convert a `Size` or its text to a `Size`."""
     size = Size.parse(given) if isinstance(given, str) else given
     if not isinstance(size, Size):
-        raise TypeError(f"{name} must be a Size such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
+        raise UsageTypeError(f"{name} must be a Size such as Size(6, 128) or text such as '6L-128d', got {given!r}.")
     return size
 
 
@@ -163,10 +165,10 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
         whole = as_size(size, "size")
         if num_layers is not None or dim is not None:
             numbers = {name: value for name, value in (("num_layers", num_layers), ("dim", dim)) if value is not None}
-            raise ValueError(f"Give a size or numbers, not both: got {whole} and {numbers}.")
+            raise UsageError(f"Give a size or numbers, not both: got {whole} and {numbers}.")
         return whole.num_layers, whole.dim
     if size is not None and num_layers is not None:
-        raise ValueError(f"The number of layers is given twice: {size!r} and num_layers={num_layers!r}.")
+        raise UsageError(f"The number of layers is given twice: {size!r} and num_layers={num_layers!r}.")
     layers = size if num_layers is None else num_layers
     depth = None if layers is None else positive_int(layers, "num_layers", least=0)
     return depth, None if dim is None else positive_int(dim, "dim")
@@ -175,18 +177,18 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
 def full_size(model: SentenceTransformer) -> Size:
     """Return the full size of a model, `Size(N, D)`."""
     if not hasattr(model, "get_embedding_dimension"):
-        raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+        raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
     num_layers = getattr(model.config, "num_hidden_layers", None)
     if model.config is None and type(next(iter(model.children()), None)).__name__ == "StaticEmbedding":
         num_layers = 0
     if not isinstance(num_layers, int):
-        raise ValueError(
+        raise UsageError(
             f"{type(model).__name__} has no known number of layers (no `num_hidden_layers` in its config), so it cannot be "
             "cut in depth. Use a model that starts with a Transformer module; to reduce only the dims, `truncate_dim`."
         )
     dim = model.get_embedding_dimension()
     if dim is None:
-        raise ValueError(f"{type(model).__name__}.get_embedding_dimension() is None, so the full dim is unknown.")
+        raise UsageError(f"{type(model).__name__}.get_embedding_dimension() is None, so the full dim is unknown.")
     return Size(num_layers, dim)
 
 
@@ -238,18 +240,18 @@ def validate_sizes(sizes: Iterable[Size | str], full: Size, where: str = "sizes"
     if isinstance(sizes, (str, Size)):
         sizes = [sizes]
     if not isinstance(sizes, Iterable):
-        raise TypeError(f"{where} must be a list of sizes such as [Size(6, 128)] or ['6L-128d'], got {sizes!r}.")
+        raise UsageTypeError(f"{where} must be a list of sizes such as [Size(6, 128)] or ['6L-128d'], got {sizes!r}.")
     checked: list[Size] = []
     for given in sizes:
         size = as_size(given, f"each of {where}")
         for asked, limit, what in ((size.num_layers, full.num_layers, "layers"), (size.dim, full.dim, "dimensions")):
             if asked > limit:
-                raise ValueError(f"{where}: {size} has {asked} {what}, but the model has {limit}.")
+                raise UsageError(f"{where}: {size} has {asked} {what}, but the model has {limit}.")
         if size.num_layers < least:
-            raise ValueError(f"{where}: {size}. {_NO_LAYERS}")
+            raise UsageError(f"{where}: {size}. {_NO_LAYERS}")
         if size in checked:
-            raise ValueError(f"{where}: {size} is given more than once.")
+            raise UsageError(f"{where}: {size} is given more than once.")
         checked.append(size)
     if not checked:
-        raise ValueError(f"{where} is empty; at least one Size is needed, for example Size({full.num_layers}, {full.dim}).")
+        raise UsageError(f"{where} is empty; at least one Size is needed, for example Size({full.num_layers}, {full.dim}).")
     return checked

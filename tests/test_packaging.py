@@ -77,7 +77,7 @@ def test_public_names_of_package() -> None:
     measures = {"benchmark_latency", "plot_speedup"}
     scores = {"evaluate", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
-    cards = {"add_grid_to_model_card", "add_sizes_to_model_card"}
+    cards = {"add_to_model_card"}
     results = {"GridResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
     objects = {"Size", "SizesEncoder", "TruncatedTransformer", "DataWarning"}
     assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results

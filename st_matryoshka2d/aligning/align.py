@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
 from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.aligning.target import Into, Target, target_of
-from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declared_agreement import (
     INTO,
@@ -194,7 +193,7 @@ def align(
             most, cost, start = _SAMPLE_INTO, 1.0, without_readouts(start)
         check_modules(start)
         sample, total = drawn(parts, most, 4 * full.num_layers * full.dim, cost)
-        warn_without_prompts(start, sample, stacklevel=2)
+        warn_without_prompts(start, sample)
         if target is None:
             gathered = without_copies(gather(start, sample, batch_size, hidden))
             # For small dims it improves these sizes alone, but all dims get worse across depths.
@@ -208,9 +207,9 @@ def align(
             route = gather(start, sample, batch_size, hidden, close=False)[""]
             result = fit_other(route, z, total, hidden)
         for told in result.told:
-            warnings.warn(told, DataWarning, stacklevel=2)
+            warn(told, DataWarning)
         if result.rotated:
-            warnings.warn(_ROTATED, stacklevel=2)
+            warn(_ROTATED)
         aligned = _declared(placed(start, result), start, small, result, target)
         if show_progress_bar:
             agreement = declared_agreement(aligned.config)
@@ -226,27 +225,27 @@ def _check(
 ) -> None:
     """Refuse a model that cannot be aligned, and arguments that exclude each other."""
     if model.truncate_dim is not None:
-        raise ValueError(
+        raise UsageError(
             f"The model has truncate_dim={model.truncate_dim}, but all of its dims are aligned. "
             "Set truncate_dim = None, align, and cut it afterwards."
         )
     if rotation is not None and rotation not in ROTATIONS:
         names = ", ".join(map(repr, ROTATIONS))
-        raise ValueError(f"rotation must be {names} or None, got {rotation!r}.")
+        raise UsageError(f"rotation must be {names} or None, got {rotation!r}.")
     if into is None:
         return
     if sizes is not None or rotation is not None:
-        raise ValueError(
+        raise UsageError(
             "`sizes` and `rotation` are about the model's own space, so neither can be given with "
             f"`into`; got {sizes=} and {rotation=}."
         )
     if isinstance(next(model.children()), Router):
-        raise ValueError(
+        raise UsageError(
             "The model starts with a Router. Map one route alone, as a SentenceTransformer of its "
             'modules: load(folder, route="query") returns it.'
         )
     if known := getattr(model.config, INTO, None):
-        raise ValueError(f"This model is in the space of {known} already. Pass what it was made of.")
+        raise UsageError(f"This model is in the space of {known} already. Pass what it was made of.")
 
 
 def _small_sizes(full: Size, sizes: Sequence[Size | str] | None) -> list[Size]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,11 +17,11 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.ridge import MANY
 from st_matryoshka2d.aligning.rotation import Pairs, with_words_left_out
-from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.encoding.prompts import chosen_prompt, without_prompts
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.pipeline import Pipeline
 
 _CHUNK = 4096  # texts embedded between updates of the progress bar
@@ -66,12 +65,12 @@ def parts_of(
     if not isinstance(texts, Mapping):
         return [Part(texts, chosen_prompt(model, prompt, prompt_name))]
     if prompt is not None or prompt_name is not None:
-        raise ValueError(
+        raise UsageError(
             "`texts` is a dict, whose keys name the prompts, so neither `prompt` nor `prompt_name` "
             f"can be given; got {prompt=} and {prompt_name=}."
         )
     if unknown := [name for name in texts if name not in model.prompts]:
-        raise ValueError(
+        raise UsageError(
             "`texts` is a dict, whose keys must be names of the model's prompts, but "
             f"{unknown[0]!r} is none of {list(model.prompts)}. A column of a table is passed "
             "alone: table['text']."
@@ -106,10 +105,10 @@ def drawn(parts: Sequence[Part], most: int, size: int, cost: float = 1.0) -> tup
         elif (place := draw.randrange(total)) < room:
             taken[place] = text
     for part in parts:
-        part.left_out.tell(stacklevel=3)
+        part.left_out.tell()
     if total < 3:
         few = "Alignment needs at least 3 different texts, and works best with thousands"
-        raise ValueError(f"{few}; got {total}.")
+        raise UsageError(f"{few}; got {total}.")
     draw.shuffle(taken)
     return taken[: max(_FEW, int(total / cost))], total
 
@@ -202,20 +201,19 @@ def embedded(
             embeddings[chunk] = rows.float().cpu()
             bar.update(len(chunk))
     if not embeddings.isfinite().all():
-        raise ValueError("The embeddings of the texts are not all finite.")
+        raise UsageError("The embeddings of the texts are not all finite.")
     return embeddings
 
 
 def warn_without_prompts(
     model: SentenceTransformer,
     texts: Sequence[Text],
-    stacklevel: int,
 ) -> None:
     """Warn if a model declares prompts and the texts have none."""
     if any(text.prompt is not None for text in texts):
         return
     if told := without_prompts(model, [text.text for text in texts]):
-        warnings.warn(told, DataWarning, stacklevel=stacklevel + 1)
+        warn(told, DataWarning)
 
 
 def without_copies(gathered: Mapping[str, Gathered]) -> dict[str, Gathered]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.fit import Fit
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
@@ -21,7 +22,7 @@ def check_modules(model: SentenceTransformer) -> None:
     """Refuse a Router that other modules follow than `Normalize`: a readout comes before that."""
     first, *after = model.children()
     if isinstance(first, Router) and any(not isinstance(module, Normalize) for module in after):
-        raise ValueError(
+        raise UsageError(
             f"The Router is followed by {[type(module).__name__ for module in after]}, but "
             "readouts must come after all modules except Normalize. Move these modules to the end "
             "of each route."

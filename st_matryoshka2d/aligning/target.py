@@ -24,6 +24,7 @@ from st_matryoshka2d.aligning.gather import (
     warn_without_prompts,
 )
 from st_matryoshka2d.encoding.existing import Existing
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.identity import model_name
 from st_matryoshka2d.model.trained_sizes import declared_dims
 
@@ -45,12 +46,12 @@ class OtherModel:
         hidden: bool | None,
     ) -> None:
         if model.truncate_dim is not None:
-            raise ValueError(
+            raise UsageError(
                 f"The model of the other space has truncate_dim={model.truncate_dim}. Set "
                 "truncate_dim = None, and cut what `align` returns."
             )
         if isinstance(next(model.children()), Router):
-            raise ValueError(
+            raise UsageError(
                 "The model of the other space starts with a Router. Embed the texts by it, and pass their embeddings."
             )
         self.model, self.batch_size, self.hidden = model, batch_size, hidden
@@ -66,7 +67,7 @@ class OtherModel:
     def rows(self, texts: Sequence[Text], parts: Sequence[Part]) -> Float[Tensor, "texts out"]:
         """Embed texts, those of a part with its prompt."""
         prompted = [text._replace(prompt=self.prompts[text.part]) for text in texts]
-        warn_without_prompts(self.model, prompted, stacklevel=3)
+        warn_without_prompts(self.model, prompted)
         what = {"desc": "Embedding texts by the other model", "unit": " texts"}
         with tqdm(total=len(texts), disable=self.hidden, **what) as bar:
             return embedded(self.model, prompted, self.dims[-1], self.batch_size, bar)
@@ -81,7 +82,7 @@ class OtherEmbeddings:
         self.existing = [Existing(part, "texts") for part in parts]
         self.dims = sorted({rows.dim for rows in self.existing})
         if len(self.dims) > 1:
-            raise ValueError(f"The embeddings of the parts differ in width: {self.dims}.")
+            raise UsageError(f"The embeddings of the parts differ in width: {self.dims}.")
 
     def rows(self, texts: Sequence[Text], parts: Sequence[Part]) -> Float[Tensor, "texts out"]:
         """Take the rows of texts; refuse a number of rows other than that of the texts."""
@@ -119,5 +120,5 @@ def target_of(
         array = "an array of their embeddings"
         wanted = f"a dict of embeddings by the same names, {names}" if names else array
         needed = f"the texts need a SentenceTransformer, or {wanted}"
-        raise ValueError(f"`into` is {given}, but {needed}.")
+        raise UsageError(f"`into` is {given}, but {needed}.")
     return OtherEmbeddings(list(into.values()) if isinstance(into, Mapping) else [into])

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import typer
 
-import st_matryoshka2d
 from st_matryoshka2d.errors import UsageError
 
-_PACKAGE = Path(st_matryoshka2d.__file__).parent
 _HUB = {"huggingface_hub", "httpx"}  # not imported here, which would take a while
 
 
@@ -34,16 +30,12 @@ def mistakes_in_one_line() -> Iterator[None]:
 
 def _is_mistake(error: Exception) -> bool:
     """Tell what a user can mend, in the call, on the Hub or on the disk, from a fault."""
-    if isinstance(error, UsageError) or type(error).__module__.partition(".")[0] in _HUB:
+    if isinstance(error, (UsageError, ImportError)):
         return True
-    return (isinstance(error, OSError) and error.filename is not None) or _is_refusal(error)
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Tell whether this package raised an error about a value; other libraries' are faults."""
-    *_, last = traceback.extract_tb(error.__traceback__)
-    kinds = (ImportError, OSError, TypeError, ValueError)
-    return isinstance(error, kinds) and Path(last.filename).is_relative_to(_PACKAGE)
+    if type(error).__module__.partition(".")[0] in _HUB:
+        return True
+    is_of_a_file = isinstance(error, OSError) and error.filename is not None
+    return is_of_a_file or isinstance(error, FileNotFoundError)
 
 
 def _print_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:

@@ -6,18 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
+
 _NAMED = 5
 
 
 def rows_of(texts: Any, name: str = "texts") -> Iterator[Any]:
     """Read a list, a column of any library or a generator, row by row; refuse a table, which has several columns."""
     if isinstance(texts, str | bytes):
-        raise TypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
+        raise UsageTypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
     # Iterating over a table gives the names of its columns, or rows of several cells.
     is_table = isinstance(texts, Mapping) or hasattr(texts, "columns") or hasattr(texts, "column_names")
     is_column = isinstance(texts, Iterable) or hasattr(texts, "to_pylist")
     if is_table or not is_column or getattr(texts, "ndim", 1) != 1:
-        raise TypeError(
+        raise UsageTypeError(
             f"{name} must be a list or a generator of texts or one column of a table, got a {type(texts).__name__}. "
             "Choose a column of a table like this: table['text']."
         )
@@ -38,7 +40,7 @@ def strings(texts: Any, column: str = "") -> list[str]:
 def checked_text(text: object, where: str, more: str = "") -> str:
     """Refuse anything but a text that can be encoded; the error ends in what is known of other rows."""
     if not isinstance(text, str):
-        raise TypeError(
+        raise UsageTypeError(
             f"{where} is {text!r} ({type(text).__name__}), but every text must be a string. Remove or fill such rows first."
             f"{more}"
         )
@@ -59,7 +61,7 @@ def naming_a_broken_text(where: str) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        raise ValueError(
+        raise UsageError(
             f"{where}: character {error.start} of the text {error.object[:80]!r} is half of a surrogate pair. The text was "
             "read with a wrong encoding or cut within an emoji. Read it again, or replace the character: "
             "text.encode('utf-8', 'replace').decode()."

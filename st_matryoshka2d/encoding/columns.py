@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.sizes import Size
 
 
 def require_columns(found: Sequence[str], text: str, new: Iterable[str]) -> None:
     """Refuse a batch that has no texts, or in which a column would be replaced."""
     if text not in found:
-        raise ValueError(f"There is no column {text!r} to read texts from, only {list(found)}. Name it: text='...'.")
+        raise UsageError(f"There is no column {text!r} to read texts from, only {list(found)}. Name it: text='...'.")
     if taken := sorted(set(new) & set(found)):
-        raise ValueError(
+        raise UsageError(
             f"There already is a column {taken[0]!r}, which would be replaced. Choose other names: columns=[...]."
         )
 
@@ -21,7 +22,7 @@ def named_columns(sizes: Sequence[Size], columns: Sequence[str] | None) -> dict[
     """The sizes by the names of their columns."""
     names = [str(size) for size in sizes] if columns is None else columns
     if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-        raise TypeError(f"columns must be a list of names, one for each size, got {columns!r}.")
+        raise UsageTypeError(f"columns must be a list of names, one for each size, got {columns!r}.")
     if len(names) != len(sizes) or len(set(names)) != len(names):
-        raise ValueError(f"columns must be {len(sizes)} different names, one for each size, got {list(names)}.")
+        raise UsageError(f"columns must be {len(sizes)} different names, one for each size, got {list(names)}.")
     return dict(zip(names, sizes, strict=True))

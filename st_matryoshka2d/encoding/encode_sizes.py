@@ -15,6 +15,7 @@ from torch import Tensor
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.encoding.check_texts import strings
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.cut import pipeline_at_depth
 from st_matryoshka2d.model.depths import layer_features
@@ -161,11 +162,11 @@ def encode_sizes(
         ((2, 32), (2, 384))
     """
     if replaced := _REPLACED & set(kwargs):
-        raise ValueError(
+        raise UsageError(
             f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
         )
     if kwargs.get("pool") is not None:
-        raise ValueError(
+        raise UsageError(
             "encode_sizes does not take a pool: its processes embed at the one size of the model that started it. "
             'Give the devices instead, one for each process: device=["cuda:0", "cuda:1"], or device=["cpu"] * 4.'
         )

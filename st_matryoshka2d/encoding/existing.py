@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float
 
+from st_matryoshka2d.errors import UsageError
+
 _ROWS = 4096  # read from a file at once
 
 
@@ -44,12 +46,12 @@ class Existing:
         rows = np.concatenate(parts)
         rows, self._rest = rows[:count], rows[count:]
         if len(rows) < count:
-            raise ValueError(
+            raise UsageError(
                 f"{self.where} ends after {self.taken + len(rows):,} rows, but there are more {self.texts}. Pass the "
                 f"embeddings of all {self.texts}, in their order."
             )
         if (broken := ~np.isfinite(rows).all(1)).any():
-            raise ValueError(f"{self.where}: row {self.taken + int(broken.argmax())} is not finite.")
+            raise UsageError(f"{self.where}: row {self.taken + int(broken.argmax())} is not finite.")
         self.taken += count
         return rows
 
@@ -57,13 +59,13 @@ class Existing:
         """Refuse rows that belong to no document."""
         more = len(self._rest) or len(next(self._chunks, ()))
         if more:
-            raise ValueError(f"{self.where} has more rows than the {self.taken:,} {self.texts}. Pass those that it embeds.")
+            raise UsageError(f"{self.where} has more rows than the {self.taken:,} {self.texts}. Pass those that it embeds.")
 
 
 def _rows(embeddings: Any, expected: str, dim: int | None) -> Any:
     rows = embeddings.detach().cpu() if isinstance(embeddings, torch.Tensor) else np.asanyarray(embeddings)  # maybe a file
     if rows.ndim != 2 or (dim or rows.shape[1]) != rows.shape[1]:
-        raise ValueError(f"{expected}, got {tuple(rows.shape)}.")
+        raise UsageError(f"{expected}, got {tuple(rows.shape)}.")
     return rows
 
 
@@ -85,7 +87,7 @@ def _of_files(files: Iterable[Path], column: str, dim: int) -> Iterator[Float[np
         for batch in pq.ParquetFile(file).iter_batches(_ROWS, columns=[column]):
             values = batch.column(0)
             if pc.any(pc.not_equal(pc.fill_null(pc.list_value_length(values), 0), dim)).as_py():
-                raise ValueError(f"{file}, column {column!r}: expected {dim} dims in each row, but some have more or fewer.")
+                raise UsageError(f"{file}, column {column!r}: expected {dim} dims in each row, but some have more or fewer.")
             yield np.asarray(values.flatten(), dtype=np.float32).reshape(len(values), dim)
 
 
@@ -97,7 +99,7 @@ def _column(file: Path, name: str | None, dim: int | None) -> tuple[str, int]:
     found = [column for column in wide if column == name] or wide
     if len(found) != 1:
         asked = f"of {dim} dims, such as {name!r}" if dim else "that is wider than all others"
-        raise ValueError(
+        raise UsageError(
             f"{file} must have one column of embeddings {asked}; its columns have these dims: {widths}. "
             "`encode_to_parquet` writes such files."
         )
@@ -111,7 +113,7 @@ def _widths(file: Path) -> dict[str, int]:
         lists = [field.name for field in schema if _is_list(field.type) and pa.types.is_floating(field.type.value_type)]
         first = next(pq.ParquetFile(file).iter_batches(1, columns=lists), None)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{file} cannot be read as Parquet: {error}") from error
+        raise UsageError(f"{file} cannot be read as Parquet: {error}") from error
     there = {} if first is None else {name: len(first.column(name)[0].as_py() or []) for name in lists}
     return {field.name: getattr(field.type, "list_size", there.get(field.name, 0)) for field in schema}
 

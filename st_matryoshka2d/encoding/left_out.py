@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import pandas as pd
 
-from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.check_texts import rows_of, strings
+from st_matryoshka2d.errors import DataWarning, warn
 
 Text = TypeVar("Text")
 
@@ -49,10 +48,10 @@ class LeftOut:
         """Yield the texts that are not left out."""
         return (text for text in texts if not self.lacks(text))
 
-    def tell(self, stacklevel: int) -> None:
-        """Warn if rows were left out; `stacklevel` counts from the caller, as in `warnings.warn`."""
+    def tell(self) -> None:
+        """Warn if rows were left out."""
         if self.rows:
-            warnings.warn(f"{self}", DataWarning, stacklevel=stacklevel + 1)
+            warn(f"{self}", DataWarning)
 
     def __str__(self) -> str:
         """Return how many rows were left out, and the first few."""
@@ -64,9 +63,9 @@ class LeftOut:
         )
 
 
-def filled_texts(texts: Any, stacklevel: int) -> list[str]:
+def filled_texts(texts: Any) -> list[str]:
     """Convert texts to a list without the empty ones, and warn of these."""
     left_out = LeftOut("texts")
     filled = strings(left_out.filled(rows_of(texts)))
-    left_out.tell(stacklevel + 1)
+    left_out.tell()
     return filled

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from sentence_transformers import SentenceTransformer
 
+from st_matryoshka2d.errors import UsageError
+
 _NAMED = 2
 
 
@@ -16,7 +18,7 @@ def chosen_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: s
     if prompt_name is None:
         return None if model.default_prompt_name is None else model.prompts.get(model.default_prompt_name)
     if prompt_name not in model.prompts:
-        raise ValueError(f"The model has no prompt {prompt_name!r}, only {list(model.prompts)}.")
+        raise UsageError(f"The model has no prompt {prompt_name!r}, only {list(model.prompts)}.")
     return model.prompts[prompt_name]
 
 

@@ -19,6 +19,7 @@ from sentence_transformers.util import get_device_name
 from st_matryoshka2d.encoding.check_texts import strings
 from st_matryoshka2d.encoding.columns import named_columns, require_columns
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer, encode_sizes
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.hub.load import load
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.model.token_table import least_depth
@@ -97,11 +98,13 @@ class SizesEncoder:
         **kwargs: Any,
     ) -> None:
         if not isinstance(model, SentenceTransformer | str | os.PathLike):
-            raise TypeError(f"model must be a SentenceTransformer, a folder or a Hub name, got a {type(model).__name__}.")
+            raise UsageTypeError(
+                f"model must be a SentenceTransformer, a folder or a Hub name, got a {type(model).__name__}."
+            )
         if isinstance(device, list | tuple) or {"pool", "chunk_size"} & set(kwargs):
-            raise ValueError("A SizesEncoder works in one process on one device: start more workers in the engine instead.")
+            raise UsageError("A SizesEncoder works in one process on one device: start more workers in the engine instead.")
         if not isinstance(text, str) or not text:
-            raise TypeError(f"text must be the name of the column that holds the texts, got {text!r}.")
+            raise UsageTypeError(f"text must be the name of the column that holds the texts, got {text!r}.")
         self._model = model if isinstance(model, SentenceTransformer) else None
         self._path = "" if isinstance(model, SentenceTransformer) else os.fspath(model)
         if self._path and Path(self._path).exists():
@@ -110,7 +113,7 @@ class SizesEncoder:
         wanted = validate_sizes(sizes, full_size(whole), least=least_depth(whole))
         self.text, self.columns = text, named_columns(wanted, columns)
         if text in self.columns:
-            raise ValueError(f"The new column {text!r} would replace the texts: give other names as columns=[...].")
+            raise UsageError(f"The new column {text!r} would replace the texts: give other names as columns=[...].")
         self.normalize_embeddings, self.device = normalize_embeddings, device
         self.kwargs = {"show_progress_bar": False, **kwargs}
         encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)  # a wrong keyword fails here, not in a worker
@@ -138,7 +141,7 @@ class SizesEncoder:
         if isinstance(batch, Iterator):
             return map(self, batch)
         if not isinstance(batch, Mapping | pd.DataFrame | pa.Table | pa.RecordBatch):
-            raise TypeError(
+            raise UsageTypeError(
                 "A batch must be a dict of columns, a pandas DataFrame, a pyarrow Table or RecordBatch, or an iterator over "
                 f"these, got a {type(batch).__name__}."
             )
@@ -211,7 +214,7 @@ class SizesEncoder:
             return self._model.to(self.device or get_device_name())
         model = load(self._path, device=self.device)
         if model_revision(model) != self._revision:
-            raise ValueError(
+            raise UsageError(
                 f"{self._path!r} holds another model here than where the SizesEncoder was made, or library versions differ. "
                 "Give all machines the same files and versions, or make the encoder from a model in memory, which is sent "
                 "to the workers."

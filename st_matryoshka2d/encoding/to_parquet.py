@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from st_matryoshka2d.encoding.check_texts import rows_of, strings
 from st_matryoshka2d.encoding.columns import require_columns
 from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import check_writable_folder
 from st_matryoshka2d.files.tables import write_parquet
 from st_matryoshka2d.sizes import Size, positive_int
@@ -98,9 +99,9 @@ def encode_to_parquet(
     with tqdm(desc="Texts", unit=" texts", total=total, disable=not show_progress_bar) as bar:
         written = _run(encoder, tables, place, about, bar)
     if not written:
-        raise ValueError("There is no text to embed.")
+        raise UsageError("There is no text to embed.")
     if more := sorted({*_shards(place)} - {*written}):
-        raise ValueError(f"The texts end before {more[0]}: it belongs to a run with more texts. Choose another folder.")
+        raise UsageError(f"The texts end before {more[0]}: it belongs to a run with more texts. Choose another folder.")
     return written
 
 
@@ -118,7 +119,7 @@ def _run(
             else:
                 wide = encoder(table)
                 if _revision(about["model"]) != encoder.revision:
-                    raise ValueError("The model was trained or changed during the run. Encode first, or pass a copy of it.")
+                    raise UsageError("The model was trained or changed during the run. Encode first, or pass a copy of it.")
                 write_parquet(path, wide, {**(wide.schema.metadata or {}), _ABOUT: json.dumps(of_shard)})
             shards.append(path)
             bar.update(len(table))
@@ -180,7 +181,7 @@ def _require_same(path: Path, wanted: Mapping[str, Any]) -> None:
     except (pa.ArrowException, OSError) as error:
         raise OSError(f"{path} cannot be read: {error}. Delete it to have it written again.") from error
     if _ABOUT not in metadata:
-        raise ValueError(f"{path} was not written by encode_to_parquet. Choose an empty folder.")
+        raise UsageError(f"{path} was not written by encode_to_parquet. Choose an empty folder.")
     found = json.loads(metadata[_ABOUT])
     for name, value in wanted.items():
         there = found.get(name)
@@ -188,7 +189,7 @@ def _require_same(path: Path, wanted: Mapping[str, Any]) -> None:
             continue
         values = "" if name == "texts" else f": {there} there, {value} now"
         trained = "A number after the name stands for the weights and settings: was the model trained since? "
-        raise ValueError(
+        raise UsageError(
             f"{path} was written with other {name}{values}. {trained if name == 'model' else ''}Call with the same "
             "arguments to continue, or choose another folder to start again."
         )

@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.tables import SavedTable, TableFile
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.token_table import least_depth
@@ -70,7 +71,7 @@ that of the others; 1 constant.
             path: As for `plot`.
         """
         if labels[0] == labels[1]:
-            raise ValueError(f"The two labels must differ, got {labels[0]!r} twice.")
+            raise UsageError(f"The two labels must differ, got {labels[0]!r} twice.")
         spreads = zip(labels, (self, other), strict=True)
         return _drawn({f"{label}, {one._subject()}": one.values for label, one in spreads}, path)
 
@@ -134,8 +135,8 @@ def coordinate_spread(
     full = Pipeline.of(model).full
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least_depth(model))
     size = Size(depth, full.dim)
-    sample = filled_texts(texts, stacklevel=2)
+    sample = filled_texts(texts)
     if len(sample) < 2:
-        raise ValueError(f"A spread needs at least two texts, got {len(sample)}.")
+        raise UsageError(f"A spread needs at least two texts, got {len(sample)}.")
     embeddings = encode_sizes(model, sample, [size], batch_size=batch_size, show_progress_bar=False)[size]
     return CoordinateSpread(embeddings.std(axis=0, dtype=np.float64), size.num_layers, len(sample))

@@ -14,6 +14,7 @@ from datasets import Dataset, DatasetDict, IterableDataset
 
 from st_matryoshka2d.encoding.check_texts import check_text
 from st_matryoshka2d.encoding.left_out import is_missing
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 
 _LONGEST = 60  # characters of a cell in an error
 
@@ -28,13 +29,13 @@ _BATCH = 1000  # rows of a `Dataset` in memory at a time
 def check_kind(given: object, what: str) -> None:
     """Refuse anything but a table."""
     if isinstance(given, DatasetDict):
-        raise TypeError(f"{what} is a DatasetDict; pass one of its splits ({', '.join(given)}).")
+        raise UsageTypeError(f"{what} is a DatasetDict; pass one of its splits ({', '.join(given)}).")
     if isinstance(given, (str, Path)):
-        raise TypeError(f"{what} is {given!r}; read the file first, for example with pandas.read_csv.")
+        raise UsageTypeError(f"{what} is {given!r}; read the file first, for example with pandas.read_csv.")
     if isinstance(given, IterableDataset):
-        raise TypeError(f"{what} is an IterableDataset, which can be read only once; load it without streaming=True.")
+        raise UsageTypeError(f"{what} is an IterableDataset, which can be read only once; load it without streaming=True.")
     if not isinstance(given, (Dataset, pd.DataFrame, Mapping)):
-        raise TypeError(
+        raise UsageTypeError(
             f"{what} must be a datasets.Dataset, a pandas.DataFrame or a dict, got {type(given).__name__}. "
             "pandas.DataFrame(rows) makes a table from a list of rows."
         )
@@ -47,23 +48,23 @@ def check_columns(table: Table, what: str, columns: Mapping[str, str], needed: s
     missing = {keyword: column for keyword, column in columns.items() if column not in column_names(table)}
     if missing and needed:
         lacking = ", ".join(missing.values())
-        raise ValueError(f"{what} needs the columns {needed}, and lacks {lacking}: it has {there}. Rename its columns.")
+        raise UsageError(f"{what} needs the columns {needed}, and lacks {lacking}: it has {there}. Rename its columns.")
     for keyword, column in missing.items():
-        raise ValueError(f"{what} has no column {column!r}. Its columns: {there}. Choose one with {keyword}='...'.")
+        raise UsageError(f"{what} has no column {column!r}. Its columns: {there}. Choose one with {keyword}='...'.")
     if len(set(columns.values())) < len(columns):
         named = ", ".join(f"{keyword}={column!r}" for keyword, column in columns.items())
-        raise ValueError(f"These must be different columns: {named}.")
+        raise UsageError(f"These must be different columns: {named}.")
     lengths = {}
     for column in columns.values():
         values = table if isinstance(table, (Dataset, pd.DataFrame)) else table[column]
         if isinstance(values, (str, Mapping)) or not hasattr(values, "__len__"):
-            raise TypeError(f"Column {column!r} of {what} must be a list, got {type(values).__name__}.")
+            raise UsageTypeError(f"Column {column!r} of {what} must be a list, got {type(values).__name__}.")
         lengths[column] = len(values)
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{column}: {length}" for column, length in lengths.items())
-        raise ValueError(f"All columns of {what} must have the same length; their lengths are {counts}.")
+        raise UsageError(f"All columns of {what} must have the same length; their lengths are {counts}.")
     if not any(lengths.values()):
-        raise ValueError(f"{what} is empty; it needs at least one row.")
+        raise UsageError(f"{what} is empty; it needs at least one row.")
 
 
 def column_names(table: Table) -> list[str]:
@@ -90,7 +91,7 @@ def text(
 ) -> str:
     """Check a text that must not be blank."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: {expected} {value!r}.{hint}")
+        raise UsageError(f"{where}: {expected} {value!r}.{hint}")
     check_text(value, where)
     return value
 
@@ -111,7 +112,7 @@ def number(value: Any, where: str) -> float:
     """Check a finite number."""
     found = float_of(value)
     if not math.isfinite(found):
-        raise ValueError(f"{where}: expected a finite number, got {shortened(value)}. Fix it or drop the row.")
+        raise UsageError(f"{where}: expected a finite number, got {shortened(value)}. Fix it or drop the row.")
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
 from st_matryoshka2d.encoding.left_out import LeftOut
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.custom_data import Table, check_columns, first_of, rows, text
 
 Label: TypeAlias = str | int
@@ -47,12 +48,12 @@ def read_labelled(table: Table, what: str, text_column: str, label_column: str) 
         is_list = isinstance(value, (list, tuple, np.ndarray))
         several = several if texts else is_list
         if is_list != several:
-            raise ValueError(
+            raise UsageError(
                 f"{where}: expected {'a list of labels' if several else 'one label'} as in the first row, got {value!r}."
             )
         texts.append(text(words, f"{what}, row {row}, {text_column}"))
         labels.append(tuple(_label(label, where) for label in (value if is_list else [value])))
-    left_out.tell(stacklevel=3)
+    left_out.tell()
     feature = table.features[label_column] if isinstance(table, Dataset) else None
     feature = getattr(feature, "feature", feature)  # of a list
     return Labelled(texts, labels, several, list(feature.names) if isinstance(feature, ClassLabel) else None)
@@ -62,28 +63,28 @@ def check_labels(train: Labelled, test: Labelled, samples_per_label: int) -> lis
     """Check the labels of both splits and return all of them in the order of their numbers."""
     if train.several != test.several:
         kinds = ["lists of labels" if split.several else "one label for each text" for split in (train, test)]
-        raise ValueError(f"train has {kinds[0]}, test has {kinds[1]}; both need the same.")
+        raise UsageError(f"train has {kinds[0]}, test has {kinds[1]}; both need the same.")
     if train.names and test.names and train.names != test.names:
-        raise ValueError(f"The labels of train and test are numbered differently: {train.names} and {test.names}.")
+        raise UsageError(f"The labels of train and test are numbered differently: {train.names} and {test.names}.")
     learnt, asked = set(train.counts()), set(test.counts())
     if len({type(label) for label in learnt | asked}) > 1:
         texts, numbers = (sorted(label for label in learnt | asked if isinstance(label, kind)) for kind in (str, int))
-        raise ValueError(f"Labels must be all strings or all integers; got {first_of(texts)} and {first_of(numbers)}.")
+        raise UsageError(f"Labels must be all strings or all integers; got {first_of(texts)} and {first_of(numbers)}.")
     if len(learnt) < 2:
-        raise ValueError(f"train needs at least two different labels, got {sorted(learnt)}.")
+        raise UsageError(f"train needs at least two different labels, got {sorted(learnt)}.")
     if unlearnt := sorted(asked - learnt):
-        raise ValueError(
+        raise UsageError(
             f"Labels that are only in test: {first_of(unlearnt)} ({len(unlearnt)} in all). "
             "No classifier can learn them. Add them to train or drop their texts."
         )
     labelled = sum(map(bool, train.labels))
     if train.several and min(labelled, samples_per_label) < _NEIGHBOURS:
-        raise ValueError(
+        raise UsageError(
             f"With lists of labels, mteb uses {_NEIGHBOURS} nearest neighbours: train needs {_NEIGHBOURS} texts with a "
             f"label, got {labelled}, and samples_per_label must be {_NEIGHBOURS} or more, got {samples_per_label}."
         )
     if train.several and len(asked) < 2:
-        raise ValueError(f"With lists of labels, test needs at least two different labels, got {list(asked)}.")
+        raise UsageError(f"With lists of labels, test needs at least two different labels, got {list(asked)}.")
     # mteb's average precision needs labels 0 and 1 in a binary test, so the labels of the test come first.
     return sorted(learnt, key=lambda label: (label not in asked, label))
 

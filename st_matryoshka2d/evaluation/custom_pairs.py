@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,8 +11,8 @@ from datasets import Dataset, DatasetDict
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
 
-from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.left_out import LeftOut
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.evaluation.custom_data import Table, check_columns, float_of, number, rows, score_of, shortened, text
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 
@@ -61,9 +60,9 @@ def sts_task(
     scores = data["score"][:]
     if len(scores) < 2:
         full = "one row" if scores else "no row with all cells"
-        raise ValueError(f"pairs has {full}; a correlation needs at least two, with different scores.")
+        raise UsageError(f"pairs has {full}; a correlation needs at least two, with different scores.")
     if len(set(scores)) == 1:
-        raise ValueError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
+        raise UsageError(f"All {len(scores)} scores in pairs are {scores[0]:g}; a correlation needs at least two values.")
     return OwnSTS(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
@@ -109,10 +108,10 @@ def pair_task(
     data = _read(pairs, {"sentence1": sentence1, "sentence2": sentence2, "label": label}, _label)
     labels = data["label"][:]
     if not labels:
-        raise ValueError("pairs has no row with all cells; average precision needs both labels, 0 and 1.")
+        raise UsageError("pairs has no row with all cells; average precision needs both labels, 0 and 1.")
     if len(set(labels)) == 1:
         told = f"All {len(labels)} labels in pairs are" if len(labels) > 1 else "The only label in pairs is"
-        raise ValueError(f"{told} {labels[0]}; average precision needs both labels, 0 and 1.")
+        raise UsageError(f"{told} {labels[0]}; average precision needs both labels, 0 and 1.")
     return OwnPairClassification(name, DatasetDict({"test": data}), description=f"{len(data)} pairs of texts.")
 
 
@@ -121,7 +120,7 @@ def _label(value: Any, where: str) -> int:
     found = float(value) if isinstance(value, (bool, np.bool_)) else float_of(value)
     if found not in (0, 1):
         expected = "a label must be 1 (the texts belong together) or 0 (they do not)"
-        raise ValueError(f"{where}: {expected}, got {shortened(value)}. Convert the labels, or drop the row.")
+        raise UsageError(f"{where}: {expected}, got {shortened(value)}. Convert the labels, or drop the row.")
     return int(found)
 
 
@@ -136,7 +135,7 @@ def _read(pairs: Table, columns: Mapping[str, str], check: Callable[[Any, str], 
             continue
         ones, others = text(one, f"pairs, row {row}, {sentence1}"), text(other, f"pairs, row {row}, {sentence2}")
         found.append((ones, others, check(value, f"pairs, row {row}, {values}")))
-    left_out.tell(stacklevel=3)
+    left_out.tell()
     return Dataset.from_dict(_once(pd.DataFrame(found, columns=list(columns))).to_dict("list"))
 
 
@@ -147,8 +146,8 @@ def _once(pairs: pd.DataFrame) -> pd.DataFrame:
     conflict = different.duplicated(texts, keep=False)
     if repeated := len(pairs) - len(different):
         told = f"Rows that repeat a pair and its {number}: {repeated}. Each pair counts once."
-        warnings.warn(told, DataWarning, stacklevel=4)
+        warn(told, DataWarning)
     if conflicts := len(different[conflict].drop_duplicates(texts)):
         told = f"Pairs that are repeated with different {number}s: {conflicts}. They are left out."
-        warnings.warn(told, DataWarning, stacklevel=4)
+        warn(told, DataWarning)
     return different[~conflict]

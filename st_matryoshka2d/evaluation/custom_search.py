@@ -13,6 +13,7 @@ from datasets import Dataset, Features, Value
 
 from st_matryoshka2d.encoding.check_texts import check_text
 from st_matryoshka2d.encoding.left_out import is_empty, is_missing
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.custom_data import (
     Table,
     check_columns,
@@ -47,9 +48,9 @@ def read_corpus(given: Texts) -> Dataset:
     for row, (name, words, *title) in enumerate(rows(table, list(columns.values()))):
         where = f"corpus, id {identifier(name, f'corpus, row {row}')!r}"
         if not isinstance(words, str):
-            raise ValueError(f"{where}: expected a text, got {words!r}.")
+            raise UsageError(f"{where}: expected a text, got {words!r}.")
         if title and not isinstance(title[0], str) and not is_missing(title[0]):
-            raise ValueError(f"{where}: expected a string or nothing as the title, got {title[0]!r}.")
+            raise UsageError(f"{where}: expected a string or nothing as the title, got {title[0]!r}.")
         for part in (words, *title):
             check_text(part, where)
     return _dataset(table, columns, "corpus")
@@ -62,7 +63,7 @@ def _refuse_without_text(
     found = [name for name, words in rows(table, [columns["id"], columns["text"]]) if lacking(words)]
     if found:
         total = sum(1 for _ in rows(table, [columns["id"]]))
-        raise ValueError(f"{what}: {len(found):,} of {total:,} rows have no text: id {first_of(found)}. {remedy}")
+        raise UsageError(f"{what}: {len(found):,} of {total:,} rows have no text: id {first_of(found)}. {remedy}")
 
 
 def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
@@ -81,7 +82,7 @@ def _of_mapping(given: Mapping[Any, Any], what: str) -> dict[str, list[Any]]:
     documents = [document if isinstance(document, Mapping) else {"text": document} for document in given.values()]
     for name, document in zip(given, documents, strict=True):
         if isinstance(document.get("text", []), (list, tuple)):
-            raise ValueError(
+            raise UsageError(
                 f"{what}, id {name!r}: a dict must map ids to texts or to {{'title': ..., 'text': ...}}, "
                 f"got {given[name]!r:.60}. For a table of columns use a DataFrame or a Dataset."
             )
@@ -108,7 +109,7 @@ def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
     batches = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
     counts = pa.chunked_array(chunk for batch in batches for chunk in batch["id"].chunks).value_counts()
     if repeated := counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
-        raise ValueError(f"{what}: repeated ids: {first_of(repeated)} ({len(repeated)} in all). Keep one row for each.")
+        raise UsageError(f"{what}: repeated ids: {first_of(repeated)} ({len(repeated)} in all). Keep one row for each.")
     return dataset
 
 
@@ -125,10 +126,10 @@ def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
         query_id, document_id = identifier(query, f"{where}, query id"), identifier(document, f"{where}, document id")
         judged = found.setdefault(query_id, {})
         if document_id in judged:
-            raise ValueError(f"{where}: document {document_id!r} is judged more than once for query {query_id!r}.")
+            raise UsageError(f"{where}: document {document_id!r} is judged more than once for query {query_id!r}.")
         judged[document_id] = relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
     if not found:
-        raise ValueError("qrels is empty; it needs at least one relevant document for one query.")
+        raise UsageError("qrels is empty; it needs at least one relevant document for one query.")
     return found
 
 
@@ -145,7 +146,7 @@ def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, 
 def _judged_in_mapping(given: Mapping[Any, Any]) -> Iterator[tuple[str, Any, Any, Any]]:
     for query, documents in given.items():
         if not isinstance(documents, (Mapping, list, tuple, Set)):
-            raise ValueError(
+            raise UsageError(
                 f"qrels, query {query!r}: expected a list of document ids or a dict of document ids to relevance, "
                 f"got {documents!r:.60}."
             )
@@ -165,7 +166,7 @@ def relevance(value: Any, where: str) -> int:
     """Check a relevance: 0, 1, 2, ..."""
     grade = float_of(value)
     if not grade.is_integer() or not 0 <= grade <= _HIGHEST:
-        raise ValueError(
+        raise UsageError(
             f"{where}: relevance must be a whole number from 0 (not relevant) to {_HIGHEST:,}, got {shortened(value)}."
         )
     return int(grade)

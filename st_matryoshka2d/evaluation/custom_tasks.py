@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassificat
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from st_matryoshka2d._hosts.mteb import QuietClassification
-from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.evaluation import custom_labels
 from st_matryoshka2d.evaluation.custom_data import Table, first_of, rows
 from st_matryoshka2d.evaluation.custom_search import Judgments, Texts, read_corpus, read_judgments, read_queries
@@ -63,14 +62,14 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
     _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
     columns = [column for column in ("text", "title") if column in documents.column_names]
     if empty := sum(not any(map(str.strip, document)) for document in rows(documents, columns)):
-        warnings.warn(f"Documents in corpus without text and title: {empty}. They are kept.", DataWarning, stacklevel=2)
+        warn(f"Documents in corpus without text and title: {empty}. They are kept.", DataWarning)
     judged = {query: found for query, found in judged.items() if any(found.values())}
     useful = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]
     if not useful:
-        raise ValueError("No query has a relevant document in qrels: every relevance is 0.")
+        raise UsageError("No query has a relevant document in qrels: every relevance is 0.")
     if (dropped := len(questions) - len(useful)) > 0:
         told = f"Queries without a relevant document: {dropped} of {len(questions)}. They are dropped."
-        warnings.warn(told, DataWarning, stacklevel=2)
+        warn(told, DataWarning)
         questions = questions.select(useful)
     split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
     description = f"{len(questions)} queries and {len(documents)} documents."
@@ -79,7 +78,7 @@ def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str
 
 def _check_known(judged: Collection[str], there: Dataset, kind: str, what: str) -> None:
     if unknown := sorted(set(judged).difference(name for (name,) in rows(there, ["id"]))):
-        raise ValueError(
+        raise UsageError(
             f"qrels has {kind} ids that are not in {what}: {first_of(unknown)} ({len(unknown)} in all). "
             f"Remove these judgments, or add the ids to {what}."
         )
@@ -150,7 +149,7 @@ def classification_task(
     testing = custom_labels.read_labelled(test, "test", text, label)
     labels = custom_labels.check_labels(training, testing, samples_per_label)
     for message in custom_labels.remarks(training, testing, samples_per_label):
-        warnings.warn(message, DataWarning, stacklevel=2)
+        warn(message, DataWarning)
     own = OwnMultilabelClassification if training.several else OwnClassification
     data = DatasetDict(
         {"train": custom_labels.labelled_dataset(training, labels), "test": custom_labels.labelled_dataset(testing, labels)}

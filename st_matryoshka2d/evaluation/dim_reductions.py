@@ -16,6 +16,7 @@ from torch import Tensor
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
 from st_matryoshka2d.encoding.left_out import filled_texts
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, positive_int
@@ -59,7 +60,7 @@ class Window:
     def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
         """Rotate the coordinates so that `start` comes first."""
         if self.start >= embeddings.shape[-1]:
-            raise ValueError(f"start={self.start}: the embeddings have {embeddings.shape[-1]} coordinates, counted from 0.")
+            raise UsageError(f"start={self.start}: the embeddings have {embeddings.shape[-1]} coordinates, counted from 0.")
         return embeddings.roll(-self.start, dims=-1)
 
 
@@ -86,9 +87,9 @@ class PCA:
         layers = all_within(
             full.num_layers if num_layers is None else num_layers, full.num_layers, "num_layers", least_depth(model)
         )
-        sample = list(dict.fromkeys(filled_texts(texts, stacklevel=2)))
+        sample = list(dict.fromkeys(filled_texts(texts)))
         if len(sample) <= full.dim:
-            raise ValueError(
+            raise UsageError(
                 f"Components of {full.dim} dims need at least {full.dim + 1} different texts, got {len(sample)}. "
                 "Ten texts per dim are a good sample."
             )
@@ -102,7 +103,7 @@ class PCA:
     def __call__(self, embeddings: Float[Tensor, "texts full"], num_layers: int) -> Float[Tensor, "texts full"]:
         """Project embeddings onto the components of a layer, largest variance first."""
         if num_layers not in self.bases:
-            raise ValueError(
+            raise UsageError(
                 f"This PCA was fitted at layers {sorted(self.bases)}, not at {num_layers}; pass it to PCA.fit as well."
             )
         mean, components = (part.to(embeddings) for part in self.bases[num_layers])
@@ -113,7 +114,7 @@ def _basis(sample: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
     """Compute mean and components of a sample (texts, full) in float64."""
     mean = sample.mean(axis=0, dtype=np.float64)
     if not np.isfinite(mean).all():
-        raise ValueError("The model's embeddings of the sample are not all finite, so they have no principal components.")
+        raise UsageError("The model's embeddings of the sample are not all finite, so they have no principal components.")
     centred = sample - mean
     _, ascending = np.linalg.eigh(centred.T @ centred)
     components = ascending[:, ::-1]

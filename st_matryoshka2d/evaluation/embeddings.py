@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.launch import Processes
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model.identity import model_name, model_revision
@@ -85,7 +86,7 @@ class Embeddings:
         """Start a new task; the folder caches its embeddings."""
         files = sorted(str(path.relative_to(folder)) for path in folder.glob("texts-*/[0-9]*")) if folder else []
         if any(others != files for others in self.processes.everyones(files)):
-            raise ValueError(f"The processes see different files in {folder}; `cache` must be a shared folder.")
+            raise UsageError(f"The processes see different files in {folder}; `cache` must be a shared folder.")
         self.folder = folder
         self._memos.clear()
 
@@ -140,7 +141,7 @@ class Embeddings:
             parts.append(np.asarray(self._encoders[depths].encode(loader, **kwargs)))
             if (broken := ~np.isfinite(parts[-1]).all(axis=1)).any():
                 text = few["text"][int(np.argmax(broken))][:80]
-                raise ValueError(f"The model's embedding of {text!r} is not finite; no score could be trusted.")
+                raise UsageError(f"The model's embedding of {text!r} is not finite; no score could be trusted.")
             bar.update(len(parts[-1]))
         return np.concatenate(parts)
 
@@ -168,7 +169,7 @@ class Memo:
                 with safe_open(path, framework="numpy") as chunk:
                     self._append([row.tobytes() for row in chunk.get_tensor("texts")], chunk.get_tensor("embeddings"))
             except SafetensorError as error:
-                raise ValueError(f"{path} cannot be read. Delete it to have its texts embedded again. {error}") from error
+                raise UsageError(f"{path} cannot be read. Delete it to have its texts embedded again. {error}") from error
 
     @property
     def width(self) -> int:

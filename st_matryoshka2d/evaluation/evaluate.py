@@ -11,6 +11,7 @@ from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
 from sentence_transformers import SentenceTransformer
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.dim_reductions import PCA, RandomSubset, Window
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
@@ -107,7 +108,7 @@ def evaluate(
     elif num_layers is None and dims is None:
         wanted = validate_sizes(sizes, full, least=least)
     else:
-        raise ValueError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
+        raise UsageError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
     if layers is not None:
         model = keeping(model, layers, sorted({size.num_layers for size in wanted}))
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
@@ -126,7 +127,7 @@ def evaluate(
 def _require_none(**sizes: object) -> None:
     """Refuse depths for an asymmetric model, which has its own."""
     if given := [name for name, value in sizes.items() if value is not None]:
-        raise ValueError(
+        raise UsageError(
             f"The depths of an asymmetric model are fixed, so {', '.join(given)} cannot be chosen; give dims alone. To "
             "compare depths, score the aligned model that it was made of."
         )
@@ -136,7 +137,7 @@ def _require_search(tasks: list[AbsTask]) -> None:
     """Refuse tasks on which an asymmetric model would embed all texts as documents."""
     for part in (part for task in tasks for part in parts_of(task)):
         if not isinstance(part, AbsTaskRetrieval):
-            raise ValueError(
+            raise UsageError(
                 f"An asymmetric model is scored on tasks with queries and documents; {part.metadata.name} is of the type "
                 f'{part.metadata.type}. Score one side on it: load(folder, route="document").'
             )
@@ -156,7 +157,7 @@ def _document_sizes(
     found = validate_sizes([documents] if isinstance(documents, Size | str) else documents, full, least=least)
     for part in (part for task in tasks for part in parts_of(task)):
         if not isinstance(part, _COMPARING):
-            raise ValueError(
+            raise UsageError(
                 f"documents={', '.join(map(str, found))} needs tasks that compare two texts (retrieval, reranking, STS, "
                 f"pair classification); {part.metadata.name} is of the type {part.metadata.type}. Score it without."
             )
@@ -164,7 +165,7 @@ def _document_sizes(
     # Of the default dims, those that are too wide are left out.
     alone = [] if all_dims else [size for size in sizes if size.dim > widest]
     if alone := [*alone, *(side for side in found if side.dim < narrowest)]:
-        raise ValueError(
+        raise UsageError(
             f"{min(alone)} has no partner: queries can have at most as many dims as the documents. "
             f"Query sizes: {', '.join(map(str, sizes))}; document sizes: {', '.join(map(str, found))}."
         )
@@ -220,7 +221,7 @@ def evaluate_truncations(
     wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")
     narrow = sorted({*wanted} - {full.dim}, reverse=True)
     if not narrow:
-        raise ValueError(f"dims must contain a dim below the full {full.dim}; otherwise nothing is removed.")
+        raise UsageError(f"dims must contain a dim below the full {full.dim}; otherwise nothing is removed.")
     permuted: list[Truncation] = [*map(RandomSubset, _seeds(seeds)), *_windows(windows, full.dim)]
     chosen = chosen_tasks(tasks)
     encoding: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
@@ -236,7 +237,7 @@ def evaluate_truncations(
 def _seeds(seeds: int | Iterable[int]) -> list[int]:
     given = list(seeds if isinstance(seeds, Iterable) else range(positive_int(seeds, "seeds")))
     if len(set(given)) < max(2, len(given)):
-        raise ValueError(f"seeds: give at least two, each once; got {given}.")
+        raise UsageError(f"seeds: give at least two, each once; got {given}.")
     return given
 
 
@@ -244,5 +245,5 @@ def _windows(starts: Iterable[int] | None, full_dim: int) -> list[Window]:
     given = list(dict.fromkeys(full_dim * n // 4 for n in (1, 2, 3)) if starts is None else starts)
     windows = [Window(start) for start in given]
     if wrong := [start for start in given if start >= full_dim or given.count(start) > 1]:
-        raise ValueError(f"windows: {wrong[0]} is given more than once, or is not below {full_dim}, the dim of the model.")
+        raise UsageError(f"windows: {wrong[0]} is given more than once, or is not below {full_dim}, the dim of the model.")
     return windows

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.model import BaseModel
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.evaluate import evaluate
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of, random_states_kept
 from st_matryoshka2d.files.atomic import replace_file
@@ -158,7 +159,7 @@ class GridEvaluator(BaseEvaluator):
 
     def _require_primary(self, sizes: list[Size] | None) -> None:
         if self.primary_size is not None and sizes is not None and self.primary_size not in sizes:
-            raise ValueError(f"primary_size: {self.primary_size} is not among the sizes {', '.join(map(str, sizes))}.")
+            raise UsageError(f"primary_size: {self.primary_size} is not among the sizes {', '.join(map(str, sizes))}.")
 
 
 def _parsed(sizes: Iterable[Size | str]) -> list[Size]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 
@@ -14,8 +13,8 @@ from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.left_out import filled_texts
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
@@ -88,15 +87,15 @@ def benchmark_latency(
         [15615360, 19164288, 22713216]
     """
     batch_size, rounds = positive_int(batch_size, "batch_size"), positive_int(rounds, "rounds")
-    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts, stacklevel=2)
+    batch = list(islice(cycle(_TEXTS), batch_size)) if texts is None else filled_texts(texts)
     if not batch:
-        raise ValueError("texts is empty; at least one text is needed.")
+        raise UsageError("texts is empty; at least one text is needed.")
     by_depth = _timed(model, num_layers, sizes)
     depths, cuts = list(by_depth), list(by_depth.values())
     seconds = _time_in_turns(cuts, batch, batch_size, rounds, show_progress_bar)
     low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75], axis=0) * 1000
     if told := _overlap(depths, low, high):
-        warnings.warn(told, DataWarning, stacklevel=2)
+        warn(told, DataWarning)
     return pd.DataFrame(
         {
             # the main columns come first and last, because a narrow terminal hides the middle
@@ -119,7 +118,7 @@ def _timed(
     """Return the model at each depth, ascending."""
     if sides := sides_of(model):
         if num_layers is not None or sizes is not None:
-            raise ValueError("The depths of an asymmetric model are fixed: leave num_layers and sizes out.")
+            raise UsageError("The depths of an asymmetric model are fixed: leave num_layers and sizes out.")
         return dict(sorted((full_size(side).num_layers, side) for side in sides.values()))
     pipeline = Pipeline.of(model)
     pipeline.require_padding()
@@ -145,7 +144,7 @@ def _depths(
 ) -> Iterable[int]:
     if sizes is not None:
         if num_layers is not None:
-            raise ValueError("Give num_layers or sizes, not both.")
+            raise UsageError("Give num_layers or sizes, not both.")
         return {size.num_layers for size in validate_sizes(sizes, full, least=least)}
     if num_layers is None:
         return range(least, full.num_layers)

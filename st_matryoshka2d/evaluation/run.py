@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.mteb import quiet_mteb
 from st_matryoshka2d.encoding.check_texts import naming_a_broken_text
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.launch import Processes
 from st_matryoshka2d.evaluation.mteb_adapter import VariantModel, as_grid, items_of, meta_of, result_of
@@ -87,7 +88,7 @@ def _check_alike(search: CorpusSearch, tasks: Sequence[AbsTask]) -> None:
     of_all = search.embeddings.processes.everyones(arguments)
     if differing := [name for name in arguments if any(other[name] != arguments[name] for other in of_all)]:
         hint = " On CPUs, a Trainer only distributes its training with `use_cpu=True`." if model in differing else ""
-        raise ValueError(f"The processes share one evaluation, but differ in: {', '.join(differing)}.{hint}")
+        raise UsageError(f"The processes share one evaluation, but differ in: {', '.join(differing)}.{hint}")
 
 
 @dataclass(frozen=True)

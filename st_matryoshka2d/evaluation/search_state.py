@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.rankings import Rankings
 from st_matryoshka2d.files.atomic import replace_file
 
@@ -31,7 +32,7 @@ class SearchState:
                 with safe_open(file, framework="pt") as saved:
                     about, found = saved.metadata(), {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
             except SafetensorError as error:
-                raise ValueError(f"{file} cannot be read. Delete it to have the corpus read again. {error}") from error
+                raise UsageError(f"{file} cannot be read. Delete it to have the corpus read again. {error}") from error
             if about["made_for"] == made_for:
                 best = [Rankings(found[f"rows.{number}"], found[f"scores.{number}"]) for number in range(len(blocks))]
                 ranges = [found[f"ranges.{number}"] for number in range(int(about["ranges"]))]

@@ -20,6 +20,7 @@ from mteb.abstasks import AbsTask
 from mteb.models import ModelMeta
 from mteb.results import TaskResult
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.files.atomic import check_writable_folder, naming_the_file, replace_file
 from st_matryoshka2d.files.tables import SavedTable
 
@@ -56,9 +57,9 @@ class Store:
 
     def __init__(self, cache: Cache, meta: ModelMeta) -> None:
         if not isinstance(cache, ResultCache | str | os.PathLike):
-            raise TypeError(f"cache must be a folder or an mteb ResultCache, got {cache!r} ({type(cache).__name__}).")
+            raise UsageTypeError(f"cache must be a folder or an mteb ResultCache, got {cache!r} ({type(cache).__name__}).")
         if not isinstance(cache, ResultCache) and Path(cache).is_file():
-            raise ValueError(f"cache must be a folder, but {os.fspath(cache)!r} is a file. Choose another name.")
+            raise UsageError(f"cache must be a folder, but {os.fspath(cache)!r} is a file. Choose another name.")
         self._began = time.time()
         self._cache = cache if isinstance(cache, ResultCache) else ResultCache(Path(cache))
         name = str(meta.name).replace("/", "__")
@@ -129,4 +130,4 @@ def _read(path: Path, reader: Callable[[Path], R]) -> R:
     try:
         return reader(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read. Delete it to have it scored again. {error}") from error
+        raise UsageError(f"{path} cannot be read. Delete it to have it scored again. {error}") from error

@@ -22,6 +22,8 @@ from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.abstasks.task_metadata import TaskCategory, TaskMetadata, TaskType
 from mteb.benchmarks.benchmark import Benchmark
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
+
 Tasks = AbsTask | str | Benchmark | Iterable[AbsTask | str | Benchmark]
 
 _OWN_DATA = "sts_task, pair_task, retrieval_task and classification_task make a task from your own data."
@@ -30,23 +32,25 @@ _OWN_DATA = "sts_task, pair_task, retrieval_task and classification_task make a 
 def chosen_tasks(tasks: Tasks) -> list[AbsTask]:
     """Resolve names and benchmarks to task objects; refuse repeated tasks."""
     if isinstance(tasks, (pd.DataFrame, Dataset, DatasetDict)):
-        raise TypeError(f"A {type(tasks).__name__} is not a task. {_OWN_DATA}")
+        raise UsageTypeError(f"A {type(tasks).__name__} is not a task. {_OWN_DATA}")
     given = tasks if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
     found = (_named(entry) if isinstance(entry, str) else entry for entry in given)
     flat = [task for entry in found for task in (entry if isinstance(entry, Benchmark) else [entry])]
     chosen: list[AbsTask] = []
     for task in flat:
         if not isinstance(task, AbsTask):
-            raise TypeError(f"A task must be an mteb task, its name or a benchmark, got {task!r} ({type(task).__name__}).")
+            raise UsageTypeError(
+                f"A task must be an mteb task, its name or a benchmark, got {task!r} ({type(task).__name__})."
+            )
         name, modalities = task.metadata.name, task.metadata.modalities
         if list(modalities) != ["text"]:
-            raise ValueError(f"{name} is a task of {', '.join(modalities)}; only text tasks are supported.")
+            raise UsageError(f"{name} is a task of {', '.join(modalities)}; only text tasks are supported.")
         if name in [other.metadata.name for other in chosen]:
             hint = "; name='...' renames your own tasks" if isinstance(task, OwnData) and task not in chosen else ""
-            raise ValueError(f"{name} is given more than once; give each task once{hint}.")
+            raise UsageError(f"{name} is given more than once; give each task once{hint}.")
         chosen.append(task)
     if not chosen:
-        raise ValueError(f"tasks is empty; give at least one task, for example 'STSBenchmark'. {_OWN_DATA}")
+        raise UsageError(f"tasks is empty; give at least one task, for example 'STSBenchmark'. {_OWN_DATA}")
     return chosen
 
 
@@ -90,7 +94,7 @@ def _named(name: str) -> AbsTask | Benchmark:
     known |= {benchmark.name for benchmark in mteb.get_benchmarks()}
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"Similar names: {', '.join(near)}." if near else "`mteb.get_tasks()` lists all tasks."
-    raise ValueError(f"mteb has no task or benchmark named {name!r}. {hint}")
+    raise UsageError(f"mteb has no task or benchmark named {name!r}. {hint}")
 
 
 @contextmanager
@@ -152,11 +156,11 @@ class OwnData(AbsTask):
 def check_name(name: object) -> None:
     """Refuse a task name that is no file name or belongs to a task of mteb."""
     if not isinstance(name, str):
-        raise TypeError(f"name must be a str, got {name!r} ({type(name).__name__}).")
+        raise UsageTypeError(f"name must be a str, got {name!r} ({type(name).__name__}).")
     if not re.fullmatch(r"\w[\w .+-]*", name):
-        raise ValueError(f"name={name!r} must work as a file name: use letters, digits, '_', '-', '+', '.' and spaces.")
+        raise UsageError(f"name={name!r} must work as a file name: use letters, digits, '_', '-', '+', '.' and spaces.")
     if _task_of_mteb(name) is not None:
-        raise ValueError(f"name={name!r} is a task of mteb, and results would be confused. Choose another name.")
+        raise UsageError(f"name={name!r} is a task of mteb, and results would be confused. Choose another name.")
 
 
 def _containers(data: Any) -> Any:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from st_matryoshka2d._hosts.mteb import compressed
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.costs import BITS
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels
 from st_matryoshka2d.sizes import Size
@@ -70,10 +71,10 @@ def precisions_of(given: str | Iterable[str]) -> list[str]:
     """Check one or several precisions and return them as a list."""
     stored = [given] if isinstance(given, str) else list(given)
     if not stored or len(set(stored)) < len(stored):
-        raise ValueError(f"precisions must be at least one, each given once; got {stored}.")
+        raise UsageError(f"precisions must be at least one, each given once; got {stored}.")
     known = [name for name in BITS if name != "ubinary"]  # mteb does not have this one
     if unknown := [precision for precision in stored if precision not in known]:
-        raise ValueError(f"precision must be one of {', '.join(known)}, got {unknown[0]!r}.")
+        raise UsageError(f"precision must be one of {', '.join(known)}, got {unknown[0]!r}.")
     return stored
 
 

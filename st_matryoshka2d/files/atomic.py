@@ -10,6 +10,8 @@ from uuid import uuid4
 
 from safetensors import SafetensorError
 
+from st_matryoshka2d.errors import UsageError
+
 
 def replace_file(path: str | os.PathLike[str], write_to: Callable[[Path], object]) -> None:
     """Write a file atomically: readers find the old content or the new one, never a part of it."""
@@ -87,4 +89,4 @@ def check_is_file(path: str | os.PathLike[str]) -> None:
     if not Path(path).exists():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r} in {Path.cwd()}.")
     if Path(path).is_dir():
-        raise ValueError(f"{os.fspath(path)!r} is a folder; name the file that was saved.")
+        raise UsageError(f"{os.fspath(path)!r} is a folder; name the file that was saved.")

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import check_is_file, replace_file
 
 _Content = tuple[pd.DataFrame, dict[str, Any]]
@@ -65,7 +66,7 @@ class TableFile:
     def _suffix(self, path: str | os.PathLike[str]) -> str:
         suffix = Path(path).suffix.lower()
         if suffix not in (".parquet", ".json"):
-            raise ValueError(f"A {self.name} is saved as .parquet or .json, got {os.fspath(path)!r}.")
+            raise UsageError(f"A {self.name} is saved as .parquet or .json, got {os.fspath(path)!r}.")
         return suffix
 
     def _read_parquet(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -76,25 +77,25 @@ class TableFile:
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # missing or unreadable: the system's own message
                 raise
-            raise ValueError(f"{path} is not a Parquet file: {error}") from error
+            raise UsageError(f"{path} is not a Parquet file: {error}") from error
         metadata = table.schema.metadata or {}
         if self._kind.encode() not in metadata or not {*self.columns, *self.lists} <= set(table.column_names):
-            raise ValueError(f"{path} is a Parquet file, but not one that {self.name}.save wrote.")
+            raise UsageError(f"{path} is a Parquet file, but not one that {self.name}.save wrote.")
         return table, json.loads(metadata[self._kind.encode()])
 
     def _read_json(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
-            raise ValueError(f"{path} is not a JSON file: {error}") from error
+            raise UsageError(f"{path} is not a JSON file: {error}") from error
         if not isinstance(content, dict) or content.pop("kind", None) != self._kind:
-            raise ValueError(f"{path} is a JSON file, but not one that {self.name}.save wrote.")
+            raise UsageError(f"{path} is a JSON file, but not one that {self.name}.save wrote.")
         try:
             table = pa.Table.from_pylist(content.pop("rows", None), self._schema)
         except (AttributeError, TypeError, pa.ArrowException):
             table = None
         if table is None or any(table[name].null_count for name in self.columns):
-            raise ValueError(f"{path} is a JSON file of {self.name}.save, but its rows are broken.")
+            raise UsageError(f"{path} is a JSON file of {self.name}.save, but its rows are broken.")
         return table, content
 
 
@@ -135,7 +136,7 @@ class SavedTable:
         try:
             return cls._of(frame, about)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no {cls.__name__} that this version can read: {error}") from error
+            raise UsageError(f"{os.fspath(path)} holds no {cls.__name__} that this version can read: {error}") from error
 
     def _content(self) -> _Content:
         """Return the table and its metadata."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.pivots import metric_name
 from st_matryoshka2d.model.declared_agreement import declared_agreement
 from st_matryoshka2d.sizes import full_size
@@ -25,7 +26,7 @@ def agreement_of(model: SentenceTransformer) -> dict[str, Any]:
 
     full, measured = full_size(model), declared_agreement(model.config)
     if not measured:
-        raise ValueError(
+        raise UsageError(
             "Nothing says how well the sizes of this model agree with the whole model: it was not aligned, or was trained "
             "afterwards. `align` measures it, without labels; `evaluate` scores sizes on labelled data."
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, with_items
@@ -161,13 +162,13 @@ def compare(
 ) -> GridComparison:
     """Compare the scores of two grids by one metric, or their main scores, at the sizes that both have."""
     if not isinstance(other, Scores):
-        raise TypeError(f"A grid can only be compared with another GridResult, got {type(other).__name__}.")
+        raise UsageTypeError(f"A grid can only be compared with another GridResult, got {type(other).__name__}.")
     if test not in ("auto", "fisher"):
-        raise ValueError(f"test must be 'auto' or 'fisher', got {test!r}.")
+        raise UsageError(f"test must be 'auto' or 'fisher', got {test!r}.")
     if correction not in ("holm", None):
-        raise ValueError(f"correction must be 'holm' or None, got {correction!r}.")
+        raise UsageError(f"correction must be 'holm' or None, got {correction!r}.")
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
+        raise UsageError(f"alpha must be between 0 and 1, got {alpha!r}.")
     first, second = grid.plain(), other.plain()
     two_sizes = len(first.sizes) == len(second.sizes) == 1 and first.sizes != second.sizes
     names = _names(first, second, with_size=two_sizes)
@@ -207,7 +208,7 @@ def _joined(grid: Scores, other: Scores, metric: str | None) -> pd.DataFrame:
     table = ours.merge(theirs.set_index(keys).add_prefix("other_").reset_index(), on=keys)
     if table.empty:
         first, second = (", ".join(map(str, one.sizes)) for one in (grid, other))
-        raise ValueError(f"The grids have no size in common: the first has {first}, the other {second}.")
+        raise UsageError(f"The grids have no size in common: the first has {first}, the other {second}.")
     return table
 
 
@@ -265,4 +266,4 @@ def _same(ours: pd.DataFrame, theirs: pd.DataFrame, columns: list[str], hint: st
     if alone := sorted(first ^ second):
         place = "first" if alone[0] in first else "other"
         what = ", ".join(f"{column} {value}" for column, value in zip(columns, alone[0], strict=True))
-        raise ValueError(f"The grids were not scored on the same data: only the {place} has {what}.{hint}")
+        raise UsageError(f"The grids were not scored on the same data: only the {place} has {what}.{hint}")

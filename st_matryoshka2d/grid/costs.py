@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.grid_tables import AXES, PER_DOCUMENT
 from st_matryoshka2d.grid.pivots import means, selected
 from st_matryoshka2d.sizes import Size, positive_int
@@ -21,7 +22,7 @@ def vector_bytes(dim: int, precision: str = "float32") -> int:
     """Return the packed bytes of one vector, without the overhead of an index."""
     bits = BITS.get(precision)
     if bits is None:
-        raise ValueError(f"Unknown precision {precision!r}; known are {', '.join(BITS)}.")
+        raise UsageError(f"Unknown precision {precision!r}; known are {', '.join(BITS)}.")
     return -(-positive_int(dim, "dim") * bits // 8)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pandas as pd
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.tables import SavedTable
 from st_matryoshka2d.grid import grid_tables, pivots
 from st_matryoshka2d.grid.grid_tables import AXES, COLUMNS, ITEM_COLUMNS
@@ -100,7 +101,7 @@ class Scores(SavedTable):
     def named(self, name: str) -> Self:
         """Return the grid under another name, such as `"after training"`, for titles and comparisons."""
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"The name of a grid must be a text such as 'after training', got {name!r}.")
+            raise UsageError(f"The name of a grid must be a text such as 'after training', got {name!r}.")
         return replace(self, model=name)
 
     @classmethod
@@ -116,7 +117,7 @@ class Scores(SavedTable):
         _check_mergeable(grids)
         frame = pd.concat([grid.frame for grid in grids], ignore_index=True)
         if twice := grid_tables.repeated(frame):
-            raise ValueError(
+            raise UsageError(
                 f"{twice} is in two of these grids. Remove it from one: "
                 "`grid.at(tasks=..., num_layers=..., dims=...)` selects a part."
             )
@@ -181,7 +182,7 @@ class Scores(SavedTable):
         wanted, plain = as_size(size, "size"), self.plain()
         if wanted not in plain.sizes:
             where = "".join(f" in {one}" for one in pivots.shown_labels(self.frame))
-            raise ValueError(f"{wanted} was not scored{where}, only {', '.join(map(str, plain.sizes))}.")
+            raise UsageError(f"{wanted} was not scored{where}, only {', '.join(map(str, plain.sizes))}.")
         return float(plain.pivot(task, metric)[wanted.dim][wanted.num_layers])
 
     def _content(self) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -195,17 +196,17 @@ class Scores(SavedTable):
 
 def _check_mergeable(grids: Sequence[Scores]) -> None:
     if not grids:
-        raise ValueError("There is no grid to merge.")
+        raise UsageError("There is no grid to merge.")
     if len(names := {grid.model for grid in grids}) > 1:
-        raise ValueError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
+        raise UsageError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
     if len({grid.revision for grid in grids if grid.revision}) > 1:
-        raise ValueError(
+        raise UsageError(
             f"These grids are of {grids[0].model or 'one model'} with different weights or settings, such as before and "
             "after training. Compare them instead, under two names: `grid.named('after training')`."
         )
     latencies = [grid.latency for grid in grids if grid.latency is not None]
     if any(not latency.equals(latencies[0]) for latency in latencies):
-        raise ValueError(
+        raise UsageError(
             "These grids have different latencies. Remove them with `replace(grid, latency=None)`, merge, and add the "
             "times of one machine to the result with `with_latency`."
         )

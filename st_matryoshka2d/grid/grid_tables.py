@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.files.tables import TableFile
 from st_matryoshka2d.sizes import Size
 
@@ -71,15 +72,15 @@ def of_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def checked(frame: pd.DataFrame, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Check both tables and return copies with all columns, in order."""
     if not set(COLUMNS) <= set(frame.columns) <= {*COLUMNS, *AXES}:
-        raise ValueError(f"A GridResult has the columns {COLUMNS}, got {list(frame.columns)}.")
+        raise UsageError(f"A GridResult has the columns {COLUMNS}, got {list(frame.columns)}.")
     if frame.empty:
-        raise ValueError("A GridResult needs at least one score, got none.")
+        raise UsageError("A GridResult needs at least one score, got none.")
     if missing := set(ITEM_COLUMNS) - {*AXES, "metric"} - set(items.columns):
-        raise ValueError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
+        raise UsageError(f"The items of a GridResult have the columns {ITEM_COLUMNS}; {sorted(missing)} are missing.")
     frame, items = (table.assign(**{axis: AXES[axis] for axis in AXES.keys() - {*table}}) for table in (frame, items))
     frame = frame[[*COLUMNS, *AXES]].reset_index(drop=True)
     if twice := repeated(frame):
-        raise ValueError(f"Each score may appear only once, but {twice} is repeated.")
+        raise UsageError(f"Each score may appear only once, but {twice} is repeated.")
     main = frame[frame["is_main"]]
     if "metric" not in items:
         items = items.merge(main[[*PLACE, "metric"]], on=PLACE, how="left")
@@ -96,7 +97,7 @@ def _check_ids(others: pd.DataFrame, main: pd.DataFrame, items: pd.DataFrame) ->
     of_main = with_items(main, items)[[*PLACE, "ids"]].rename(columns={"ids": "main_ids"})
     for row in found.merge(of_main, on=PLACE, how="left").to_dict("records"):
         if row["ids"] is not row["main_ids"] and row["ids"] != row["main_ids"]:
-            raise ValueError(f"{_where(row)}: the items of {row['metric']} must have the ids of the main score, in order.")
+            raise UsageError(f"{_where(row)}: the items of {row['metric']} must have the ids of the main score, in order.")
 
 
 def repeated(frame: pd.DataFrame) -> str:
@@ -117,7 +118,7 @@ def narrowed(frame: pd.DataFrame, column: str, values: Any) -> pd.DataFrame:
     wanted = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     if unknown := [value for value in wanted if value not in set(frame[column])]:
         available = ", ".join(map(str, frame[column].unique()))
-        raise ValueError(f"There is no {column} {unknown[0]!r} in this grid, only {available}.")
+        raise UsageError(f"There is no {column} {unknown[0]!r} in this grid, only {available}.")
     return frame[frame[column].isin(wanted)]
 
 
@@ -127,21 +128,21 @@ PER_DOCUMENT = "milliseconds_per_document"
 def checked_latency(times: pd.DataFrame, depths: Iterable[int]) -> pd.DataFrame:
     """Check a table of times and return a sorted copy."""
     if not isinstance(times, pd.DataFrame):
-        raise TypeError(f"times must be a table such as benchmark_latency(model) returns, got {type(times).__name__}.")
+        raise UsageTypeError(f"times must be a table such as benchmark_latency(model) returns, got {type(times).__name__}.")
     if missing := {"num_layers", "milliseconds_per_text"} - set(times.columns):
-        raise ValueError(
+        raise UsageError(
             f"times must have the columns of benchmark_latency(model); {', '.join(sorted(missing))} is missing, "
             f"got {list(times.columns)}."
         )
     known = times["num_layers"].tolist()
     if len(set(known)) < len(known):
-        raise ValueError(f"times has a depth more than once: num_layers is {known}.")
+        raise UsageError(f"times has a depth more than once: num_layers is {known}.")
     if untimed := sorted({int(depth) for depth in depths} - set(known)):
-        raise ValueError(
+        raise UsageError(
             f"times has no row for num_layers {', '.join(map(str, untimed))}, which the grid has, only for "
             f"{', '.join(map(str, known))}. Time all depths: benchmark_latency(model)."
         )
     milliseconds = times["milliseconds_per_text"].to_numpy(dtype=float)
     if not (np.isfinite(milliseconds) & (milliseconds > 0)).all():
-        raise ValueError(f"milliseconds_per_text must be above 0, got {milliseconds.tolist()}.")
+        raise UsageError(f"milliseconds_per_text must be above 0, got {milliseconds.tolist()}.")
     return times.sort_values("num_layers", ignore_index=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.grid_tables import Items
 
 CLOSE = 1e-4  # mteb rounds some scores to five digits
@@ -52,17 +53,17 @@ def aligned(other: Items, items: Items, where: object) -> Items:
     if other.ids != items.ids:
         place = {name: index for index, name in enumerate(other.ids)}
         if alone := sorted(place.keys() ^ set(items.ids)):
-            raise ValueError(
+            raise UsageError(
                 f"{where}: the grids have different items, {len(items.ids)} and {len(other.ids)}; {alone[0]!r} is only in "
                 "one of them. Both models must be scored on the same data."
             )
         if not len(place) == len(items.ids) == len(other.ids):
-            raise ValueError(f"{where}: the grids have the same ids in different orders, and some ids are repeated.")
+            raise UsageError(f"{where}: the grids have the same ids in different orders, and some ids are repeated.")
         order = [place[name] for name in items.ids]
         other = Items(items.ids, other.values[order], None if other.gold is None else other.gold[order])
     if (items.gold is None) != (other.gold is None):
-        raise ValueError(f"{where}: only one of the grids has gold scores.")
+        raise UsageError(f"{where}: only one of the grids has gold scores.")
     one, two = (np.asarray(both.gold, dtype=float) for both in (other, items))  # NaN if there are none
     if not np.allclose(one, two, rtol=1e-6, atol=1e-9, equal_nan=True):
-        raise ValueError(f"{where}: the grids have different gold scores. Both models must be scored on the same data.")
+        raise UsageError(f"{where}: the grids have different gold scores. Both models must be scored on the same data.")
     return other

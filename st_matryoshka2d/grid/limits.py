@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, name_of
 from st_matryoshka2d.grid.grid_data import Scores
 
@@ -66,7 +67,7 @@ def limits_of(
     if min_score is not None:
         share = positive(min_score, "min_score", "0.97, which is 97 % of the largest size's score")
         if share >= 1.5:  # a cut may be a little better than the full size
-            raise ValueError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
+            raise UsageError(f"min_score is a fraction of the largest size's score, such as 0.97 for 97 %; got {min_score}.")
         limits.append(Limit(f"share of the {measure}", "relative", share))
     if max_ms is not None:
         require_times(grid, "max_ms")
@@ -74,23 +75,23 @@ def limits_of(
     if max_bytes is not None:
         limits.append(Limit("vector", "bytes", positive(max_bytes, "max_bytes", "512, bytes of a vector")))
     if not limits:
-        raise ValueError("There is no limit to choose by. Pass min_score, max_ms or max_bytes.")
+        raise UsageError("There is no limit to choose by. Pass min_score, max_ms or max_bytes.")
     return limits
 
 
 def require_times(grid: Scores, name: str) -> None:
     """Refuse a limit on time if there are no times."""
     if grid.latency is None:
-        raise ValueError(f"{name} needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
+        raise UsageError(f"{name} needs the times of the model, which this grid lacks: {HOW_TO_TIME}.")
 
 
 def positive(value: object, name: str, example: str) -> float:
     """Refuse what is not a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number such as {example}; got {value!r} ({type(value).__name__}).")
+        raise UsageTypeError(f"{name} must be a number such as {example}; got {value!r} ({type(value).__name__}).")
     number = float(value)
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be a number above 0 such as {example}; got {value}. None sets no limit.")
+        raise UsageError(f"{name} must be a number above 0 such as {example}; got {value}. None sets no limit.")
     return number
 
 

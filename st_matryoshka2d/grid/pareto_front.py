@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.agreement import SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, full_row, name_of
@@ -66,7 +67,7 @@ def plot_pareto(
     (column,) = checked_costs(grid, time_column(grid) if cost is None else cost)
     table = costs(grid.frame, grid.latency, task, metric=metric).dropna(subset="score")
     if table.empty:
-        raise ValueError("No size of this grid has a score, so there is nothing to draw.")
+        raise UsageError("No size of this grid has a score, so there is nothing to draw.")
     table = table.assign(front=on_front(table, [column]), name=[name_of(row) for row in table.itertuples()])
     title = pivots.headed(grid.model, pivots.subject([task] if task else grid.tasks)) if title is None else title
     label = f"{pivots.metric_name(grid.frame, task, metric)} (%)"
@@ -89,8 +90,8 @@ def checked_costs(grid: Scores, cost: str | Sequence[str]) -> list[str]:
     """Check the names of cost columns and return them as a list."""
     chosen = [cost] if isinstance(cost, str) else list(cost)
     if not chosen or (unknown := [name for name in chosen if name not in _COSTS]):
-        raise ValueError(f"A cost is one of {', '.join(_COSTS)}, got {unknown[0] if chosen else chosen!r}.")
+        raise UsageError(f"A cost is one of {', '.join(_COSTS)}, got {unknown[0] if chosen else chosen!r}.")
     for name in chosen:
         if name in ("milliseconds_per_text", "parameters") and (grid.latency is None or name not in grid.latency):
-            raise ValueError(f"The grid has no {name}; add the times of the model: {HOW_TO_TIME}.")
+            raise UsageError(f"The grid has no {name}; add the times of the model: {HOW_TO_TIME}.")
     return chosen

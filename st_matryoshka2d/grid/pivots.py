@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.grid_tables import AXES, axis_labels, narrowed
 from st_matryoshka2d.grid.items import FEWEST
 from st_matryoshka2d.sizes import Size
@@ -50,7 +51,7 @@ def default_value(frame: pd.DataFrame, axis: str) -> str:
     one, others = shown(frame)[axis], _hidden(frame).get(axis)
     if others and one != AXES[axis]:
         several = "document sizes" if axis == "documents" else f"{axis}s"
-        raise ValueError(
+        raise UsageError(
             f"This grid has several {several}, {', '.join([one, *others])}, but not {AXES[axis]}. "
             f"Select one, for example grid.at({axis}={one!r})."
         )
@@ -156,11 +157,11 @@ def of_metric(frame: pd.DataFrame, metric: str | None) -> pd.DataFrame:
         areas = [name for name in frame["metric"].unique() if name.startswith("nauc_")]  # three for each other metric
         others = [name for name in frame["metric"].unique() if name not in areas]
         more = ", and the nauc_ of these" if areas else ""
-        raise ValueError(f"There is no metric {metric!r} in this grid, only {', '.join(others)}{more}.")
+        raise UsageError(f"There is no metric {metric!r} in this grid, only {', '.join(others)}{more}.")
     rows = frame[frame["metric"] == metric]
     if without := [task for task in frame["task"].unique() if task not in set(rows["task"])]:
         having = [*rows["task"].unique()]
-        raise ValueError(f"{', '.join(without)}: no {metric}. Select the tasks that have it: grid.at(tasks={having}).")
+        raise UsageError(f"{', '.join(without)}: no {metric}. Select the tasks that have it: grid.at(tasks={having}).")
     return rows
 
 

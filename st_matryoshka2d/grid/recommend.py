@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
 from st_matryoshka2d.grid.agreement import AGREEMENT, SCORE, measure_of
 from st_matryoshka2d.grid.costs import HOW_TO_TIME, costs, document_size, full_row, name_of, reference_name
 from st_matryoshka2d.grid.grid_data import Scores
@@ -154,7 +153,7 @@ class Candidates:
         if not surely.any():
             there_is = what_there_is(self.table.dropna(subset="score"), limits)
             refusal = f"No size of {len(ranked)} meets every limit: {there_is}"
-            raise ValueError(f"{refusal} {doubt}".strip())
+            raise UsageError(f"{refusal} {doubt}".strip())
         frame = ranked.iloc[np.argsort(~surely, kind="stable")].reset_index(drop=True)
         if self.measure == AGREEMENT and frame["num_layers"][0] == self.full["num_layers"]:
             doubt = _WHOLE
@@ -173,7 +172,7 @@ def candidates(
     table = costs(grid.frame, grid.latency, task, queries_per_document, metric)
     if queries_per_document is not None and (untimed := table[table["milliseconds_in_all"].isna()]).size:
         depth = document_size(untimed.iloc[0]).num_layers
-        raise ValueError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
+        raise UsageError(f"The grid has no times for documents of {depth} layers: {HOW_TO_TIME}.")
     full = compared = required_full(table)
     whole = grid
     share_of = f"the {measure} of {reference_name(full, grid.full_size)}"
@@ -215,7 +214,7 @@ def _add_intervals(
             "The choice is by the scores alone, which chance may have made."
         )
         if measure != AGREEMENT:
-            warnings.warn(message, DataWarning, stacklevel=5)
+            warn(message, DataWarning)
         table[["relative_low", "relative_high"]] = math.nan
         return 0
 
@@ -239,14 +238,14 @@ def required_full(table: pd.DataFrame) -> pd.Series[Any]:
     """Return the row of the largest size; refuse one that shares cannot refer to."""
     full, compared = full_row(table), "Scores are relative to the largest size, but"
     if full is None:
-        raise ValueError(f"{compared} {Size(*table[['num_layers', 'dim']].max())} was not scored. Score it as well.")
+        raise UsageError(f"{compared} {Size(*table[['num_layers', 'dim']].max())} was not scored. Score it as well.")
     if math.isnan(full["score"]):
-        raise ValueError(
+        raise UsageError(
             f"{compared} {name_of(full)} has no score on some task, or one that is NaN, as where all embeddings are "
             "equal. Choose one `task`, or score the other tasks at that size and merge."
         )
     if not full["score"] > 0:
-        raise ValueError(f"{compared} {name_of(full)} scores {full['score']:g}, and relative scores need a positive one.")
+        raise UsageError(f"{compared} {name_of(full)} scores {full['score']:g}, and relative scores need a positive one.")
     return full
 
 
@@ -255,9 +254,9 @@ def _reference(
 ) -> tuple[Scores, pd.Series[Any], str]:
     """Return the reference, the row of its largest size, and its name."""
     if not isinstance(reference, Scores):
-        raise TypeError(f"reference must be a grid, got a {type(reference).__name__}.")
+        raise UsageTypeError(f"reference must be a grid, got a {type(reference).__name__}.")
     if task is None and set(reference.tasks) != set(grid.tasks):
-        raise ValueError(
+        raise UsageError(
             f"The reference was scored on {', '.join(reference.tasks)}, the grid on {', '.join(grid.tasks)}; means over "
             "different tasks cannot be compared. Choose one `task`, or score both on the same tasks."
         )

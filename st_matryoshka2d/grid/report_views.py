@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import check_writable_file, replace_file
 from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.costs import name_of, vector_bytes
@@ -33,7 +34,7 @@ def write_report(
 ) -> None:
     """Implement `GridResult.report`."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"A report is a page: its file must end with .html, got {str(path)!r}.")
+        raise UsageError(f"A report is a page: its file must end with .html, got {str(path)!r}.")
     check_writable_file(path)
     grids = [grid, *beside]
     _check_alike(grids)
@@ -62,13 +63,13 @@ def _check_alike(grids: Sequence[Scores]) -> None:
     """Refuse grids that cannot stand side by side."""
     tasks = {", ".join(sorted(one.tasks)) for one in grids}
     if len(tasks) > 1:
-        raise ValueError(
+        raise UsageError(
             f"The grids have different tasks, {' and '.join(sorted(tasks))}, so means over them "
             "cannot be compared. Show those that all have: `grid.at(tasks=...)`."
         )
     names = [pivots.called(one.model) for one in grids]
     if len(grids) > 1 and len({*names} - {""}) < len(grids):
-        raise ValueError(
+        raise UsageError(
             f"Grids side by side need different names, got {', '.join(map(repr, names))}. Name "
             "them, with `grid.named('after training')` or --names of the command."
         )

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.grid_data import Scores
 from st_matryoshka2d.grid.grid_tables import Items, with_items
 from st_matryoshka2d.grid.items import CLOSE, FEWEST, aligned, items_in, score_of, uses_ranks
@@ -53,7 +54,7 @@ def add_intervals(
         drawn[part[0]].append(resampled_scores(models, str(rows[names[0]]["metric"]), rng))
         counts[part[0]] += len(models[0].ids)
     if (fewest := min(counts.values())) < FEWEST:
-        raise ValueError(
+        raise UsageError(
             f"{fewest} examples cannot tell which size is good enough: "
             "shares of a score on so few are mostly chance. "
             f"Score at least {FEWEST} queries or pairs of each task, better some hundreds."

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.tables import SavedTable
 from st_matryoshka2d.grid import pivots
 from st_matryoshka2d.grid.grid_result import GridResult
@@ -59,10 +60,10 @@ class TruncationResult(SavedTable):
         depths = sorted({size.num_layers for size in self.grid.sizes})
         if len(depths) > 1 or len(self.grid.precisions) > 1:
             got = f"layers {depths} and precisions {self.grid.precisions}"
-            raise ValueError(f"Truncations can only be compared at one depth and one precision, got {got}.")
+            raise UsageError(f"Truncations can only be compared at one depth and one precision, got {got}.")
         names = self.grid.truncations
         if _FIRST not in names or sum(name.startswith("random-") for name in names) < 2:
-            raise ValueError(f"A TruncationResult needs prefixes and at least two random subsets, got {', '.join(names)}.")
+            raise UsageError(f"A TruncationResult needs prefixes and at least two random subsets, got {', '.join(names)}.")
 
     @property
     def full(self) -> Size:
@@ -174,9 +175,9 @@ class TruncationResult(SavedTable):
 
         names = labels or (self.grid.model, other.grid.model)
         if not all(names) or names[0] == names[1]:
-            raise ValueError(f"The two models are called {names[0]!r} and {names[1]!r}; pass labels=('one', 'other').")
+            raise UsageError(f"The two models are called {names[0]!r} and {names[1]!r}; pass labels=('one', 'other').")
         if task is None and set(self.grid.tasks) != set(other.grid.tasks):
-            raise ValueError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
+            raise UsageError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
         curves = {name: (one._curves(task), one.full.dim) for name, one in zip(names, (self, other), strict=True)}
         return saved(path, lambda: compared_curves(curves, title=self._subject(task)))
 
@@ -214,7 +215,7 @@ class TruncationResult(SavedTable):
         summary = self.summary(task)
         if summary["relative"].isna().all():
             full_score = summary.query("method == @_FIRST")["score"].iloc[0]
-            raise ValueError(f"The full size scores {full_score:.4f}; relative scores need a score above 0.")
+            raise UsageError(f"The full size scores {full_score:.4f}; relative scores need a score above 0.")
         return summary
 
 

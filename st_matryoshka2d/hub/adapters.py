@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.reach import pinned, within_reach
 
@@ -18,7 +19,7 @@ def base_of(checkpoint: Checkpoint, folder: str, kwargs: dict[str, Any]) -> tupl
     if find_spec("peft") is None:
         raise ImportError(f"{checkpoint.name} is a PEFT adapter. To load it, install peft: `pip install peft`.")
     if join(folder, ADAPTER_SAFE_WEIGHTS_NAME) not in checkpoint.files:
-        raise ValueError(
+        raise UsageError(
             f"{checkpoint.name} has a PEFT adapter without {ADAPTER_SAFE_WEIGHTS_NAME} in {folder or 'its root'}. A pickled "
             "adapter is not read, not even with allow_bin=True: load it somewhere safe and save it with save_pretrained."
         )
@@ -46,19 +47,19 @@ def _base_name(checkpoint: Checkpoint, folder: str) -> str:
         config: Any = PeftConfig.from_pretrained(str(path.parent))
     except Exception as error:
         what = f"{ADAPTER_CONFIG_NAME} of {checkpoint.name} cannot be used"
-        raise ValueError(f"{what}. {type(error).__name__}: {error}") from error
+        raise UsageError(f"{what}. {type(error).__name__}: {error}") from error
     if getattr(config, "use_dora", False):
-        raise ValueError(
+        raise UsageError(
             f"{checkpoint.name} is a DoRA adapter, whose magnitudes transformers does not read back as they were saved. "
             "Merge it where it was trained: truncate(model, the full size).save_pretrained(folder), and load that."
         )
     if config.is_prompt_learning:
-        raise ValueError(
+        raise UsageError(
             f"{checkpoint.name} is a PEFT adapter of type {config.peft_type.value}, which adds virtual tokens. Only "
             "adapters inside the blocks can be loaded, such as LoRA."
         )
     if not isinstance(name := config.base_model_name_or_path, str) or not name:
-        raise ValueError(
+        raise UsageError(
             f"{ADAPTER_CONFIG_NAME} of {checkpoint.name} must name the adapter's base model as `base_model_name_or_path`, "
             f"found {name!r}. Write the base model's folder or Hub id into it."
         )

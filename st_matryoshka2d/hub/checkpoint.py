@@ -16,6 +16,7 @@ from sentence_transformers.base.modules import Router
 from sentence_transformers.util import load_file_path
 from transformers.utils.peft_utils import ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.safetensors_header import parse_index, require_inside
 from st_matryoshka2d.hub.weights_fit import shapes_in
 
@@ -55,7 +56,7 @@ class Checkpoint:
             found = []
         if not found:
             wanted = "a list of modules with a type and a path"
-            raise ValueError(f"modules.json of {self.name} must be {wanted}, found {text[:200]!r}.")
+            raise UsageError(f"modules.json of {self.name} must be {wanted}, found {text[:200]!r}.")
         return [(kind, path and require_inside(path, "modules.json")) for kind, path in found]
 
     @property
@@ -83,7 +84,7 @@ class Checkpoint:
             return
         if self.route not in (found := self._routes(*self.modules[0])):
             has = f"only {', '.join(map(repr, found))}" if found else "as it has no Router: leave route out"
-            raise ValueError(f"{self.name} has no route {self.route!r}, {has}.")
+            raise UsageError(f"{self.name} has no route {self.route!r}, {has}.")
 
     @property
     def transformer(self) -> str:
@@ -210,7 +211,7 @@ class Checkpoint:
                 try:
                     json.loads(path.read_text(encoding="utf-8"))
                 except (ValueError, RecursionError) as error:
-                    raise ValueError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
+                    raise UsageError(f"{path} is not usable JSON. {type(error).__name__}: {error}") from error
 
     def piece_folder(self, num_layers: int) -> Path:
         """Folder for the piece with `num_layers` layers, in the repository's folder of the Hub client's cache."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
+from st_matryoshka2d.errors import UsageError, warn
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
 from st_matryoshka2d.hub.one_route import only
 from st_matryoshka2d.hub.partial_copy import copy_piece
@@ -89,7 +89,7 @@ def load(
     if layers is not None:
         depth = depth_of_choice(layers, depth)
     if (backend := kwargs.get("backend", "torch")) != "torch":
-        raise ValueError(
+        raise UsageError(
             f"Layers can be left out with backend='torch' only, got backend={backend!r}. Load the cut without it, save it, "
             f"and export that: SentenceTransformer(folder, backend={backend!r})."
         )
@@ -207,7 +207,7 @@ def _fetched(checkpoint: Checkpoint, config: Any, num_layers: int, allow_bin: bo
     try:
         return fetch_piece(checkpoint, config, num_layers, allow_bin)
     except WholeFileNeededError as reason:
-        warnings.warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}", stacklevel=4)
+        warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}")
         return None
 
 
@@ -233,7 +233,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
             model = load_with_classes(checkpoint.name, {**_OURS, **_router(checkpoint)}, **kwargs)
     except RuntimeError as error:  # of a device, or of weights
         if str(error).startswith(("Error(s) in loading state_dict", "You set `ignore_mismatched_sizes`")):
-            raise ValueError(f"The weights of {named.name} do not fit its modules. {error}") from error
+            raise UsageError(f"The weights of {named.name} do not fit its modules. {error}") from error
         raise
     except Exception:
         named.check_files()  # names the broken file, which a library's error seldom does

@@ -12,6 +12,7 @@ from huggingface_hub import get_hf_file_metadata, hf_hub_url
 from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]  # lazy
 from transformers import PreTrainedConfig
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.hub.piece import piece_of, telling_of_a_full_disk
 from st_matryoshka2d.hub.safetensors_header import RemoteFile
@@ -57,7 +58,7 @@ def _remote_file(checkpoint: Checkpoint, file: str) -> RemoteFile:
     url = hf_hub_url(checkpoint.name, path, revision=checkpoint.commit)
     size = get_hf_file_metadata(url, token=token).size
     if size is None:
-        raise ValueError(f"{path}: the server does not report the size of the file.")
+        raise UsageError(f"{path}: the server does not report the size of the file.")
     return RemoteFile(path, url, build_hf_headers(token=token, library_name="st_matryoshka2d"), size)
 
 

@@ -16,6 +16,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]  # exported on first use, which mypy does not see
 from transformers import PreTrainedConfig
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import INDEX, WEIGHTS, Checkpoint, is_pickle
 from st_matryoshka2d.hub.safetensors_header import (
     BITS,
@@ -141,7 +142,7 @@ def plan_of(
         for shard in sorted(shard for shard, of_shard in names.items() if of_shard & kept_as.keys()):
             headers.append(open_file(shard))
             if absent := names[shard] - {tensor.name for tensor in headers[-1][1].tensors}:
-                raise ValueError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
+                raise UsageError(f"{INDEX} puts {short(min(absent))} into {short(shard)}, which does not have it.")
     else:
         headers.append(open_file(WEIGHTS))
         kept_as = select([tensor.name for tensor in headers[0][1].tensors])
@@ -152,7 +153,7 @@ def plan_of(
                 continue
             if (name := kept_as[tensor.name]) in kept:
                 both = f"{short(kept[name][0].path)} and {short(file.path)}"
-                raise ValueError(f"{short(name)} is in more than one file: {both}.")
+                raise UsageError(f"{short(name)} is in more than one file: {both}.")
             kept[name] = file, replace(tensor, name=name)
     # Wide dtypes first, as in files of the safetensors library, so that every tensor is aligned to its dtype.
     return Plan(tuple(sorted(kept.values(), key=lambda pair: -BITS[pair[1].dtype])), headers[0][1].metadata)
@@ -183,7 +184,7 @@ def _shards_of(checkpoint: Checkpoint, find: Callable[[str], Weights]) -> dict[s
     if checkpoint.within_transformer(WEIGHTS) in checkpoint.files:
         return {}
     if (size := find(INDEX).size) > LONGEST:
-        raise ValueError(f"{INDEX} of {checkpoint.name} has {size} bytes; no more than {LONGEST} are read.")
+        raise UsageError(f"{INDEX} of {checkpoint.name} has {size} bytes; no more than {LONGEST} are read.")
     return checkpoint.index(checkpoint.within_transformer(INDEX))
 
 

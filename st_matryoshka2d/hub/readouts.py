@@ -13,6 +13,7 @@ from sentence_transformers.base.modules import Dense, Router
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import parts, put
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
@@ -43,7 +44,7 @@ def require_declared(checkpoint: Checkpoint, config: Any) -> None:
     if getattr(config, "matryoshka_readouts", None):
         return
     if any(PurePosixPath(path).match(readout_file("*")) for path in checkpoint.files):
-        raise ValueError(
+        raise UsageError(
             f"{checkpoint.name} is a PEFT adapter of an aligned model, and names a base model that is not aligned, so its "
             "readouts cannot be used. Merge the adapter first, by `truncate(model, num_layers=...)` with all layers; or "
             "save the aligned model, load it, and add the adapter to that."
@@ -64,7 +65,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
         routes = [zip(checkpoint.module_folders, model.children(), strict=False)]
     dense = [[(folder, module) for folder, module in route if type(module) is Dense] for route in routes]
     if not all(dense):
-        raise ValueError(
+        raise UsageError(
             f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module with "
             "readouts. Save the aligned model again; or remove matryoshka_readouts to use the Transformer alone."
         )
@@ -76,7 +77,7 @@ def fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:
     with suppress(EntryNotFoundError, LocalEntryNotFoundError):
         if (path := checkpoint.fetch(f"{folder}/{file}")).is_file():
             return path
-    raise ValueError(
+    raise UsageError(
         f"{checkpoint.name} is aligned, but {folder}/{file} is missing: without it, embeddings of that depth are not in the "
         "space of the whole model. Download or save the aligned model again."
     )

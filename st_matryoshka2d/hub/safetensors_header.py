@@ -18,6 +18,8 @@ from typing import Any
 from huggingface_hub import constants
 from huggingface_hub.utils import hf_raise_for_status, http_stream_backoff, httpx  # type: ignore[attr-defined]  # lazy
 
+from st_matryoshka2d.errors import UsageError
+
 LONGEST = 100_000_000  # bytes of JSON; the limit of the safetensors library itself
 
 # Bits of one number, for each dtype of the format.
@@ -59,32 +61,32 @@ class Header:
 def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Header:
     """Read the header of a file of `size` bytes through `read(start, stop)`; refuse an invalid or incomplete file."""
     if size < _PREFIX:
-        raise ValueError(f"{what} has {size} bytes; a safetensors file begins with {_PREFIX} that give its header's length.")
+        raise UsageError(f"{what} has {size} bytes; a safetensors file begins with {_PREFIX} that give its header's length.")
     length = int.from_bytes(read(0, _PREFIX), "little")
     if length > LONGEST:
-        raise ValueError(f"{what} says that its header is {length} bytes long; no more than {LONGEST} are allowed.")
+        raise UsageError(f"{what} says that its header is {length} bytes long; no more than {LONGEST} are allowed.")
     begin = _PREFIX + length
     if begin > size:
-        raise ValueError(f"{what} says that its header is {length} bytes long, but the whole file has {size} bytes.")
+        raise UsageError(f"{what} says that its header is {length} bytes long, but the whole file has {size} bytes.")
     text = read(_PREFIX, begin)
     if not text.startswith(b"{"):
-        raise ValueError(f"The header of {what} must begin with '{{', found {text[:20]!r}.")
+        raise UsageError(f"The header of {what} must begin with '{{', found {text[:20]!r}.")
     found = parse_object(text, f"The header of {what}")
     metadata = found.pop(_METADATA, None)
     if metadata is not None and not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
-        raise ValueError(f"{_METADATA} in the header of {what} must be an object of strings, found {short(metadata)}.")
+        raise UsageError(f"{_METADATA} in the header of {what} must be an object of strings, found {short(metadata)}.")
     tensors = [_stored(name, entry, begin, size, what) for name, entry in found.items()]
     tensors.sort(key=lambda tensor: (tensor.start, tensor.stop))
     reached = begin
     for tensor in tensors:
         if tensor.start != reached:
-            raise ValueError(
+            raise UsageError(
                 f"{short(tensor.name)} in {what} begins at byte {tensor.start}; the tensor before it ends at {reached}. "
                 "Tensors must follow one another without gap or overlap."
             )
         reached = tensor.stop
     if reached != size:
-        raise ValueError(f"The tensors of {what} end at byte {reached}, but the file has {size} bytes.")
+        raise UsageError(f"The tensors of {what} end at byte {reached}, but the file has {size} bytes.")
     return Header(tuple(tensors), metadata)
 
 
@@ -105,32 +107,32 @@ def parse_index(text: bytes, what: str, files: Container[str] | None = None, end
     """Read `model.safetensors.index.json`: the shard of each tensor, which must be one of `files` if given."""
     shards = parse_object(text, what).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise ValueError(f"{what} must have a `weight_map` that names the shard of each tensor, found {short(shards)}.")
+        raise UsageError(f"{what} must have a `weight_map` that names the shard of each tensor, found {short(shards)}.")
     for tensor, shard in shards.items():
         if not isinstance(shard, str) or not shard.endswith(ending):
-            raise ValueError(f"{what} puts {short(tensor)} into {short(shard)}, which is not a {ending} file.")
+            raise UsageError(f"{what} puts {short(tensor)} into {short(shard)}, which is not a {ending} file.")
         require_inside(shard, what)
         if files is not None and shard not in files:
-            raise ValueError(f"{what} names {short(shard)}, which is missing.")
+            raise UsageError(f"{what} names {short(shard)}, which is missing.")
     return shards
 
 
 def _stored(name: str, entry: Any, begin: int, size: int, what: str) -> Stored:
     where = f"{short(name)} in the header of {what}"
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
-        raise ValueError(f"{where} must have a dtype, a shape and data_offsets, found {short(entry)}.")
+        raise UsageError(f"{where} must have a dtype, a shape and data_offsets, found {short(entry)}.")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise ValueError(f"{where} has the unknown dtype {short(dtype)}.")
+        raise UsageError(f"{where} has the unknown dtype {short(dtype)}.")
     if not _are_counts(shape):
-        raise ValueError(f"{where} has the shape {short(shape)}; whole numbers of 0 or more were expected.")
+        raise UsageError(f"{where} has the shape {short(shape)}; whole numbers of 0 or more were expected.")
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError(f"{where} has the data_offsets {short(offsets)}; a begin and an end no smaller were expected.")
+        raise UsageError(f"{where} has the data_offsets {short(offsets)}; a begin and an end no smaller were expected.")
     start, stop = begin + offsets[0], begin + offsets[1]
     if stop > size:
-        raise ValueError(f"{where} ends at byte {short(stop)} of a file of {size} bytes.")
+        raise UsageError(f"{where} ends at byte {short(stop)} of a file of {size} bytes.")
     if _bits(dtype, shape, 8 * size) != 8 * (stop - start):
-        raise ValueError(f"{where} is {dtype} of shape {short(shape)}, which does not take {stop - start} bytes.")
+        raise UsageError(f"{where} is {dtype} of shape {short(shape)}, which does not take {stop - start} bytes.")
     return Stored(name, dtype, tuple(shape), start, stop)
 
 
@@ -155,9 +157,9 @@ def parse_object(text: bytes, what: str) -> dict[str, Any]:
         # Escapes can spell lone surrogates, which UTF-8 lacks, and Python reads NaN, which JSON lacks.
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{what} is not usable JSON. {type(error).__name__}: {str(error)[:300]}") from error
+        raise UsageError(f"{what} is not usable JSON. {type(error).__name__}: {str(error)[:300]}") from error
     if not isinstance(parsed, dict):
-        raise ValueError(f"{what} must be a JSON object, found a {type(parsed).__name__}.")
+        raise UsageError(f"{what} must be a JSON object, found a {type(parsed).__name__}.")
     return parsed
 
 
@@ -171,7 +173,7 @@ def require_inside(path: str, what: str) -> str:
     """Return the path if it stays inside its folder, on this and on other operating systems; refuse others."""
     other = PureWindowsPath(path)  # understands backslashes and drives, and POSIX paths too
     if not path or path.startswith("/") or other.anchor or ".." in other.parts or not path.isprintable():
-        raise ValueError(f"{what} names the path {path[:100]!r}, which is not inside the repository.")
+        raise UsageError(f"{what} names the path {path[:100]!r}, which is not inside the repository.")
     return PurePosixPath(path).as_posix()
 
 
@@ -179,7 +181,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{name[:100]!r} appears more than once.")
+        raise UsageError(f"{name[:100]!r} appears more than once.")
     return found
 
 
@@ -208,7 +210,7 @@ class RemoteFile:
                 if attempt < _ATTEMPTS:
                     time.sleep(attempt / 2)
                 elif isinstance(error, httpx.RemoteProtocolError):
-                    raise ValueError(f"{self.path}: the server closed the connection before byte {stop}. {error}") from error
+                    raise UsageError(f"{self.path}: the server closed the connection before byte {stop}. {error}") from error
                 else:
                     raise
 
@@ -233,11 +235,11 @@ class RemoteFile:
             expected = (206, f"bytes {start}-{stop - 1}/{self.size}", "identity")
             encoding = response.headers.get("Content-Encoding", "identity")
             if (answer := (status, response.headers.get("Content-Range"), encoding)) != expected:
-                raise ValueError(f"{self.path}: the server was asked for {expected} and answered {answer}.")
+                raise UsageError(f"{self.path}: the server was asked for {expected} and answered {answer}.")
             for part in response.iter_bytes():
                 start += len(part)
                 if start > stop:
-                    raise ValueError(f"{self.path}: the server sent more than the requested bytes up to {stop}.")
+                    raise UsageError(f"{self.path}: the server sent more than the requested bytes up to {stop}.")
                 yield part
         if start < stop:
-            raise ValueError(f"{self.path}: the server stopped {stop - start} bytes before byte {stop}.")
+            raise UsageError(f"{self.path}: the server stopped {stop - start} bytes before byte {stop}.")

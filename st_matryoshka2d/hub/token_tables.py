@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.hub.readouts import fetched
 from st_matryoshka2d.hub.weights import read_config, without_pickles
@@ -32,7 +33,7 @@ def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, 
     whole = linear_of(weights["linear.weight"], weights["linear.bias"])
     stored = read_readouts([fetched(checkpoint, folder, readout_file(0))], whole)
     if stored.table is None:
-        raise ValueError(f"{folder}/{readout_file(0)} of {checkpoint.name} holds no table. Fit the queries again.")
+        raise UsageError(f"{folder}/{readout_file(0)} of {checkpoint.name} holds no table. Fit the queries again.")
     modules: list[nn.Module] = [stored.table]
     modules += [Normalize() for kind, _ in checkpoint.modules[-1:] if kind.endswith(".Normalize")]
     about = json.loads(checkpoint.fetch(_ABOUT).read_text(encoding="utf-8")) if _ABOUT in checkpoint.files else {}
@@ -65,7 +66,7 @@ def _folder(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> str:
     folders = [folder for kind, folder in checkpoint.modules if kind.endswith(".Dense")]
     config = read_config(checkpoint, checkpoint.transformer, kwargs) if folders and checkpoint.is_plain else None
     if 0 not in (getattr(config, "matryoshka_readouts", None) or []):
-        raise ValueError(
+        raise UsageError(
             f"{checkpoint.name} has no token table, which 0 layers mean. Load the whole model, give it one with "
             "`fit_queries(model, documents)`, and save it."
         )

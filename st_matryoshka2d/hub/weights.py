@@ -10,6 +10,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.adapters import base_of
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
@@ -43,7 +44,7 @@ def _require_safetensors(checkpoint: Checkpoint, folder: str, needed: bool, allo
     if any(path.endswith(".safetensors") for path in files) or (pickles and allow_bin) or not (pickles or needed):
         return
     found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
-    raise ValueError(
+    raise UsageError(
         f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {found or 'no weights at all'}. "
         + (
             "Reading a .bin file means unpickling it. allow_bin=True does that with weights_only=True, which builds "
@@ -74,7 +75,7 @@ def read_config(checkpoint: Checkpoint, folder: str, kwargs: Mapping[str, Any]) 
             **(kwargs.get("config_kwargs") or {}),
         )
     except StrictDataclassError as error:
-        raise ValueError(f"config.json of {checkpoint.name} cannot be used. {' '.join(str(error).split())}") from error
+        raise UsageError(f"config.json of {checkpoint.name} cannot be used. {' '.join(str(error).split())}") from error
     return config
 
 

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d._hosts.transformers import not_loaded, one_load_at_a_time, quiet_loading
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.safetensors_header import read_header, short
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.trial import trial
@@ -36,7 +37,7 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
         found = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
         return {name: tuple(tensor.shape) for name, tensor in found.items()}
     except Exception as error:
-        raise ValueError(  # hides torch's message, which suggests running the code
+        raise UsageError(  # hides torch's message, which suggests running the code
             f"{path} is broken, or holds more than tensors and could run code when opened ({type(error).__name__}). "
             "Ask its author for a safetensors file; do not open this one in another way."
         ) from None
@@ -46,13 +47,13 @@ def depth_of(config: PreTrainedConfig, what: str, num_tensors: int | None = None
     """Return the number of layers; refuse one that is unusable, or impossible with so few tensors."""
     depth = getattr(config, "num_hidden_layers", None)
     if depth is None:
-        raise ValueError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it cannot be cut in depth.")
+        raise UsageError(f"{what}: {type(config).__name__} has no `num_hidden_layers`, so it cannot be cut in depth.")
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-        raise ValueError(
+        raise UsageError(
             f"config.json of {what} must have a whole number of 1 or more as `num_hidden_layers`, found {short(depth)}."
         )
     if num_tensors is not None and depth > max(num_tensors, _REPEATS):  # a model of it would take time and memory
-        raise ValueError(
+        raise UsageError(
             f"config.json of {what} says that the model has {depth} layers, but its weights are {num_tensors} tensors. "
             "Write the number of layers that the weights have into config.json, or download the checkpoint again."
         )
@@ -69,16 +70,16 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
         model = blank_model(config)
         size = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
         if size > _LARGEST_BUFFERS:  # such as a huge table of positions
-            raise ValueError(f"it needs tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed.")
+            raise UsageError(f"it needs tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed.")
         if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}.items() <= shapes.items():
             return  # all names and shapes fit
         found = _loading_info(model, shapes)
     except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
-        raise ValueError(f"{contradiction}: {short(str(error))}") from error
+        raise UsageError(f"{contradiction}: {short(str(error))}") from error
     if wrong := sorted(found["mismatched_keys"]):
         name, stored, expected = wrong[0]
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
-        raise ValueError(
+        raise UsageError(
             f"{contradiction}: {short(name)} is {list(stored)}, but the config says {list(expected)}{more}. {end}"
         )
     absent: list[str] = []
@@ -86,7 +87,7 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
         names = {name for name in model.state_dict() if name.startswith(f"{path}.")}
         absent += names & found["missing_keys"] if names - found["missing_keys"] else []
     if absent:
-        raise ValueError(f"The weights of {what} lack {_some(sorted(absent))}. {end}")
+        raise UsageError(f"The weights of {what} lack {_some(sorted(absent))}. {end}")
 
 
 def blank_model(config: PreTrainedConfig) -> PreTrainedModel:
@@ -130,7 +131,7 @@ def check_complete(pipeline: SentenceTransformer, where: str) -> None:
         if not isinstance(network, PreTrainedModel) or getattr(network, "hf_quantizer", None) is not None:
             continue
         if absent := _absent(network):
-            raise ValueError(
+            raise UsageError(
                 f"{where} lacks weights of {type(network).__name__}, or has them in other shapes: {_some(absent)}. They are "
                 "not replaced by random values: download the checkpoint again, or ask its author to save it again."
             )

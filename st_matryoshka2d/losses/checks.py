@@ -14,6 +14,7 @@ from sentence_transformers.sentence_transformer import losses
 from torch import Tensor, nn
 
 from st_matryoshka2d._hosts.sentence_transformers import is_cut_by_adaptive_layer_loss
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 from st_matryoshka2d.sizes import Size, positive_int
 
@@ -46,22 +47,22 @@ def check_wrapped_loss(loss: nn.Module, model: SentenceTransformer) -> None:
     """Check that a loss can be computed from embeddings, and trains this model."""
     name = type(loss).__name__
     if not isinstance(loss, nn.Module):
-        raise TypeError(f"loss must be a sentence-transformers loss such as CoSENTLoss(model), got {loss!r}.")
+        raise UsageTypeError(f"loss must be a sentence-transformers loss such as CoSENTLoss(model), got {loss!r}.")
     if uses_gradient_cache(loss) and name.startswith("Cached"):
         plain = name.removeprefix("Cached")
-        raise TypeError(
+        raise UsageTypeError(
             f"{name} embeds texts by itself. Wrap {plain} and pass mini_batch_size=... here for gradient caching."
         )
     if not callable(getattr(loss, "compute_loss_from_embeddings", None)):
-        raise TypeError(
+        raise UsageTypeError(
             f"{name} cannot be wrapped: it has no `compute_loss_from_embeddings`, so it cannot be computed at several "
             "sizes from one forward pass. MultipleNegativesRankingLoss, CoSENTLoss, AnglELoss and most other losses can."
         )
     its_model = getattr(loss, "model", None)
     if isinstance(its_model, nn.Module) and unwrap(its_model) is not model:
-        raise ValueError(f"{name} was built on a different model. Build both losses on the same model object.")
+        raise UsageError(f"{name} was built on a different model. Build both losses on the same model object.")
     if getattr(loss, "projection", None) is not None:
-        raise ValueError(f"{name} has a projection for the full width only. Build it without projection_dim.")
+        raise UsageError(f"{name} has a projection for the full width only. Build it without projection_dim.")
 
 
 def check_mini_batches(mini_batch_size: int | None, mini_batch_num_tokens: int | None) -> None:
@@ -90,17 +91,17 @@ def check_columns(loss: nn.Module, count: int, labels: Tensor | None) -> None:
     """Check that a batch has the text columns and the labels that the wrapped loss reads."""
     least, most, labelled = next((_READS[cls] for cls in type(loss).__mro__ if cls in _READS), (1, None, False))
     if labelled and labels is None:
-        raise ValueError(f"{type(loss).__name__} needs labels, but the dataset has no column named label, labels or score.")
+        raise UsageError(f"{type(loss).__name__} needs labels, but the dataset has no column named label, labels or score.")
     if count < least or (most is not None and count > most):
         expected = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
-        raise ValueError(f"{type(loss).__name__} reads {expected} text columns, the dataset has {count}.")
+        raise UsageError(f"{type(loss).__name__} reads {expected} text columns, the dataset has {count}.")
 
 
 def check_finite(columns: Iterable[Tensor]) -> None:
     """Raise if embeddings have NaN or infinite values."""
     for index, column in enumerate(columns):
         if bad := int((~torch.isfinite(column)).flatten(1).any(1).sum()):
-            raise ValueError(
+            raise UsageError(
                 f"The model returned NaN or infinite embeddings for {bad} of {len(column)} texts of column {index + 1}. "
                 "Check for empty texts, a high learning rate, or float16 weights."
             )
@@ -110,25 +111,25 @@ def finite_weights(weights: Sequence[float] | None, count: int, name: str) -> li
     """Return checked weights as floats; None for 1 each."""
     values = [1.0] * count if weights is None else [float(weight) for weight in weights]
     if len(values) != count:
-        raise ValueError(f"{name} needs {count} values, one for each, got {len(values)}.")
+        raise UsageError(f"{name} needs {count} values, one for each, got {len(values)}.")
     if bad := [value for value in values if not math.isfinite(value) or value < 0]:
-        raise ValueError(f"{name} must be finite and not negative, got {bad}.")
+        raise UsageError(f"{name} must be finite and not negative, got {bad}.")
     if not any(values):
-        raise ValueError(f"{name} are all zero, so nothing would be trained.")
+        raise UsageError(f"{name} are all zero, so nothing would be trained.")
     return values
 
 
 def positive(value: float, name: str, *, zero: bool = False) -> float:
     """Return a number that is finite and above zero; if `zero`, it may be zero."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
+        raise UsageTypeError(f"{name} must be a number, got {value!r}.")
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{name} must be {'zero or more' if zero else 'above zero'} and finite, got {value}.")
+        raise UsageError(f"{name} must be {'zero or more' if zero else 'above zero'} and finite, got {value}.")
     return float(value)
 
 
 def one_of(value: Choice, name: str, allowed: tuple[str, ...]) -> Choice:
     """Return a value that is one of the allowed words."""
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {allowed}, got {value!r}.")
+        raise UsageError(f"{name} must be one of {allowed}, got {value!r}.")
     return value

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from st_matryoshka2d._hosts.sentence_transformers import mini_batches
 from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.reading import check_reads_alike
 from st_matryoshka2d.losses.scores import scores_of_others
@@ -69,7 +70,7 @@ class RelationalDistill(Term):
     ) -> None:
         super().__init__()
         if not (teacher is None or teacher == "labels" or isinstance(teacher, SentenceTransformer)):
-            raise TypeError(f"teacher must be a SentenceTransformer, 'labels' or None, got {teacher!r}.")
+            raise UsageTypeError(f"teacher must be a SentenceTransformer, 'labels' or None, got {teacher!r}.")
         self.from_labels = teacher == "labels"
         self.teacher = teacher if isinstance(teacher, SentenceTransformer) else None
         self.weight = positive(weight, "weight")
@@ -156,19 +157,19 @@ def teacher_columns(
     """Split labels into teacher embeddings per text column; if `shared`, one matrix may serve all columns."""
     is_embedding = labels is not None and labels.ndim in (2, 3) and labels.is_floating_point()
     if labels is None or not is_embedding or labels.shape[-1] != (width or labels.shape[-1]):
-        raise ValueError(
+        raise UsageError(
             "Labels must be teacher embeddings, (batch, width) or (batch, columns, width)"
             f"{f', as wide as the model: {width}' if width else ''}; got {None if labels is None else tuple(labels.shape)}."
         )
     columns = [labels] * (count if shared else 1) if labels.ndim == 2 else list(labels.unbind(1))
     if len(columns) != count:
-        raise ValueError(f"Labels hold teacher embeddings for {len(columns)} columns, the dataset has {count}.")
+        raise UsageError(f"Labels hold teacher embeddings for {len(columns)} columns, the dataset has {count}.")
     return [column.detach() for column in columns]
 
 
 def _check_width(teacher: int, student: int) -> None:
     if teacher != student:
-        raise ValueError(
+        raise UsageError(
             f"across compares coordinates, but the teacher's embeddings have {teacher} and the student's {student}. Use a "
             "teacher as wide as the student, or across=0, which compares only similarities."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.graph import register_multi_grad_hook
 
 from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.errors import UsageError, warn
 from st_matryoshka2d.losses.checks import (
     check_columns,
     check_finite,
@@ -125,18 +125,15 @@ class MultiSizeLoss(nn.Module):
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         require_readouts(model, model.config, depths)
         self.backbones = {name: self._checked(route, depths) for name, route in Pipeline.of(model).routes.items()}
-        stacklevel = 3 if type(self).__init__ is not MultiSizeLoss.__init__ else 2
         if self.full not in self.sampler.candidates:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
                 "the sizes, or ship only cuts of the trained sizes.",
-                stacklevel=stacklevel,
             )
         if token_table(model) is not None:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} does not train the token table, and training moves the whole model away from it. "
                 "Call `fit_queries` again afterwards.",
-                stacklevel=stacklevel,
             )
 
     @property
@@ -196,7 +193,7 @@ class MultiSizeLoss(nn.Module):
     def _checked(self, route: Route, depths: list[int]) -> Backbone:
         """Find the layers of a route, and check that it can be cut at these depths."""
         if not set(depths) <= set(range(1, self.full.num_layers + 1)):
-            raise ValueError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
+            raise UsageError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
         backbone = find_backbone(route.transformer.model)
         check_depths(route.transformer.model, backbone, depths)
         return backbone
@@ -256,6 +253,6 @@ def _sampler(sizes: Sequence[Size | str] | SizeSampler, full: Size, weights: Seq
     if not isinstance(sizes, SizeSampler):
         return FixedSizes(sizes, full, weights)
     if weights is not None:
-        raise ValueError("size_weights needs a list of sizes; a sampler has its own weights.")
+        raise UsageError("size_weights needs a list of sizes; a sampler has its own weights.")
     validate_sizes(sizes.candidates, full)
     return sizes

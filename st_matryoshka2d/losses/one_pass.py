@@ -12,6 +12,7 @@ from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from torch import Tensor, nn
 
 from st_matryoshka2d._hosts.sentence_transformers import embed_mini_batch
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.distributed import average_gradient, reaching_heads
 from st_matryoshka2d.losses.step import Term, Tokens
 from st_matryoshka2d.model.backbone import Backbone
@@ -38,7 +39,7 @@ class Representation:
         for term in self.observers:
             seen = term.observe({layer: _tokens(by_layer[layer], mask) for layer in term.layers_observed()})
             if seen.shape != (len(values[0]), term.observes):
-                raise ValueError(
+                raise UsageError(
                     f"{type(term).__name__}.observe must return {term.observes} numbers for each of {len(values[0])} texts, "
                     f"got {tuple(seen.shape)}."
                 )
@@ -67,7 +68,7 @@ def _tokens(features: Mapping[str, Any], mask: Tensor | None) -> Tokens:
     states, pooled = features["token_embeddings"], features["sentence_embedding"]
     if mask is None or mask.shape != states.shape[:2]:
         found = None if mask is None else tuple(mask.shape)
-        raise ValueError(
+        raise UsageError(
             f"Token states of shape {tuple(states.shape)} need an attention mask of shape {tuple(states.shape[:2])}, "
             f"got {found}. Batches without padding have none: set `model[0].unpad_inputs = False`."
         )

@@ -11,6 +11,7 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.distributed import gather, own_rows
 from st_matryoshka2d.losses.step import Step, Term
@@ -62,12 +63,12 @@ class PIC(Term):
     def attach(self, model: SentenceTransformer) -> None:
         """Check the checkpoints against the model, and create the projectors."""
         if hasattr(self, "phi"):
-            raise ValueError("This PIC already belongs to a loss and holds its parameters. Create one per loss.")
+            raise UsageError("This PIC already belongs to a loss and holds its parameters. Create one per loss.")
         asked = sizes_ladder(model) if self.asked is None else self.asked
         self.checkpoints = validate_sizes(asked, full_size(model), "checkpoints")
         links = list(pairwise(self.checkpoints))
         if not links or any(low.num_layers >= high.num_layers or low.dim > high.dim for low, high in links):
-            raise ValueError(
+            raise UsageError(
                 "checkpoints must be at least two sizes, each deeper than the one before and not narrower, got "
                 f"{[str(size) for size in self.checkpoints]}."
             )

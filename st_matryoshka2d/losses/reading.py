@@ -9,6 +9,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
 from torch import nn
 
+from st_matryoshka2d.errors import UsageError
+
 # Arguments of `Transformer` that change how a text is tokenized.
 _SETTINGS = ("processing_kwargs", "query_length", "document_length", "query_expansion")
 
@@ -19,7 +21,7 @@ def check_reads_alike(teacher: SentenceTransformer, model: SentenceTransformer) 
     for name, module in ours.items():
         differences = _differences(theirs.get(name, theirs.get("")), module)
         if differences:
-            raise ValueError(
+            raise UsageError(
                 f"The teacher does not read texts as the model does: it has another {', another '.join(differences)}. A "
                 "loss sees only the model's tokens, which may not give the teacher the same texts. Embed the texts with "
                 'the teacher first, dataset.map(lambda rows: {"label": teacher.encode(rows["text"])}, batched=True), and '

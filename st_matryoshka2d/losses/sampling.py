@@ -10,6 +10,7 @@ import torch
 from sentence_transformers.util import is_dist_initialized
 from torch import distributed
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import finite_weights, one_of
 from st_matryoshka2d.sizes import Size, SizeDict, all_within, as_size, sizes_product, validate_sizes
 
@@ -95,12 +96,12 @@ class UniformSizes(SizeSampler):
     def __init__(self, full: Size | str, dims: Sequence[int], weights: Sequence[float] = (1, 1, 1, 1)) -> None:
         full = as_size(full, "full")
         if full.num_layers < 2:
-            raise ValueError(f"2DMSE draws a layer below the last one, but the model has only {full.num_layers}.")
+            raise UsageError(f"2DMSE draws a layer below the last one, but the model has only {full.num_layers}.")
         if isinstance(dims, Sequence) and not dims:
-            raise ValueError(f"2DMSE draws a dim below the full {full.dim}, but dims is empty. Pass dims=[...].")
+            raise UsageError(f"2DMSE draws a dim below the full {full.dim}, but dims is empty. Pass dims=[...].")
         self.dims = all_within(dims, full.dim, "dim")
         if full.dim in self.dims:
-            raise ValueError(f"dim={full.dim} is not below the full {full.dim}, which is always trained.")
+            raise UsageError(f"dim={full.dim} is not below the full {full.dim}, which is always trained.")
         self.full = full
         self.weights = finite_weights(weights, 4, "weights")
         self.candidates = sizes_product(range(1, full.num_layers + 1), [*self.dims, full.dim])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError, warn
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.losses.sampling import SizeSampler
 
@@ -34,10 +34,9 @@ def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
 def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
     """Warn that the Trainer's checkpoints lack the loss's own parameters."""
     first, *others = names
-    warnings.warn(
+    warn(
         f"{loss} trains {1 + len(others)} tensors of its own (such as {first}), which a Trainer's checkpoint does not hold: "
         "a resumed run would train them from scratch. Pass callbacks=[LossStateCallback(loss)] to the Trainer.",
-        stacklevel=3,
     )
 
 
@@ -70,7 +69,9 @@ class LossStateCallback(TrainerCallback):
         self.losses: dict[str, Any] = dict(loss) if isinstance(loss, Mapping) else {"": loss}
         for value in self.losses.values():
             if not isinstance(value, nn.Module) or isinstance(value, SentenceTransformer):
-                raise TypeError(f"loss must be the Trainer's loss, or its losses by dataset, got {type(value).__name__}.")
+                raise UsageTypeError(
+                    f"loss must be the Trainer's loss, or its losses by dataset, got {type(value).__name__}."
+                )
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Restore the state if training resumes from a checkpoint."""
@@ -78,7 +79,7 @@ class LossStateCallback(TrainerCallback):
             loss.state_is_saved = True  # no warning needed
         parameters, generators = self._named(own_parameters), self._named(_own_generator)
         if parameters and len(self.losses) > 1 and is_dist_initialized():
-            raise ValueError(
+            raise UsageError(
                 f"On several processes, use one loss for all datasets, not {len(self.losses)}: processes draw batches of "
                 "different datasets, so losses with their own parameters would wait for each other forever."
             )
@@ -140,7 +141,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} is broken: {error}. Resume from an earlier checkpoint.") from error
+        raise UsageError(f"{path} is broken: {error}. Resume from an earlier checkpoint.") from error
 
 
 def _restore(
@@ -152,7 +153,7 @@ def _restore(
     saved_shapes = {name: tuple(tensor.shape) for name, tensor in saved.items() if name not in generators}
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     if saved_shapes != shapes:
-        raise ValueError(
+        raise UsageError(
             f"{FILE_NAME} belongs to another loss. It holds {sorted(saved_shapes.items() - shapes.items())} that this loss "
             f"lacks, and lacks {sorted(shapes.items() - saved_shapes.items())}."
         )
@@ -162,8 +163,7 @@ def _restore(
         if name in saved:
             generator.set_state(saved[name])
         else:
-            warnings.warn(
+            warn(
                 "The checkpoint does not hold the draws of sizes, so the resumed training draws others than an "
                 "uninterrupted one would have drawn.",
-                stacklevel=2,
             )

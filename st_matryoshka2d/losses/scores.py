@@ -12,6 +12,7 @@ from sentence_transformers import util
 from sentence_transformers.sentence_transformer.losses import SiameseDistanceMetric, TripletDistanceMetric
 from torch import Tensor, nn
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.distributed import gather, own_rows
 from st_matryoshka2d.similarity import at_least_float32
 
@@ -43,7 +44,7 @@ def matrix_similarity(loss: nn.Module) -> Similarity:
             return cast(Similarity, own)
     if not callable(own) or not hasattr(loss, "similarity_fct"):
         return util.cos_sim
-    raise ValueError(
+    raise UsageError(
         f"{type(loss).__name__} compares pairs with {getattr(own, '__name__', own)!r}, which cannot compare all rows of "
         "two batches. Give the loss one of sentence-transformers' similarities, or pass kl_over='embedding'."
     )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -82,7 +83,7 @@ class SIA(Term):
     def attach(self, model: SentenceTransformer) -> None:
         """Check layers and dims against the model, and create P."""
         if hasattr(self, "P"):
-            raise ValueError("This SIA already belongs to a loss and holds its parameters. Create one per loss.")
+            raise UsageError("This SIA already belongs to a loss and holds its parameters. Create one per loss.")
         _require_pooled_tokens(model)
         full, ladder = full_size(model), sizes_ladder(model)
         layers, dims, gammas = self.asked
@@ -148,18 +149,20 @@ def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
     """Check that dims ascend to the full dim."""
     checked = all_within(dims, full, "dim")
     if checked[-1] != full or len(checked) < 2 or any(left >= right for left, right in pairwise(checked)):
-        raise ValueError(f"dims must ascend and end with the full dim {full}, with at least one below it, got {checked}.")
+        raise UsageError(f"dims must ascend and end with the full dim {full}, with at least one below it, got {checked}.")
     return checked
 
 
 def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
     if isinstance(gammas, str) or not isinstance(gammas, Iterable):
-        raise TypeError(f"gammas must be a list of shares of the tokens, one for each dim below {dims[-1]}, got {gammas!r}.")
+        raise UsageTypeError(
+            f"gammas must be a list of shares of the tokens, one for each dim below {dims[-1]}, got {gammas!r}."
+        )
     checked = [positive(gamma, "each of gammas") for gamma in gammas]
     if len(checked) != len(dims) - 1:
-        raise ValueError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")
+        raise UsageError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")
     if checked != sorted(checked) or checked[-1] > 1:
-        raise ValueError(f"gammas must be shares of the tokens, up to 1 and not descending, got {checked}.")
+        raise UsageError(f"gammas must be shares of the tokens, up to 1 and not descending, got {checked}.")
     return checked
 
 
@@ -170,7 +173,7 @@ def _require_pooled_tokens(model: SentenceTransformer) -> None:
         mixing = [module for module in head[1:] if not isinstance(module, Dropout)]
         hidden = route.transformer.get_embedding_dimension()
         if not isinstance(pooling, Pooling) or mixing or pooling.get_embedding_dimension() != hidden:
-            raise ValueError(
+            raise UsageError(
                 "SIA relates prefixes of token states to prefixes of the embedding, so the embedding must be the pooled "
                 f"token states; this pipeline{f' (route {name})' if name else ''} makes it with "
                 f"{[type(module).__name__ for module in route.head.values()]}. Leave SIA out (`sia=False` in MIPICLoss)."

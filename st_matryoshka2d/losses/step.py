@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_matryoshka2d.dims import prefix
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.sizes import Size, as_size
 
 
@@ -77,7 +78,7 @@ class Step:
 def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
     size = as_size(given, "size")
     if size.num_layers not in columns:
-        raise ValueError(f"{size} was not embedded in this step, only layers {sorted(columns)}. Add it to `sizes_needed`.")
+        raise UsageError(f"{size} was not embedded in this step, only layers {sorted(columns)}. Add it to `sizes_needed`.")
     return [prefix(column, size.dim) for column in columns[size.num_layers]]
 
 
@@ -142,7 +143,7 @@ def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
     found = (
         {name: getattr(value, "shape", value) for name, value in parts.items()} if isinstance(parts, dict) else type(parts)
     )
-    raise TypeError(f"{type(term).__name__}.forward must return a dict of names and scalar tensors, got {found}.")
+    raise UsageTypeError(f"{type(term).__name__}.forward must return a dict of names and scalar tensors, got {found}.")
 
 
 def check_terms(terms: Iterable[Term]) -> list[Term]:
@@ -151,10 +152,10 @@ def check_terms(terms: Iterable[Term]) -> list[Term]:
     for term in checked:
         if isinstance(terms, Term) or not isinstance(term, Term):
             found = f"the class {term.__name__}; call it: {term.__name__}()" if isinstance(term, type) else f"{term!r:.80}"
-            raise TypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
+            raise UsageTypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
         has_method = type(term).observe is not Term.observe
         if bool(term.observes) != has_method:
-            raise TypeError(
+            raise UsageTypeError(
                 f"{type(term).__name__} has {'an' if has_method else 'no'} `observe` method, but observes={term.observes}; "
                 "it must be how many numbers the method returns per text."
             )

@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from st_matryoshka2d.errors import UsageError
+
 
 def adapter_layers(model: nn.Module) -> dict[str, Any]:
     """List the adapter layers of a model by path; one inside another is left out."""
@@ -37,7 +39,7 @@ def require_steady(model: nn.Module) -> None:
     """Refuse adapters that the next forward pass would take out of the weights, and so out of all that share them."""
     layers = adapter_layers(model).values()
     if any(layer.disable_adapters and layer.merged_adapters for layer in layers):
-        raise ValueError(
+        raise UsageError(
             f"{type(model).__name__} has adapters that are merged into its weights and disabled. Take them out, by calling "
             "`unmerge()` of each adapter layer or by running the model once; or enable them."
         )

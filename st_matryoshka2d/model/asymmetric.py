@@ -8,6 +8,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import inherit_card, name_apart
@@ -62,7 +63,7 @@ def asymmetric(
         >>> small_queries.save_pretrained("saved")
     """
     if sides_of(model):
-        raise ValueError("This model is asymmetric already. Join two sizes of the aligned model that it was made of.")
+        raise UsageError("This model is asymmetric already. Join two sizes of the aligned model that it was made of.")
     given = query if isinstance(query, SentenceTransformer) else None
     sides = _cuts(model, query, document) if given is None else _with_encoder(model, given, document)
     made = joined(model, **sides)
@@ -99,7 +100,7 @@ def _with_encoder(model: SentenceTransformer, encoder: SentenceTransformer, docu
     full = Pipeline.of(model).full
     alone = with_modules(encoder, dict(encoder.named_children()), SentenceTransformer)
     if (width := alone.get_embedding_dimension()) != full.dim:
-        raise ValueError(
+        raise UsageError(
             f"The encoder of queries returns {width} dimensions and the model {full.dim}, so they cannot be compared. Train "
             "a cut of this model: truncate(model, num_layers=...)."
         )
@@ -120,7 +121,7 @@ def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) ->
     full, readouts = full_size(model).num_layers, getattr(model.config, "matryoshka_readouts", None)
     if not {*depths.values()} <= {full, *(readouts or [])}:
         found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
-        raise ValueError(
+        raise UsageError(
             f"Embeddings of {depths[QUERY]} and of {depths[DOCUMENT]} layers of this model are not in one space, so queries "
             f"would not find documents. {found}. First align the whole model, with `align`."
         )

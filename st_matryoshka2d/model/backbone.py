@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.torch import COMPILED, around, parts, put
 from st_matryoshka2d._hosts.transformers import drop_captures
+from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import require_steady
 from st_matryoshka2d.model.architecture import architecture
 from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
@@ -67,7 +68,7 @@ def require_network(model: object) -> PreTrainedModel:
     way = "Merge the adapter first: `model[0].model = model[0].model.merge_and_unload()`."
     if not hasattr(model, "merge_and_unload"):
         way = "For ONNX or OpenVINO, load the model with backend='torch', cut it, save the cut and export that."
-    raise TypeError(f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. {way}")
+    raise UsageTypeError(f"Only a transformers PreTrainedModel can be cut, got {type(model).__name__}. {way}")
 
 
 def refuse_compiled(model: object) -> None:
@@ -75,7 +76,7 @@ def refuse_compiled(model: object) -> None:
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
         wrapper, _, last = path.rpartition(".")
         if last == COMPILED:
-            raise TypeError(
+            raise UsageTypeError(
                 f"{type(module).__name__}{wrapper and f' ({wrapper})'} is wrapped by torch.compile, which hides its parts. "
                 f"Unwrap it, with its attribute `{COMPILED}`; or compile in place, with `model.compile()` instead of "
                 "`torch.compile(model)`. A cut can be compiled too."
@@ -111,7 +112,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
 
     view = copy_container(model, "")
     if not isinstance(view, PreTrainedModel):
-        raise TypeError(f"{type(model).__name__} copied itself into a {type(view).__name__}.")
+        raise UsageTypeError(f"{type(model).__name__} copied itself into a {type(view).__name__}.")
     return view
 
 

@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import Router
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import around
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers
@@ -82,7 +83,7 @@ def truncate(
         depth = depth_of_choice(layers, depth)
         model = keeping(model, layers, [depth])
     if depth is None and width is None:
-        raise ValueError("There is nothing to cut. Pass a size, num_layers or dim.")
+        raise UsageError("There is nothing to cut. Pass a size, num_layers or dim.")
     cut = cut_to(model, depth, width)
     if (kept := full_size(cut)) != (full := full_size(model)):
         name_apart(cut, model, kept)
@@ -127,7 +128,7 @@ def _narrowed(
 ) -> SentenceTransformer:
     """Cut an asymmetric model in dims, which its sides have in common, or a token table."""
     if num_layers is not None:
-        raise ValueError(
+        raise UsageError(
             "Queries and documents have different depths in this model, so it cannot be cut in depth. Cut the model that it "
             f'was made of: asymmetric(aligned, query={num_layers}). Or cut one side: load(folder, route="query").'
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.architecture import architecture, settings
 from st_matryoshka2d.model.backbone import Backbone, find_backbone, refusal, shallow_view
@@ -98,7 +99,7 @@ def _require_close(
     left: Tensor, right: Tensor, what: str, tolerance: float = 1e-5, *, in_half_precision: float = 2e-2
 ) -> None:
     if not same(left, right, in_half_precision if right.dtype in (torch.float16, torch.bfloat16) else tolerance):
-        raise ValueError(f"{what} differ by up to {float((left - right).abs().max()):.1e}.")
+        raise UsageError(f"{what} differ by up to {float((left - right).abs().max()):.1e}.")
 
 
 def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) -> None:
@@ -107,4 +108,4 @@ def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) 
     for (path, new), old in pairs:
         found, wanted = settings(new), settings(old)
         if found != wanted:
-            raise ValueError(f"{path} is set up as {found} in the cut, as {wanted} in the full model.")
+            raise UsageError(f"{path} is set up as {found} in the cut, as {wanted} in the full model.")

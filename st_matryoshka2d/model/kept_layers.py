@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.sizes import positive_int
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def choose_layers(config: Any, layers: Layers, depths: Iterable[int]) -> None:
     for depth in set(getattr(config, "matryoshka_readouts", None) or ()).intersection(depths) - {0}:
         before = [layer + 1 for layer in kept_layers(config, depth)]
         if (other := chosen.get(depth, list(range(1, depth + 1)))) != before:
-            raise ValueError(
+            raise UsageError(
                 f"layers: at {depth} layers this aligned model keeps {before}, which its readout was fitted to, "
                 f"not {other}. Leave `layers` out, or align the model with them."
             )
@@ -59,22 +60,22 @@ def depth_of_choice(layers: object, num_layers: int | None) -> int:
     if isinstance(layers, str) and num_layers is not None:
         return num_layers
     if isinstance(layers, (str, Mapping)) or not isinstance(layers, Sequence):
-        raise ValueError(
+        raise UsageError(
             f"layers must be {FIRST!r} or {ENDS!r}, with num_layers, or a list such as [1, 5, 6]; got {layers!r}."
         )
     if num_layers not in (None, len(layers)):
-        raise ValueError(f"layers lists {len(layers)} layers, {list(layers)}, but num_layers is {num_layers}.")
+        raise UsageError(f"layers lists {len(layers)} layers, {list(layers)}, but num_layers is {num_layers}.")
     return len(layers)
 
 
 def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[int]:
     if positive_int(depth, "layers: the number of layers") >= num_layers:
-        raise ValueError(f"layers has an entry for {depth} layers, but only 1 to {num_layers - 1} leave any out.")
+        raise UsageError(f"layers has an entry for {depth} layers, but only 1 to {num_layers - 1} leave any out.")
     given = [positive_int(layer, f"layers[{depth}]") for layer in layers]
     if max(given, default=0) > num_layers:
-        raise ValueError(f"layers[{depth}] has layer {max(given)}, but the model has {num_layers} layers.")
+        raise UsageError(f"layers[{depth}] has layer {max(given)}, but the model has {num_layers} layers.")
     if len(set(given)) != depth or given != sorted(given):
-        raise ValueError(f"layers[{depth}] must be {depth} different layers in ascending order, got {given}.")
+        raise UsageError(f"layers[{depth}] must be {depth} different layers in ascending order, got {given}.")
     return given
 
 
@@ -108,7 +109,7 @@ def kept_layers(config: Any, num_layers: int) -> list[int]:
     try:
         layers = _checked(num_layers, config.matryoshka_layers[str(num_layers)], config.num_hidden_layers)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise UsageError(
             f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep: {error} "
             "Align the model again."
         ) from error

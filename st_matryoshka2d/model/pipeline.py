@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import refuse_compiled, require_network
 from st_matryoshka2d.model.sides import on_route
 from st_matryoshka2d.sizes import Size, full_size
@@ -40,7 +41,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
     while not isinstance(inner, SentenceTransformer):
         wrapped = getattr(inner, COMPILED, getattr(inner, "module", None))
         if wrapped is None:
-            raise TypeError(
+            raise UsageTypeError(
                 f"Expected a SentenceTransformer, got {type(model).__name__} (innermost: {type(inner).__name__})."
             )
         inner = wrapped
@@ -59,7 +60,7 @@ class Pipeline:
         """Check a model; refuse others than a `SentenceTransformer` that can be cut in depth."""
         if not isinstance(model, SentenceTransformer):
             refuse_compiled(model)
-            raise TypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+            raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
         (_, first), *after = model.named_children()
         if isinstance(first, Router):
             return cls(model, _routes_of(first, dict(after)))
@@ -85,7 +86,7 @@ class Pipeline:
         """Refuse a model whose tokenizer cannot pad a batch."""
         tokenizers = [route.transformer.tokenizer for route in self.routes.values()]
         if any(tokenizer is not None and tokenizer.pad_token is None for tokenizer in tokenizers):
-            raise ValueError(
+            raise UsageError(
                 "The tokenizer of this model has no padding token, which a batch of texts needs. Set one, for example "
                 "`model.tokenizer.pad_token = model.tokenizer.eos_token`, and save the model with it."
             )
@@ -100,7 +101,7 @@ class Pipeline:
         ends = {name: list(way.head.values())[len(way.without_normalize().head) :] for name, way in self.routes.items()}
         if len({bool(end) for end in ends.values()}) > 1:
             without = [name for name, end in ends.items() if not end]
-            raise ValueError(
+            raise UsageError(
                 f"Routes {without} of the Router lack the Normalize of the others. Put one Normalize after the Router."
             )
         return next(iter(ends.values()))
@@ -119,19 +120,19 @@ def _routes_of(router: Router, after: Mapping[str, nn.Module]) -> dict[str, Rout
         widths[name] = int(known[-1].get_embedding_dimension())  # the last module that has one
     depths = {name: route.transformer.model.config.num_hidden_layers for name, route in routes.items()}
     if len(set(depths.values())) > 1:
-        raise ValueError(
+        raise UsageError(
             f"The routes of the Router differ in depth, {depths}, so the model has no single number of layers, which is "
             'needed here. Load the side that you mean, such as load(folder, route="query").'
         )
     if len(set(widths.values())) > 1:
-        raise ValueError(f"The routes of the Router differ in width, {widths}: their embeddings cannot be compared.")
+        raise UsageError(f"The routes of the Router differ in width, {widths}: their embeddings cannot be compared.")
     return routes
 
 
 def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model") -> Transformer:
     if not isinstance(first, Transformer):
         refuse_compiled(first)
-        raise ValueError(
+        raise UsageError(
             f"{what} starts with {type(first).__name__}, which has no layers to choose from; a model that starts with a "
             "sentence_transformers Transformer module is needed. To reduce only the dims, pass truncate_dim to "
             "SentenceTransformer or to encode."
@@ -139,11 +140,11 @@ def _checked(first: nn.Module, head: Iterable[nn.Module], what: str = "The model
     require_network(first.model)
     text = first.modality_config.get("text", {})
     if (text.get("method"), text.get("method_output_name")) != ("forward", "last_hidden_state"):
-        raise ValueError(
+        raise UsageError(
             f"The Transformer makes {first.module_output_name!r} of text from {text or 'nothing'}; "
             "only token embeddings read from `last_hidden_state` exist at every depth."
         )
     if any(isinstance(module, WeightedLayerPooling) for module in head):
-        raise ValueError("WeightedLayerPooling mixes all layers, so a model with fewer layers cannot equal a part of it.")
+        raise UsageError("WeightedLayerPooling mixes all layers, so a model with fewer layers cannot equal a part of it.")
     transformer: Transformer = first
     return transformer

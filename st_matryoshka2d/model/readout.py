@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import around, parts
+from st_matryoshka2d.errors import UsageError, warn
 from st_matryoshka2d.model.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
 
 AT_DEPTH = "num_layers"  # feature with the depth of the token embeddings; absent at the full depth
@@ -70,10 +70,9 @@ class Readout(Dense):
             return cast("nn.Linear", self.shallower[str(num_layers)])
         if num_layers not in self._warned:
             self._warned.add(num_layers)
-            warnings.warn(
+            warn(
                 f"No readout was fitted for {num_layers} layers, only for {[*self.depths, self.num_layers]}, so embeddings "
                 f"of {num_layers} layers are not in the space of the others. Align the model again to fit all depths.",
-                stacklevel=2,
             )
         return self.linear
 
@@ -146,12 +145,11 @@ def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> No
     if declared is None or not below or any(isinstance(module, Readout) for module in model.modules()):
         return
     if declared:
-        raise ValueError(
+        raise UsageError(
             f"This model has readouts for {declared} layers, but they were not loaded, because plain "
             "sentence-transformers ignores them. Load it with `st_matryoshka2d.load(folder_or_hub_id)`."
         )
-    warnings.warn(
+    warn(
         f"This model was cut from an aligned one and only has the readout of its {config.num_hidden_layers} layers, so "
         f"embeddings of {', '.join(map(str, below))} layers are not in the same space. Cut the whole model instead.",
-        stacklevel=4,
     )

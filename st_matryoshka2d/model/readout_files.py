@@ -16,6 +16,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import replace_file
 
 _ROWS, _TOKENIZER = "embedding.weight", "tokenizer"  # the tensors of a table; the second is JSON in UTF-8
@@ -65,12 +66,12 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
     for file in sorted(files):
         facts, found = _read(file)
         if facts.get("of") != fingerprint:
-            raise ValueError(
+            raise UsageError(
                 f"{file} belongs to other weights than the model.safetensors in the same folder, so its embeddings would "
                 "not be in the space of the whole model. Save the aligned model again, or align it again."
             )
         if file.name != readout_file(facts["depth"]):
-            raise ValueError(
+            raise UsageError(
                 f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again."
             )
         if isinstance(found, StaticEmbedding):
@@ -92,15 +93,15 @@ def _read(file: Path) -> tuple[dict[str, str], nn.Linear | StaticEmbedding]:
             tokenizer = Tokenizer.from_str(opened.get_tensor(_TOKENIZER).numpy().tobytes().decode())
             return facts, StaticEmbedding(tokenizer, embedding_weights=opened.get_tensor(_ROWS))
     except (SafetensorError, OSError, IndexError) as error:
-        raise ValueError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
+        raise UsageError(f"{file} cannot be read: {error}. Download or save the aligned model again.") from error
     except Exception as error:  # as the library raises of a tokenizer
-        raise ValueError(f"{file} has no usable tokenizer: {error}. Fit the queries again.") from error
+        raise UsageError(f"{file} has no usable tokenizer: {error}. Fit the queries again.") from error
 
 
 def _require_shape(file: Path, tensor: Tensor, expected: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != expected:
         found, wanted = (" x ".join(map(str, shape)) for shape in (tensor.shape, expected))
-        raise ValueError(f"{file} is {found}, but must be {wanted}. Download or save the aligned model again.")
+        raise UsageError(f"{file} is {found}, but must be {wanted}. Download or save the aligned model again.")
 
 
 def _fingerprint(linear: nn.Linear) -> str:

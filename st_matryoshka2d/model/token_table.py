@@ -6,6 +6,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.readout import Readout
 
 
@@ -31,7 +32,7 @@ def require_table(model: nn.Module) -> StaticEmbedding:
     """Return the table of a model; refuse one without."""
     table = token_table(model)
     if table is None:
-        raise ValueError(
+        raise UsageError(
             "This model has no token table, which 0 layers mean. `fit_queries(model, documents)` gives it one; a saved "
             "one is only read by `st_matryoshka2d.load`."
         )

@@ -5,12 +5,11 @@ They are plain entries of `config.json`, which every save and load keeps, with t
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from st_matryoshka2d.data_warning import DataWarning
+from st_matryoshka2d.errors import DataWarning, warn
 from st_matryoshka2d.model.declared_agreement import agreement_within, declare_agreement
 from st_matryoshka2d.model.kept_layers import declare_layers, kept_layers, skips_layers, written_depth
 from st_matryoshka2d.sizes import Size, sizes_product
@@ -107,7 +106,7 @@ def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
         return
     told = _untrained_size(original, size, trained) if trained else _untrained_model(original, size, full)
     if told:
-        warnings.warn(told, DataWarning, stacklevel=3)
+        warn(told, DataWarning)
 
 
 def _untrained_size(original: Any, size: Size, trained: Sequence[Size]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from sentence_transformers.base.modules import Transformer
 
 from st_matryoshka2d._hosts.torch import around, parts
+from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
 from st_matryoshka2d.model.exactness import check_depths, check_merged
@@ -57,7 +58,7 @@ class TruncatedTransformer(Transformer):
             num_layers: Default depth; None for all layers.
         """
         if not isinstance(module, Transformer):
-            raise TypeError(f"Expected a Transformer module, got {type(module).__name__}.")
+            raise UsageTypeError(f"Expected a Transformer module, got {type(module).__name__}.")
         elastic = cls.__new__(cls)
         vars(elastic).update(vars(copy.copy(module)))  # without what torch.compile made of the module
         elastic._set_depth(num_layers)
@@ -102,7 +103,7 @@ class TruncatedTransformer(Transformer):
 
     def _depth(self, num_layers: Size | str | int | None) -> int:
         if isinstance(num_layers, (Size, str)):
-            raise TypeError(
+            raise UsageTypeError(
                 f"TruncatedTransformer cuts layers, not dimensions: it takes a number of layers, got {str(num_layers)!r}. "
                 "Give both to encode: model.encode(texts, num_layers=3, truncate_dim=64)."
             )

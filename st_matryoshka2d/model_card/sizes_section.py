@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 from st_matryoshka2d.hub.checkpoint import Checkpoint
 from st_matryoshka2d.model.declared_agreement import agreement_table, agrees_with, declared_agreement
 from st_matryoshka2d.model.trained_sizes import ALIGN, layers_by_dims, trained_sizes
-from st_matryoshka2d.model_card.readme import USAGE, card_of, markdown, write_section
-from st_matryoshka2d.model_card.sides_section import sides_section
+from st_matryoshka2d.model_card.readme import USAGE, markdown
 from st_matryoshka2d.sizes import Size
 
 _PAPERS = {
@@ -39,45 +37,15 @@ _AGREEMENT = (
 )
 
 
-def add_sizes_to_model_card(folder: str | os.PathLike[str]) -> None:
-    """Add a section to the card of a saved model: its trained sizes, what they keep, and what it was cut from.
-
-    The section "Layers and dimensions" goes into `README.md`, or "Queries and documents" for an `asymmetric` model; a second
-    call replaces it. Saving a newly trained or cut model
-    writes a new card, so call this after saving; a model that is loaded from the folder keeps the card. To show the model's
-    name on the Hub in title and section, set it before saving: `model.model_card_data.set_model_id("you/name")`.
-
-    Args:
-        folder: Where the model was saved with `save_pretrained`.
-
-    Raises:
-        FileNotFoundError: There is no `README.md` in the folder.
-        ValueError: The config of the model declares neither trained sizes nor a cut.
-
-    Example:
-        >>> from st_matryoshka2d import truncate
-        >>> truncate(model, num_layers=3, dim=64).save_pretrained("3L-64d")
-        >>> add_sizes_to_model_card("3L-64d")
-        >>> from pathlib import Path
-        >>> "the first 3 of 6 layers and the first 64 of 384" in Path("3L-64d/README.md").read_text(encoding="utf-8")
-        True
-    """
-    readme, name = card_of(folder)
-    section = sides_section(Path(folder), name) or _section(_config(Path(folder)), name)
-    write_section(readme, "trained sizes", section)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    """Read the first config.json with sizes or a cut: in the folder of the first module, or below it for a Router."""
+def sizes_section(folder: Path, name: str) -> str:
+    """Return the section of a saved model; empty if it declares neither trained sizes nor a cut."""
     start = folder / Checkpoint(str(folder)).transformer
+    # In the folder of the first module, or below it for a Router.
     for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if trained_sizes(config) or "matryoshka_cut" in config:
-            return dict(config)
-    raise ValueError(
-        f"The config.json of the model in {folder} has neither `matryoshka_sizes` nor `matryoshka_cut`. "
-        "Train it with a loss of st_matryoshka2d, or cut it with `truncate` or `load`, which write them."
-    )
+            return _section(config, name)
+    return ""
 
 
 def _section(config: dict[str, Any], name: str) -> str:

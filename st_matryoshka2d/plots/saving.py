@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import check_writable_file, replace_file
 
 
@@ -16,7 +17,7 @@ def check_figure_file(path: str | os.PathLike[str] | None) -> None:
     if path is not None:
         known = sorted(Figure().canvas.get_supported_filetypes())
         if Path(path).suffix.lower().removeprefix(".") not in known:
-            raise ValueError(f"A figure file must end with one of .{', .'.join(known)}; got {str(path)!r}.")
+            raise UsageError(f"A figure file must end with one of .{', .'.join(known)}; got {str(path)!r}.")
         check_writable_file(path)
 
 

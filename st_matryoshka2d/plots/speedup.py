@@ -7,6 +7,7 @@ import os
 import pandas as pd
 from matplotlib.figure import Figure
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.plots.saving import saved
 from st_matryoshka2d.plots.style import BLUE, new_figure, plain
 
@@ -33,7 +34,7 @@ def plot_speedup(times: pd.DataFrame, path: str | os.PathLike[str] | None = None
     """
     if times.empty or not set(_COLUMNS) <= set(times.columns):
         table = f"{len(times)} rows of {', '.join(times.columns)}"
-        raise ValueError(f"Expected the table of benchmark_latency, got {table}.")
+        raise UsageError(f"Expected the table of benchmark_latency, got {table}.")
     return saved(path, lambda: _drawn(times.sort_values("num_layers"), title or ""))
 
 

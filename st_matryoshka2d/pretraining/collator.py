@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.pretraining.tokens import Ids, Words, split_special
 from st_matryoshka2d.sizes import positive_int
 
@@ -64,21 +65,23 @@ class SMAEDataCollator:
         self.words = Words(tokenizer)
         for name in ("mask", "pad"):
             if getattr(tokenizer, f"{name}_token_id") is None:
-                raise ValueError(f"{type(tokenizer).__name__} has no {name} token, which batches of masked texts need.")
+                raise UsageError(f"{type(tokenizer).__name__} has no {name} token, which batches of masked texts need.")
         self.tokenizer = tokenizer
         encoder, decoder = encoder_mask_ratio, decoder_mask_ratio
         self.ratios = {"": encoder, "decoder_": decoder}
         for ratio in self.ratios.values():
             if isinstance(ratio, bool) or not isinstance(ratio, Real):
-                raise TypeError(f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__}).")
+                raise UsageTypeError(
+                    f"A mask ratio must be a number between 0 and 1, got {ratio!r} ({type(ratio).__name__})."
+                )
         if not 0 < encoder < decoder < 1:
-            raise ValueError(f"Ratios must be 0 < encoder_mask_ratio < decoder_mask_ratio < 1, got {encoder} and {decoder}.")
+            raise UsageError(f"Ratios must be 0 < encoder_mask_ratio < decoder_mask_ratio < 1, got {encoder} and {decoder}.")
         self.nested_masks = nested_masks
         self.seed = None if seed is None else positive_int(seed, "seed", least=0)
         self.pad_to_multiple_of = 1 if pad_to_multiple_of is None else positive_int(pad_to_multiple_of, "pad_to_multiple_of")
         self.max_length = tokenizer.model_max_length if max_length is None else positive_int(max_length, "max_length")
         if self.max_length <= (around := tokenizer.num_special_tokens_to_add()):
-            raise ValueError(f"max_length={self.max_length} leaves no room for a text beside {around} special tokens.")
+            raise UsageError(f"max_length={self.max_length} leaves no room for a text beside {around} special tokens.")
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Int[Tensor, "batch tokens"]]:
         """Return the arguments of `SMAEForPreTraining.forward`.
@@ -91,7 +94,7 @@ class SMAEDataCollator:
             ValueError: There are no examples, or one lacks both keys, has no token to mask, or has an unknown token.
         """
         if not len(examples):
-            raise ValueError("The batch is empty; at least one example is needed.")
+            raise UsageError("The batch is empty; at least one example is needed.")
         rows = [self._tokens(example) for example in examples]
         random = self._random(rows)
         rows = [self._cropped(row, random) for row in rows]
@@ -109,24 +112,26 @@ class SMAEDataCollator:
     def _tokens(self, example: Mapping[str, Any]) -> Ids:
         if not isinstance(example, Mapping) or not {"input_ids", "text"} & set(example):
             found = sorted(example) if isinstance(example, Mapping) else type(example).__name__
-            raise ValueError(
+            raise UsageError(
                 f"An example must be a mapping with 'input_ids' or 'text', got {found}. The Trainer drops columns that it "
                 "does not know: tokenize the texts with token_rows, or set remove_unused_columns=False."
             )
         if "input_ids" in example:
             row = np.asarray(example["input_ids"])
             if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
-                raise TypeError(f"The input_ids of an example must be a list of integers, got {example['input_ids']!r:.80}.")
+                raise UsageTypeError(
+                    f"The input_ids of an example must be a list of integers, got {example['input_ids']!r:.80}."
+                )
             if "attention_mask" in example:
                 row = row[np.asarray(example["attention_mask"], dtype=bool)]
             row = row.astype(np.int64)
         elif isinstance(text := example["text"], str):
             row = np.asarray(self.tokenizer(text, verbose=False)["input_ids"], dtype=np.int64)
         else:
-            raise TypeError(f"The text of an example must be a string, got {text!r:.80} ({type(text).__name__}).")
+            raise UsageTypeError(f"The text of an example must be a string, got {text!r:.80} ({type(text).__name__}).")
         if np.isin(row, self.words.special).all():
             shown = str(example.get("text", row.tolist()))[:80]
-            raise ValueError(f"Nothing can be masked in {shown!r}, which has only special tokens. Leave it out.")
+            raise UsageError(f"Nothing can be masked in {shown!r}, which has only special tokens. Leave it out.")
         return row
 
     def _random(self, rows: Sequence[Ids]) -> np.random.Generator:
@@ -142,7 +147,7 @@ class SMAEDataCollator:
         front, text, behind = split_special(row, self.words.outside)
         room = self.max_length - len(front) - len(behind)
         if room < 1:
-            raise ValueError(f"The special tokens at both ends of a row leave no room in max_length={self.max_length}.")
+            raise UsageError(f"The special tokens at both ends of a row leave no room in max_length={self.max_length}.")
         ordinary = np.append(0, np.cumsum(~np.isin(text, self.words.special)))
         starts = np.flatnonzero(ordinary[room:] > ordinary[:-room])  # windows with a token to mask
         start = int(starts[random.integers(len(starts))])

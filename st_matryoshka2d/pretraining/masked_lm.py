@@ -25,6 +25,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from st_matryoshka2d._hosts.torch import around, parts, put
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.kept_layers import cut_config
 from st_matryoshka2d.model.trial import same, trial
@@ -37,7 +38,7 @@ def load_masked_lm(
     hub = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "local_files_only") if name in kwargs}
     config = AutoConfig.from_pretrained(name_or_path, **hub)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        raise ValueError(
+        raise UsageError(
             f"{name_or_path} is a {config.model_type}, which has no masked-LM head in transformers: a decoder-only model "
             "or an encoder-decoder. SMAE needs an encoder such as BERT, RoBERTa, MPNet or ModernBERT."
         )
@@ -53,7 +54,7 @@ def _tokenizer(name_or_path: str | os.PathLike[str], **hub: Any) -> PreTrainedTo
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         return None  # transformers' stand-in for a missing one: special tokens alone
     if tokenizer.mask_token is None:
-        raise ValueError(f"The tokenizer of {name_or_path} has no mask token, so nothing can be masked.")
+        raise UsageError(f"The tokenizer of {name_or_path} has no mask token, so nothing can be masked.")
     return tokenizer
 
 
@@ -89,19 +90,19 @@ class MaskedLM:
 def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
     """Find the parts of a masked language model; raise for a decoder, a repeated block, or an unsupported head."""
     if not isinstance(mlm, PreTrainedModel):
-        raise TypeError(f"Expected a PreTrainedModel, as AutoModelForMaskedLM loads it, got {type(mlm).__name__}.")
+        raise UsageTypeError(f"Expected a PreTrainedModel, as AutoModelForMaskedLM loads it, got {type(mlm).__name__}.")
     if mlm.can_generate():
-        raise ValueError(f"{type(mlm).__name__} generates text token by token; SMAE needs an encoder.")
+        raise UsageError(f"{type(mlm).__name__} generates text token by token; SMAE needs an encoder.")
     if getattr(mlm.config, "is_decoder", False):
-        raise ValueError(f"{type(mlm).__name__} is set up as a decoder (config.is_decoder); SMAE needs an encoder.")
+        raise UsageError(f"{type(mlm).__name__} is set up as a decoder (config.is_decoder); SMAE needs an encoder.")
     encoder: Any = mlm.base_model
     backbone = find_backbone(encoder)
     if backbone.blocks is None:
-        raise ValueError(f"{type(mlm).__name__} repeats one block; the decoder needs a separate first block to copy.")
+        raise UsageError(f"{type(mlm).__name__} repeats one block; the decoder needs a separate first block to copy.")
     output: Any = mlm.get_output_embeddings()
     vocabulary = [path for path, module in mlm.named_modules() if module is output]
     if not vocabulary or not isinstance(output, nn.Linear):
-        raise ValueError(f"{type(mlm).__name__} ends in {type(output).__name__}, not in a linear layer over the vocabulary.")
+        raise UsageError(f"{type(mlm).__name__} ends in {type(output).__name__}, not in a linear layer over the vocabulary.")
     copied, inputs = trial(mlm)
     copied_encoder: Any = copied.base_model
     with torch.no_grad():
@@ -109,7 +110,7 @@ def find_masked_lm(mlm: PreTrainedModel) -> MaskedLM:
         wanted = copied(**inputs).logits.flatten(0, 1)
         logits = output(parts.head(copied, copied_encoder(**inputs).last_hidden_state.flatten(0, 1)))
         if not same(logits, wanted, tolerance=1e-5 if logits.dtype == torch.float32 else 2e-2):
-            raise ValueError(f"{type(mlm).__name__}: its head, run separately, gives different logits than the model.")
+            raise UsageError(f"{type(mlm).__name__}: its head, run separately, gives different logits than the model.")
     return parts
 
 
@@ -130,7 +131,7 @@ def _find_entry(encoder: PreTrainedModel, backbone: Backbone, inputs: Mapping[st
         encoder(**inputs)
     found = [path for path, output in outputs if block_input and output is block_input[0]]
     if not found:
-        raise ValueError(
+        raise UsageError(
             f"{type(encoder).__name__}: no module returns the input of the first block, so CLS cannot be replaced in it."
         )
     outermost: str = min(found, key=lambda path: path.count("."))

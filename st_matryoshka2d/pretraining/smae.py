@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import share_weights
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.skeleton import register_outputs
@@ -95,7 +96,7 @@ class SMAEForPreTraining(nn.Module):
     ) -> None:
         super().__init__()
         if projection not in ("linear", "head"):
-            raise ValueError(f"projection must be 'linear' or 'head', got {projection!r}.")
+            raise UsageError(f"projection must be 'linear' or 'head', got {projection!r}.")
         self._parts = find_masked_lm(mlm)
         encoder: Any = mlm.base_model
         full = Size(self._parts.backbone.num_layers, mlm.config.hidden_size)
@@ -112,7 +113,7 @@ class SMAEForPreTraining(nn.Module):
         copies = positive_int(decoder_layers, "decoder_layers") if mae else 0
         self.decoder = nn.ModuleList(copy.deepcopy(first) for _ in range(copies))
         if projection == "head" and (width := self._parts.head(mlm, words.new_zeros(1, full.dim)).shape[1]) != full.dim:
-            raise ValueError(
+            raise UsageError(
                 f"projection='head': the head of {type(mlm).__name__} is {width} wide, its states are {full.dim} wide, so "
                 "it cannot project them to full width. Use projection='linear'."
             )
@@ -178,7 +179,7 @@ class SMAEForPreTraining(nn.Module):
         if len(self.decoder):
             decoder_masked, tokens["decoder"] = _masked(decoder_labels, "decoder_labels")
             if decoder_input_ids is None:
-                raise ValueError("decoder_input_ids is missing; use SMAEDataCollator, or mae=False for no decoder.")
+                raise UsageError("decoder_input_ids is missing; use SMAEDataCollator, or mae=False for no decoder.")
             cls = self._project([states[size.num_layers][:, 0, : size.dim] for size in self.sizes])
             given = decoder_masked, {"input_ids": decoder_input_ids, "attention_mask": attention_mask}
             # Recomputed in the backward pass, so that only one size is in memory at a time.
@@ -224,8 +225,8 @@ class SMAEForPreTraining(nn.Module):
 def _masked(labels: Tensor | None, name: str) -> tuple[tuple[Tensor, ...], Tensor]:
     """Return the places of masked tokens, and their labels."""
     if labels is None:
-        raise ValueError(f"{name} is missing; SMAEDataCollator returns all inputs of the model.")
+        raise UsageError(f"{name} is missing; SMAEDataCollator returns all inputs of the model.")
     places = (labels != _NOT_MASKED).nonzero(as_tuple=True)  # once: it waits for the GPU, as would each use of a mask
     if not len(places[0]):
-        raise ValueError(f"{name} has no masked token (all are {_NOT_MASKED}): there is nothing to learn from this batch.")
+        raise UsageError(f"{name} has no masked token (all are {_NOT_MASKED}): there is nothing to learn from this batch.")
     return places, labels[places]

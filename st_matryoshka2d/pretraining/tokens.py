@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from st_matryoshka2d.encoding.left_out import LeftOut, is_empty
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.sizes import positive_int
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)
@@ -59,12 +60,12 @@ def token_rows(
     front, behind = _template(tokenizer)
     room = None if pack_to is None else positive_int(pack_to, "pack_to") - len(front) - len(behind)
     if pack_to is not None and pack_to > tokenizer.model_max_length:
-        raise ValueError(
+        raise UsageError(
             f"pack_to={pack_to} is more than tokenizer.model_max_length={tokenizer.model_max_length}, so rows would be "
             "cropped. Use at most that, or raise tokenizer.model_max_length if the model reads more."
         )
     if room is not None and room < 1:
-        raise ValueError(f"pack_to={pack_to} leaves no room for a text beside {len(front) + len(behind)} special tokens.")
+        raise UsageError(f"pack_to={pack_to} leaves no room for a text beside {len(front) + len(behind)} special tokens.")
 
     in_stream = None if isinstance(dataset, Dataset) else LeftOut(f"Stream, column {text_column!r}")
     if in_stream is None:
@@ -73,10 +74,12 @@ def token_rows(
     def rows(batch: dict[str, list[Any]]) -> dict[str, list[list[int]]]:
         if in_stream is not None and not in_stream.rows:  # a stream has no end to wait for: tell once
             list(map(in_stream.lacks, batch[text_column]))
-            in_stream.tell(stacklevel=2)
+            in_stream.tell()
         texts = [text for text in batch[text_column] if not is_empty(text)]
         if wrong := [text for text in texts if not isinstance(text, str)]:
-            raise TypeError(f"The column {text_column!r} must hold texts, got {wrong[0]!r:.80} ({type(wrong[0]).__name__}).")
+            raise UsageTypeError(
+                f"The column {text_column!r} must hold texts, got {wrong[0]!r:.80} ({type(wrong[0]).__name__})."
+            )
         ids = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
         ids = [tokens for tokens in ids if not unlearnable.issuperset(tokens)]
         if room is not None:
@@ -95,25 +98,25 @@ def _tell_of_empty(dataset: Dataset, text_column: str) -> None:
     left_out = LeftOut(f"Column {text_column!r}")
     for batch in dataset.select_columns([text_column]).with_format(None).iter(1000):
         list(map(left_out.lacks, batch[text_column]))
-    left_out.tell(stacklevel=3)
+    left_out.tell()
 
 
 def _check_column(dataset: Dataset | IterableDataset, text_column: str) -> None:
     if not isinstance(dataset, Dataset | IterableDataset):
         splits = f" with the splits {sorted(dataset)}: choose one" if isinstance(dataset, dict) else ""
-        raise TypeError(f"Expected a Dataset or an IterableDataset, got {type(dataset).__name__}{splits}.")
+        raise UsageTypeError(f"Expected a Dataset or an IterableDataset, got {type(dataset).__name__}{splits}.")
     columns = dataset.column_names
     if columns is None:  # a stream may not know them before its first row
         columns = list(next(iter(dataset), {text_column: None}))
     if text_column not in columns:
-        raise ValueError(f"The dataset has no column {text_column!r}; it has {columns}. Choose one with text_column.")
+        raise UsageError(f"The dataset has no column {text_column!r}; it has {columns}. Choose one with text_column.")
 
 
 def _template(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """Return the special tokens that the tokenizer puts before and after a text."""
     front, text, behind = split_special(tokenizer("a")["input_ids"], special_ids(tokenizer))
     if not text:
-        raise ValueError(f"{type(tokenizer).__name__} returns no token for the text 'a'; it needs an unknown token.")
+        raise UsageError(f"{type(tokenizer).__name__} returns no token for the text 'a'; it needs an unknown token.")
     return front, behind
 
 
@@ -123,7 +126,7 @@ class Words:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.outside = special_ids(tokenizer)
         if not tokenizer.is_fast:
-            raise ValueError(
+            raise UsageError(
                 f"{type(tokenizer).__name__} is a slow tokenizer, which does not mark where words begin; load the fast one "
                 "with AutoTokenizer."
             )
@@ -141,7 +144,7 @@ class Words:
         known = (tokens >= 0) & (tokens < len(self._known))
         known[known] = self._known[tokens[known]]
         if not known.all():
-            raise ValueError(
+            raise UsageError(
                 f"The ids {np.unique(tokens[~known])[:5].tolist()} are not in the tokenizer's vocabulary of "
                 f"{self._known.sum()} tokens. Use the tokenizer that made the rows, with all its added tokens."
             )
@@ -159,7 +162,7 @@ class Words:
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> Ids:
     """Return the tokens that belong to no text, ascending; the unknown token stands for text, so it is not among them."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise TypeError(f"Expected a transformers tokenizer, got {type(tokenizer).__name__}.")
+        raise UsageTypeError(f"Expected a transformers tokenizer, got {type(tokenizer).__name__}.")
     tokens = set(tokenizer.all_special_ids)
     tokens |= {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     others = [token for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"]

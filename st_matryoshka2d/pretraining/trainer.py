@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DataCollatorWithPadding, Trainer, default_data_collator
 
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.pretraining.smae import SMAEForPreTraining
 
 
@@ -27,15 +28,15 @@ class SMAETrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not isinstance(self.model, SMAEForPreTraining):
-            raise TypeError(
+            raise UsageTypeError(
                 f"SMAETrainer trains an SMAEForPreTraining, got {type(self.model).__name__}; wrap the model: "
                 "SMAEForPreTraining(model)."
             )
         if isinstance(self.data_collator, DataCollatorWithPadding) or self.data_collator is default_data_collator:
-            raise ValueError("data_collator is missing; pass SMAEDataCollator(tokenizer), which masks the texts.")
+            raise UsageError("data_collator is missing; pass SMAEDataCollator(tokenizer), which masks the texts.")
         of_model, of_texts = self.model.tokenizer, getattr(self.data_collator, "tokenizer", None)
         if of_model is not None and of_texts is not None and of_model.get_vocab() != of_texts.get_vocab():
-            raise ValueError(
+            raise UsageError(
                 f"The data collator's tokenizer ({type(of_texts).__name__}, {len(of_texts)} tokens) is not the model's "
                 f"({type(of_model).__name__}, {len(of_model)} tokens); pass SMAEDataCollator(model.tokenizer)."
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import warnings
 from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
@@ -19,8 +18,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.torch import around, parts
-from st_matryoshka2d.data_warning import DataWarning
 from st_matryoshka2d.encoding.existing import Existing
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
 from st_matryoshka2d.model.identity import inherit_card, name_apart
@@ -123,17 +122,16 @@ def fit_queries(
         with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
             embed = embedder.document
             left_out = add_documents(gathered, documents, embed, existing, stand_ins, bar)
-        left_out.tell(stacklevel=2)
-        empty.tell(stacklevel=2)
+        left_out.tell()
+        empty.tell()
         if (count := len(set(stand_ins.documents))) < 3:
             few = "A token table needs at least 3 different documents, and serves those it saw"
-            raise ValueError(f"{few}; got {count}.")
+            raise UsageError(f"{few}; got {count}.")
         if (fitted := left_out.total - len(left_out.rows)) < _FEW:
-            warnings.warn(
+            warn(
                 f"{fitted} documents tell little of the words of queries, so most rows of the "
                 "table hardly change. Pass all documents that are searched.",
                 DataWarning,
-                stacklevel=2,
             )
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
@@ -150,12 +148,12 @@ def fit_queries(
 def _check(model: SentenceTransformer) -> None:
     """Refuse what a table cannot serve."""
     if isinstance(next(Pipeline.of(model).model.children()), Router):
-        raise ValueError(
+        raise UsageError(
             "The model starts with a Router. A table stands in for one model: fit it to the route "
             "of the documents, as a SentenceTransformer of its modules."
         )
     if model.truncate_dim is not None:
-        raise ValueError(
+        raise UsageError(
             f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the "
             "whole model. Set truncate_dim = None, fit the queries, and cut it afterwards."
         )
@@ -204,5 +202,5 @@ class _Embedder:
     def _checked(self, embedded: Tensor, count: int) -> Float[np.ndarray, "texts dim"]:
         rows = embedded.float().cpu().numpy().reshape(count, -1)
         if not np.isfinite(rows).all():
-            raise ValueError("The model's embeddings of the texts are not all finite.")
+            raise UsageError("The model's embeddings of the texts are not all finite.")
         return rows

@@ -18,6 +18,7 @@ from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.encoding.prompts import chosen_prompt
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
@@ -46,7 +47,7 @@ class Gathered:
         """Start without texts; refuse a model that has no fast tokenizer."""
         fast = getattr(model.tokenizer, "backend_tokenizer", None)
         if not isinstance(fast, Tokenizer):
-            raise ValueError(
+            raise UsageError(
                 "A table needs a fast tokenizer, of the `tokenizers` library, but the model has a "
                 f"{type(model.tokenizer).__name__}."
             )
@@ -152,7 +153,7 @@ def _require_same(
     worst = int(cosines.argmin())
     if cosines[worst] < _SAME:
         place, text = texts[worst]
-        raise ValueError(
+        raise UsageError(
             f"{existing.where}: row {place} is not what this model makes of the document "
             f"{text[:60]!r} (cosine {cosines[worst]:.2f}). Pass embeddings by "
             "`model.encode_document`, in the order of the documents; those of another model, "

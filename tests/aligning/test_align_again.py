@@ -13,7 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from st_matryoshka2d import Size, add_sizes_to_model_card, align, encode_sizes, evaluate, sts_task, truncate
+from st_matryoshka2d import Size, add_to_model_card, align, encode_sizes, evaluate, sts_task, truncate
 from st_matryoshka2d.losses import RelationalDistillLoss
 from tests.support.losses import batch
 from tests.support.pipelines import OTHERS, SIZES, TEXTS, equal, products, readouts, routed
@@ -152,7 +152,7 @@ def test_card_of_aligned_model(tiny: SentenceTransformer, tmp_path: Path) -> Non
     aligned.save_pretrained(str(tmp_path / "whole"))
     truncate(aligned, 2, 6).save_pretrained(str(tmp_path / "cut"))
     for name in ("whole", "cut"):
-        add_sizes_to_model_card(tmp_path / name)
+        add_to_model_card(tmp_path / name)
     whole, cut = ((tmp_path / name / "README.md").read_text(encoding="utf-8") for name in ("whole", "cut"))
     assert "This model can be cut in layers and in dimensions. It was aligned for these sizes, without training:" in whole
     assert "| 2 | 6, 32 |" in whole

@@ -24,7 +24,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch.utils.data import DataLoader
 
-from st_matryoshka2d import GridEvaluator, GridResult, Size, add_grid_to_model_card, sizes_ladder
+from st_matryoshka2d import GridEvaluator, GridResult, Size, add_to_model_card, sizes_ladder
 from st_matryoshka2d.evaluation.tasks import parts_of
 from tests import ROOT
 from tests.evaluation.evaluator_script import SIZES, Nothing, noisy, trained
@@ -321,7 +321,7 @@ def test_a_grid_is_added_to_a_saved_model_and_replaced(tiny: SentenceTransformer
     readme, figure = tmp_path / "README.md", tmp_path / "grid.png"
     plain = readme.read_text(encoding="utf-8")
     before, after = quiet(tiny, LocalSTS(), num_layers=[2, 4], dims=[8, 16]), quiet(tiny, OtherSTS(), sizes=["3L-8d"])
-    add_grid_to_model_card(tmp_path, before)
+    add_to_model_card(tmp_path, before)
     first, drawn = readme.read_text(encoding="utf-8"), figure.read_bytes()
     assert rows(first) == {"layers / dim": ["8", "16"], **in_percent(before)}
     assert "![Scores by layers and dimensions](grid.png)" in first
@@ -330,12 +330,12 @@ def test_a_grid_is_added_to_a_saved_model_and_replaced(tiny: SentenceTransformer
     start, end = first.index("<!-- sizes: begin -->"), first.index("<!-- sizes: end -->")
     of_untrained = plain.replace("model trained. It maps", "model. It maps")  # sentence-transformers says so of any model
     assert first[:start] + first[end + len("<!-- sizes: end -->\n\n") :] == of_untrained
-    add_grid_to_model_card(tmp_path, after)
+    add_to_model_card(tmp_path, after)
     second = readme.read_text(encoding="utf-8")
     assert second.count("## Sizes") == 1
     assert rows(second) == {"layers / dim": ["8"], **in_percent(after)}
     assert figure.read_bytes() != drawn
-    add_grid_to_model_card(tmp_path, before)
+    add_to_model_card(tmp_path, before)
     assert readme.read_text(encoding="utf-8") == first
     SentenceTransformer(str(tmp_path), device="cpu")
 
@@ -344,9 +344,9 @@ def test_a_card_of_another_kind_gets_the_section_at_its_end(tmp_path: Path) -> N
     row = {"task": "T", "split": "test", "subset": "default", "metric": "accuracy", "is_main": True, "score": 0.5}
     grid = GridResult(pd.DataFrame([{**row, "num_layers": 2, "dim": 8}]))
     with pytest.raises(FileNotFoundError, match="save the model there first"):
-        add_grid_to_model_card(tmp_path, grid)
+        add_to_model_card(tmp_path, grid)
     (tmp_path / "README.md").write_text("# Mine\n", encoding="utf-8")
-    add_grid_to_model_card(tmp_path, grid)
+    add_to_model_card(tmp_path, grid)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert card.startswith("# Mine\n\n<!-- sizes: begin -->\n## Sizes\n")
     assert f'load("{tmp_path.name}", num_layers=2, dim=8)' in card

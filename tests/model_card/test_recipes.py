@@ -14,11 +14,11 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from st_matryoshka2d.queries.place import with_table
 
-from st_matryoshka2d import Size, add_sizes_to_model_card, align, asymmetric, load, truncate
+from st_matryoshka2d import Size, add_to_model_card, align, asymmetric, load, truncate
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.trained_sizes import declare_training
-from st_matryoshka2d.queries.place import with_table
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, turned
 
@@ -59,7 +59,7 @@ def test_the_card_holds_for_its_folder(name: str, whole: Whole, tmp_path: Path, 
     model.model_card_data.set_model_id(NAME)
     model.save_pretrained(folder)
     if name != "token table":  # which has no config to read
-        add_sizes_to_model_card(folder)
+        add_to_model_card(folder)
     card = Path(folder, "README.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():

@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from st_matryoshka2d import GridResult, Size, add_grid_to_model_card, add_sizes_to_model_card, align, truncate
+from st_matryoshka2d import GridResult, Size, add_to_model_card, align, truncate
 from st_matryoshka2d.model.trained_sizes import declare_training
 from tests.support.training import train
 
@@ -27,7 +27,7 @@ def grid() -> GridResult:
 def test_name_is_the_id_that_card_loads(grid: GridResult, tmp_path: Path, quote: str) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"# Mine\n\nmodel = SentenceTransformer({quote}org/mine{quote})\n", encoding="utf-8")
-    add_grid_to_model_card(tmp_path, grid)
+    add_to_model_card(tmp_path, grid)
     assert 'small = load("org/mine", num_layers=2, dim=8)' in readme.read_text(encoding="utf-8")
 
 
@@ -37,7 +37,7 @@ def test_the_name_can_be_set_before_saving(grid: GridResult, tiny: SentenceTrans
         if name is not None:
             model.model_card_data.set_model_id(name)
         model.save_pretrained(str(tmp_path))
-        add_grid_to_model_card(tmp_path, grid)
+        add_to_model_card(tmp_path, grid)
         card = (tmp_path / "README.md").read_text(encoding="utf-8")
         assert f'small = load("{name or "sentence_transformers_model_id"}", num_layers=2, dim=8)' in card
 
@@ -46,7 +46,7 @@ def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceT
     truncate(tiny, num_layers=1).save_pretrained(str(tmp_path))
     before = (tmp_path / "README.md").read_text(encoding="utf-8")
     with pytest.raises(ValueError, match=r"The grid has 2 layers, the model in .* has 1"):
-        add_grid_to_model_card(tmp_path, grid)
+        add_to_model_card(tmp_path, grid)
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
 
 
@@ -63,7 +63,7 @@ def test_card_of_untrained_model_has_its_name_and_does_not_say_trained(
     model.save_pretrained(str(tmp_path))
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "\n# you/help-desk\n" in card
-    add_sizes_to_model_card(tmp_path)
+    add_to_model_card(tmp_path)
     first = (tmp_path / "README.md").read_text(encoding="utf-8").partition("\n# you/help-desk\n")[2].strip().splitlines()[0]
     assert "trained" not in first
     assert "finetuned" not in first
@@ -83,7 +83,7 @@ def test_scores_have_number_of_queries_or_pairs(tiny: SentenceTransformer, tmp_p
         if n is not None
     ]
     truncate(tiny, 3).save_pretrained(str(tmp_path))
-    add_grid_to_model_card(tmp_path, GridResult(frame, pd.DataFrame(items).drop(columns=["metric", "is_main", "score"])))
+    add_to_model_card(tmp_path, GridResult(frame, pd.DataFrame(items).drop(columns=["metric", "is_main", "score"])))
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "Scores in percent: m, mean of A (n = 1,207) and B.\n" in card
 
@@ -91,9 +91,9 @@ def test_scores_have_number_of_queries_or_pairs(tiny: SentenceTransformer, tmp_p
 def test_card_explains_loading_once(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:
     declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "StarbucksLoss(CoSENTLoss)")
     tiny.save_pretrained(str(tmp_path))
-    add_sizes_to_model_card(tmp_path)
+    add_to_model_card(tmp_path)
     for _ in range(2):
-        add_grid_to_model_card(tmp_path, grid)
+        add_to_model_card(tmp_path, grid)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert card.count("small = load(") == 1
     assert card.count("![Scores by layers and dimensions]") == 1

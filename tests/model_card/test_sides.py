@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_matryoshka2d import add_sizes_to_model_card, align, asymmetric
+from st_matryoshka2d import add_to_model_card, align, asymmetric
 from tests.support import families
 from tests.support.pipelines import TEXTS, normalized, routed
 
@@ -19,8 +19,8 @@ def test_the_card_names_both_sides(family: str, tmp_path: Path) -> None:
     made = asymmetric(align(model, TEXTS, steps=0), "1L-8d")
     made.model_card_data.set_model_id("me/small-queries")
     made.save_pretrained(str(tmp_path / "made"))
-    add_sizes_to_model_card(tmp_path / "made")
-    add_sizes_to_model_card(tmp_path / "made")
+    add_to_model_card(tmp_path / "made")
+    add_to_model_card(tmp_path / "made")
     card = (tmp_path / "made" / "README.md").read_text(encoding="utf-8")
     for words, times in {
         "## Queries and documents": 1,
@@ -36,5 +36,5 @@ def test_the_card_names_both_sides(family: str, tmp_path: Path) -> None:
 
 def test_a_router_with_one_depth_has_the_section_on_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:
     align(routed(normalized(tiny), shared=False), TEXTS, steps=0).save_pretrained(str(tmp_path))
-    add_sizes_to_model_card(tmp_path)
+    add_to_model_card(tmp_path)
     assert "## Layers and dimensions" in (tmp_path / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 
-from st_matryoshka2d import Size, add_sizes_to_model_card, truncate
+from st_matryoshka2d import Size, add_to_model_card, truncate
 from st_matryoshka2d.losses import TwoDMSELoss
 from st_matryoshka2d.model.declared_agreement import declare_agreement
 from st_matryoshka2d.model.trained_sizes import declare_training
@@ -21,8 +21,8 @@ from tests.support.training import train
 def test_the_card_of_a_trained_model(starbucks: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(starbucks, tmp_path / "folder"))
     before = (folder / "README.md").read_text(encoding="utf-8")
-    add_sizes_to_model_card(folder)
-    add_sizes_to_model_card(folder)
+    add_to_model_card(folder)
+    add_to_model_card(folder)
     card = (folder / "README.md").read_text(encoding="utf-8")
     for words, times in {
         "## Layers and dimensions": 1,
@@ -47,7 +47,7 @@ def test_the_card_of_a_cut(tiny: SentenceTransformer, tmp_path: Path) -> None:
     small = truncate(truncate(tiny, num_layers=3, dim=16), num_layers=2)
     small.model_card_data.set_model_id("you/small")
     small.save_pretrained(str(tmp_path / "cut"))
-    add_sizes_to_model_card(tmp_path / "cut")
+    add_to_model_card(tmp_path / "cut")
     card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
     whole = "[you/whole](https://huggingface.co/you/whole)"
     for words in (
@@ -67,7 +67,7 @@ def test_card_of_untrained_cut_suggests_trained_size(tiny: SentenceTransformer, 
         UserWarning, match=r"not aligned for 2L-16d.*aligned for: 2L-8d \(smaller\), 3L-16d \(larger\)\. Score"
     ):
         truncate(tiny, num_layers=2, dim=16).save_pretrained(str(tmp_path))
-    add_sizes_to_model_card(tmp_path)
+    add_to_model_card(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "truncate_dim=8)`." in card
     assert "expect lower scores" not in card
@@ -78,7 +78,7 @@ def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer,
     declare_training(tiny.config, [Size(2, 8), Size(4, 32)], "MultiSizeLoss(CoSENTLoss)")
     with pytest.warns(UserWarning, match="not trained at 1L-4d"):
         truncate(tiny, num_layers=1, dim=4).save_pretrained(str(tmp_path))
-    add_sizes_to_model_card(tmp_path)
+    add_to_model_card(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "cut from a larger model: the first of 4 layers and the first 4 of 32 dimensions." in card
     assert "trained with `MultiSizeLoss(CoSENTLoss)`, at no size within this cut." in card
@@ -96,21 +96,21 @@ def test_the_cards_of_an_aligned_model_and_its_cut_have_what_sizes_keep(tiny: Se
     }
     for (name, shown), model in zip(tables.items(), (tiny, truncate(tiny, 2, 16)), strict=True):
         model.save_pretrained(str(tmp_path / name))
-        add_sizes_to_model_card(tmp_path / name)
+        add_to_model_card(tmp_path / name)
         card = (tmp_path / name / "README.md").read_text(encoding="utf-8")
         assert f"by the size and by the whole model.\n\n{shown}\n\n" in card
     tiny.config.matryoshka_agreement = "much"
     tiny.save_pretrained(str(tmp_path / "foreign"))
-    add_sizes_to_model_card(tmp_path / "foreign")
+    add_to_model_card(tmp_path / "foreign")
     assert "How well each size agrees" not in (tmp_path / "foreign" / "README.md").read_text(encoding="utf-8")
 
 
 def test_refuses_folders_without_sizes(tiny: SentenceTransformer, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="save the model there first"):
-        add_sizes_to_model_card(tmp_path)
+        add_to_model_card(tmp_path)
     tiny.save_pretrained(str(tmp_path))
     with pytest.raises(ValueError, match="neither `matryoshka_sizes` nor `matryoshka_cut`"):
-        add_sizes_to_model_card(tmp_path)
+        add_to_model_card(tmp_path)
 
 
 def scored() -> Dataset:

@@ -7,6 +7,7 @@ import math
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import positive, trainable_size
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.pca_compression import PCACompression
@@ -60,11 +61,11 @@ class EspressoLoss(MultiSizeLoss):
     ) -> None:
         full = trainable_size(model)
         if full.num_layers < 2 or full.dim < 2:
-            raise ValueError(f"Espresso trains layers and dims below the full ones; the model is {full}.")
+            raise UsageError(f"Espresso trains layers and dims below the full ones; the model is {full}.")
         default = 128 if full.dim > 128 else max(full.dim // 4, 1)
         k = default if compress_dim is None else within(compress_dim, full.dim, "compress_dim")
         if k == full.dim:
-            raise ValueError(f"compress_dim={k} is not below the full {full.dim}, which is always trained.")
+            raise UsageError(f"compress_dim={k} is not below the full {full.dim}, which is always trained.")
         shallow = {Size(i, k): 1 / ((full.num_layers - 1) * (1 + math.log(i))) for i in range(1, full.num_layers)}
         weights = {full: 1.0, Size(full.num_layers, k): 1.0, **shallow}
         sizes = FixedSizes(list(weights), full, list(weights.values()), reduction="sum")

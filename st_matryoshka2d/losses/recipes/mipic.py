@@ -8,6 +8,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import positive, trainable_size
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
 from st_matryoshka2d.losses.pic import PIC
@@ -93,7 +94,7 @@ class MIPICLoss(MultiSizeLoss):
         default = MIPICLoss.preset(names[0]) if names else {}
         alpha = default.get("alpha", 0.4) if alpha is None else positive(alpha, "alpha")
         if alpha > 1:
-            raise ValueError(f"alpha must be at most 1, as 1 - alpha weighs SIA and PIC; got {alpha}.")
+            raise UsageError(f"alpha must be at most 1, as 1 - alpha weighs SIA and PIC; got {alpha}.")
         if dims is None:
             dims = default.get("dims", [size.dim for size in ladder_to(full)])
         dims = ascending_dims(dims, full.dim)
@@ -115,7 +116,7 @@ class MIPICLoss(MultiSizeLoss):
             name: `"tinybert-6l"`, `"bert-base"`, `"bge-m3"` or `"qwen3-0.6b"`; others raise ValueError.
         """
         if str(name).lower() not in _PRESETS:
-            raise ValueError(f"There are presets for {', '.join(_PRESETS)}, not for {name!r}.")
+            raise UsageError(f"There are presets for {', '.join(_PRESETS)}, not for {name!r}.")
         layers, narrow, full, alpha = _PRESETS[name.lower()]
         return {
             "layers": list(layers),

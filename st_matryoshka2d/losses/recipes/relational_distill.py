@@ -8,6 +8,7 @@ from typing import Literal
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import trainable_size
 from st_matryoshka2d.losses.distillation import RelationalDistill
 from st_matryoshka2d.losses.multi_size import MultiSizeLoss
@@ -92,8 +93,8 @@ class RelationalDistillLoss(MultiSizeLoss):
 
 def _check_task(full: Size, sizes: Sequence[Size], teacher: object, gather_across_devices: bool) -> None:
     if teacher == "labels":
-        raise ValueError("The label column holds the teacher's embeddings, so there are no labels for `loss`.")
+        raise UsageError("The label column holds the teacher's embeddings, so there are no labels for `loss`.")
     if full not in sizes:
-        raise ValueError(f"`loss` trains the full size, {full}, which is not among the sizes: add it, or leave out `loss`.")
+        raise UsageError(f"`loss` trains the full size, {full}, which is not among the sizes: add it, or leave out `loss`.")
     if gather_across_devices:
-        raise ValueError("Pass gather_across_devices=True to the wrapped loss: it also applies to the teacher.")
+        raise UsageError("Pass gather_across_devices=True to the wrapped loss: it also applies to the teacher.")

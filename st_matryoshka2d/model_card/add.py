@@ -1,0 +1,57 @@
+"""Add what a model can be cut to, and its scores, to its card."""
+
+from __future__ import annotations
+
+import os
+
+from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.grid.grid_result import GridResult
+from st_matryoshka2d.model_card.grid_section import grid_section
+from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
+from st_matryoshka2d.model_card.sides_section import sides_section
+from st_matryoshka2d.model_card.sizes_section import sizes_section
+
+
+def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = None) -> None:
+    """Add to the card of a saved model which sizes it has, what they keep, and perhaps their scores.
+
+    `README.md` gets a section "Layers and dimensions", or "Queries and documents" for an
+    `asymmetric` model, and with a grid a section "Sizes" with a table, and a heat map `grid.png`.
+    A second call replaces them. Saving a model writes a new card, so call this after saving, then
+    upload the folder. To show the model's name on the Hub, set it before saving:
+    `model.model_card_data.set_model_id("you/name")`.
+
+    Args:
+        folder: Where the model was saved with `save_pretrained`.
+        grid: Scores of that model; None for none.
+
+    Raises:
+        FileNotFoundError: There is no `README.md` in the folder.
+        UsageError: The model declares neither trained sizes nor a cut and no grid is given; or the
+            grid has more layers than the model, so it belongs to another.
+
+    Example:
+        >>> from st_matryoshka2d import evaluate, truncate
+        >>> cut = truncate(model, num_layers=3, dim=64)
+        >>> cut.save_pretrained("3L-64d")
+        >>> grid = evaluate(cut, task, dims=[16, 64], show_progress_bar=False)
+        >>> add_to_model_card("3L-64d", grid)
+        >>> from pathlib import Path
+        >>> card = Path("3L-64d/README.md").read_text(encoding="utf-8")
+        >>> "the first 3 of 6 layers and the first 64 of 384" in card, "## Sizes" in card
+        (True, True)
+    """
+    readme, name = card_of(folder)
+    sizes = sides_section(readme.parent, name) or sizes_section(readme.parent, name)
+    if not sizes and grid is None:
+        raise UsageError(
+            f"The model in {folder} declares neither trained sizes nor a cut. Train it with a loss "
+            "of st_matryoshka2d, align or cut it, which declare them; or pass a grid of its scores."
+        )
+    if grid is not None:
+        scores = grid_section(readme, grid)
+        if not sizes:  # which shows how to load one
+            scores += f"\n\n{USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
+        write_section(readme, "sizes", scores)
+    if sizes:
+        write_section(readme, "trained sizes", sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 
 
@@ -42,8 +42,7 @@ class DataWarning(UserWarning):
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the first line outside of this package, which is the user's."""
-    package, level = __name__.partition(".")[0], 1
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+    package, level, frame = __name__.partition(".")[0], 1, inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level + 1)
+    warnings.warn(message, category, stacklevel=level)

@@ -79,7 +79,7 @@ def test_public_names_of_package() -> None:
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
     cards = {"add_to_model_card"}
     results = {"GridResult", "TruncationResult", "CoordinateSpread", "GridComparison", "Recommendation"}
-    objects = {"Size", "SizesEncoder", "TruncatedTransformer", "DataWarning"}
+    objects = {"Size", "SizesEncoder", "TruncatedTransformer", "DataWarning", "UsageError"}
     assert set(st_matryoshka2d.__all__) == objects | calls | measures | scores | tasks | cards | results
 
 

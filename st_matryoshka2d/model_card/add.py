@@ -50,7 +50,7 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
         )
     if grid is not None:
         scores = grid_section(readme, grid)
-        if not sizes:  # which shows how to load one
+        if "load(" not in sizes:
             scores += f"\n\n{USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"
         write_section(readme, "sizes", scores)
     if sizes:

@@ -10,10 +10,10 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from st_matryoshka2d.queries.place import with_table
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d import align, asymmetric, load, truncate
+from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, turned
 

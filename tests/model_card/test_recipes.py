@@ -14,11 +14,11 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from st_matryoshka2d.queries.place import with_table
 
 from st_matryoshka2d import Size, add_to_model_card, align, asymmetric, load, truncate
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.trained_sizes import declare_training
+from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, turned
 

@@ -109,7 +109,7 @@ def test_refuses_folders_without_sizes(tiny: SentenceTransformer, tmp_path: Path
     with pytest.raises(FileNotFoundError, match="save the model there first"):
         add_to_model_card(tmp_path)
     tiny.save_pretrained(str(tmp_path))
-    with pytest.raises(ValueError, match="neither `matryoshka_sizes` nor `matryoshka_cut`"):
+    with pytest.raises(ValueError, match="neither trained sizes nor a cut"):
         add_to_model_card(tmp_path)
 
 

@@ -147,7 +147,7 @@ def _task(path: Path, make: str, tables: list[Any], columns: dict[str, str]) -> 
 
     try:
         task: AbsTask = getattr(st_matryoshka2d, make)(*tables, **columns, name=path.stem)
-    except ValueError as error:
+    except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     return task
 

@@ -55,7 +55,7 @@ def own_megabytes() -> float:
 def measured(run: Callable[[SentenceTransformer], object]) -> tuple[float, float]:
     """Return the seconds of a run in this process, and the most megabytes of its own."""
     torch.set_num_threads(1)
-    model = load(str(get_model_path()), 1, device="cpu")
+    model = load(str(get_model_path()), num_layers=1, device="cpu")
     peak, ended, start = [own_megabytes()], threading.Event(), time.perf_counter()
 
     def watch() -> None:

@@ -69,4 +69,4 @@ SentenceTransformerTrainer(
 print(f"Before\n{before}\n\nAfter\n{evaluate(model, task, sizes=sizes)}")
 model.save_pretrained("runs/decoder/model")
 half = sizes[len(sizes) // 2 - 1]
-truncate(model, half.num_layers, half.dim).save_pretrained("runs/decoder/cut")
+truncate(model, num_layers=half.num_layers, dim=half.dim).save_pretrained("runs/decoder/cut")

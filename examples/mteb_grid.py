@@ -64,4 +64,4 @@ grid.plot_pareto(out / "front.png")
 grid.save(out / "grid.parquet")  # GridResult.load reads it, times included
 best = grid.recommend(min_score=options.keep, max_bytes=options.max_bytes)
 print(f"\nShip {best}")
-truncate(model, best.size.num_layers, best.size.dim).save_pretrained(str(out / "model"))
+truncate(model, num_layers=best.size.num_layers, dim=best.size.dim).save_pretrained(str(out / "model"))

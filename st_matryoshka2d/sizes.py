@@ -161,17 +161,16 @@ def as_size(given: object, name: str) -> Size:
 
 def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | None, int | None]:
     """Return layers and dims from a size, its text, or numbers; None means all."""
-    if isinstance(size, (Size, str)):
-        whole = as_size(size, "size")
-        if num_layers is not None or dim is not None:
-            numbers = {name: value for name, value in (("num_layers", num_layers), ("dim", dim)) if value is not None}
-            raise UsageError(f"Give a size or numbers, not both: got {whole} and {numbers}.")
-        return whole.num_layers, whole.dim
-    if size is not None and num_layers is not None:
-        raise UsageError(f"The number of layers is given twice: {size!r} and num_layers={num_layers!r}.")
-    layers = size if num_layers is None else num_layers
-    depth = None if layers is None else positive_int(layers, "num_layers", least=0)
-    return depth, None if dim is None else positive_int(dim, "dim")
+    if size is None:
+        depth = None if num_layers is None else positive_int(num_layers, "num_layers", least=0)
+        return depth, None if dim is None else positive_int(dim, "dim")
+    if isinstance(size, Integral):
+        raise UsageTypeError(f"{size} may mean layers or dims: pass num_layers={size} or dim={size}.")
+    whole = as_size(size, "size")
+    if num_layers is not None or dim is not None:
+        numbers = {name: value for name, value in (("num_layers", num_layers), ("dim", dim)) if value is not None}
+        raise UsageError(f"Give a size or numbers, not both: got {whole} and {numbers}.")
+    return whole.num_layers, whole.dim
 
 
 def full_size(model: SentenceTransformer) -> Size:

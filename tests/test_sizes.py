@@ -98,7 +98,6 @@ def test_converts_numpy_integers() -> None:
     ("size", "num_layers", "dim", "found"),
     [
         (None, 3, 64, (3, 64)),
-        (3, None, 64, (3, 64)),
         (None, 3, None, (3, None)),
         (None, None, 64, (None, 64)),
         (None, None, None, (None, None)),

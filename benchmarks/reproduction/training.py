@@ -87,7 +87,7 @@ def aligned(
 
 def cut(model: SentenceTransformer, size: Size, method: str) -> SentenceTransformer:
     """Cut the model to a size, or to its layers only if all dims are trained."""
-    return truncate(model, size.num_layers, None if method == ALL_DIMS else size.dim)
+    return truncate(model, num_layers=size.num_layers, dim=None if method == ALL_DIMS else size.dim)
 
 
 def train(model: SentenceTransformer, method: str, seed: int, options: argparse.Namespace, folder: Path) -> float:

@@ -167,7 +167,7 @@ def align(
         >>> ends = ("at home", "in town", "today", "again", "is good")
         >>> texts = [f"{thing} {end}" for thing in things for end in ends]
         >>> aligned = align(model, texts, steps=5)
-        >>> queries = truncate(aligned, 3).encode(texts[::10])
+        >>> queries = truncate(aligned, num_layers=3).encode(texts[::10])
         >>> model.similarity(queries, aligned.encode(texts[::10])).argmax(dim=1)
         tensor([0, 1, 2])
         >>> index = model.encode(texts)[:, ::-1].copy()  # stands for embeddings by another model

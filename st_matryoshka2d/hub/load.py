@@ -41,10 +41,10 @@ _OURS = {f"{TruncatedTransformer.__module__}.{TruncatedTransformer.__name__}": T
 
 def load(
     name_or_path: str | os.PathLike[str],
-    size: Size | str | int | None = None,
-    dim: int | None = None,
+    size: Size | str | None = None,
     *,
     num_layers: int | None = None,
+    dim: int | None = None,
     layers: str | Sequence[int] | None = None,
     route: str | None = None,
     allow_bin: bool = False,
@@ -59,11 +59,11 @@ def load(
         name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
             `TruncatedTransformer` is read whole and then cut. Layers that move up, as the last ones of an aligned model do,
             are copied from a folder to a temporary one meanwhile.
-        size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `load(folder, 3, 64)`. None loads the whole
-            model, an aligned one with the readouts of all its depths.
-        dim: Dimensions to keep, 1..D; None for all.
+        size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole model is loaded, an
+            aligned one with the readouts of all its depths.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of `fit_queries`, as for
             `truncate`; the network is not read.
+        dim: Dimensions to keep, 1..D; None for all.
         layers: Which layers to keep, as for `truncate`: `"first"`, `"ends"` or a list.
         route: The only route of a `Router` to read, such as `"query"` for a service that embeds queries with an `asymmetric`
             model. The result has no `Router`; its `encode` has the prompt of that side.

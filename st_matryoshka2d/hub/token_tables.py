@@ -25,7 +25,7 @@ _PROMPTS = ("query", "document")  # of a checkpoint that names none, as in sente
 
 
 def load_table(checkpoint: Checkpoint, kwargs: dict[str, Any], dim: int | None, allow_bin: bool) -> SentenceTransformer:
-    """Load the table as the pipeline that `truncate(model, 0)` makes."""
+    """Load the table as the pipeline that `truncate(model, num_layers=0)` makes."""
     folder = _folder(checkpoint, kwargs)
     without_pickles(checkpoint, allow_bin, kwargs)
     file = Path(checkpoint.weights_in(folder) or WEIGHTS).name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -82,7 +83,7 @@ def asymmetric(
 def _cuts(model: SentenceTransformer, query: Any, document: Any) -> dict[str, SentenceTransformer]:
     """Cut both sides out of a model."""
     full = Pipeline.of(model).full
-    asked = {QUERY: resolve_size(query, None, None), DOCUMENT: resolve_size(document, None, None)}
+    asked = {QUERY: _asked(query), DOCUMENT: _asked(document)}
     depths = {name: full.num_layers if each is None else each for name, (each, _) in asked.items()}
     within(depths[QUERY], full.num_layers, "num_layers", least=0)
     within(depths[DOCUMENT], full.num_layers, "num_layers")
@@ -96,7 +97,7 @@ def _cuts(model: SentenceTransformer, query: Any, document: Any) -> dict[str, Se
 
 def _with_encoder(model: SentenceTransformer, encoder: SentenceTransformer, document: Any) -> dict[str, SentenceTransformer]:
     """Cut the side of documents out of a model, for an encoder of queries."""
-    depth, dim = resolve_size(document, None, None)
+    depth, dim = _asked(document)
     full = Pipeline.of(model).full
     alone = with_modules(encoder, dict(encoder.named_children()), SentenceTransformer)
     if (width := alone.get_embedding_dimension()) != full.dim:
@@ -110,6 +111,13 @@ def _with_encoder(model: SentenceTransformer, encoder: SentenceTransformer, docu
         QUERY: _alone(side_of(alone, QUERY)),
         DOCUMENT: _alone(side_of(cut_to(model, depth, alone.truncate_dim), DOCUMENT)),
     }
+
+
+def _asked(size: object) -> tuple[int | None, int | None]:
+    """Return layers and dims of a side; a number is one of layers, with all dims."""
+    if isinstance(size, Integral):
+        return resolve_size(None, size, None)
+    return resolve_size(size, None, None)
 
 
 def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) -> None:

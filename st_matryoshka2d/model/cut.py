@@ -30,10 +30,10 @@ Made = TypeVar("Made", bound=SentenceTransformer)
 
 def truncate(
     model: SentenceTransformer,
-    size: Size | str | int | None = None,
-    dim: int | None = None,
+    size: Size | str | None = None,
     *,
     num_layers: int | None = None,
+    dim: int | None = None,
     layers: str | Sequence[int] | None = None,
 ) -> SentenceTransformer:
     """Cut a model to a size.
@@ -49,10 +49,10 @@ def truncate(
     Args:
         model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
             Of an `asymmetric` model or a token table, only the dims can be cut.
-        size: `Size(3, 64)` or `"3L-64d"`. An integer is a number of layers: `truncate(model, 3, 64)`.
-        dim: Dimensions to keep, 1..D; None for all.
+        size: `Size(3, 64)` or `"3L-64d"`, in place of numbers.
         num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries` gave a token table: the
             cut is that table, a `StaticEmbedding`, and has no prompts, because its rows contain what they do.
+        dim: Dimensions to keep, 1..D; None for all.
         layers: Which layers to keep. `"ends"`, about three fifths of them from the start and the others from the end, scores
             far better than `"first"` if nothing was aligned or trained, and runs as fast. Or a list, counted from 1, such as
             `[1, 5, 6]`. None for those that the model was aligned with, otherwise the first.

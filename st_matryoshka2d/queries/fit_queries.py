@@ -60,7 +60,7 @@ def fit_queries(
     where queries have a prompt of their own, theirs is. The strength is chosen on queries left out
     of the fit.
 
-    `truncate(model, 0)` is the table as a plain `SentenceTransformer`, and a size such as
+    `truncate(model, num_layers=0)` is the table as a plain `SentenceTransformer`, and a size such as
     `"0L-384d"` works in `load`, `encode_sizes`, `evaluate` and the like. A table serves short
     queries on the documents that it was fitted on; for other documents, fit again. Documents are
     always embedded by the network. After training the model, fit again too.
@@ -101,7 +101,7 @@ def fit_queries(
         >>> texts = [f"{thing} {place}, part" for thing in things for place in places]
         >>> documents = [f"{text} {part}" for part in range(20) for text in texts]
         >>> fitted = fit_queries(model, documents)
-        >>> query = truncate(fitted, 0).encode_query("piano in town")  # no network
+        >>> query = truncate(fitted, num_layers=0).encode_query("piano in town")  # no network
         >>> best = model.similarity(query, fitted.encode_document(documents)).argmax()
         >>> documents[best].split(",")[0]
         'the piano in town'

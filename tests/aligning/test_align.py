@@ -70,14 +70,14 @@ def test_keeps_similarities_at_full_size_and_all_ways_to_a_size_agree(kind: Sent
         np.testing.assert_allclose(aligned.encode(OTHERS, task=task), turned, atol=2e-6 * np.abs(turned).max())
         by_size = encode_sizes(aligned, OTHERS, sizes, task=task)
         for size in sizes:
-            cut = truncate(aligned, size.num_layers, size.dim)
+            cut = truncate(aligned, num_layers=size.num_layers, dim=size.dim)
             assert not readouts(cut) or size.num_layers == 4
             np.testing.assert_allclose(by_size[size], cut.encode(OTHERS, task=task), atol=1e-6)
     weight = readouts(aligned)[0].linear.weight.detach()
     assert (weight @ weight.T - torch.eye(len(weight))).abs().max() < 1e-5
     assert len(list(aligned.children())) == len(list(kind.children())) + (len(tasks(kind)) == 1)
     for depth in (1, 2, 3):
-        layers = [module for module in truncate(aligned, depth).modules() if type(module) is Dense]
+        layers = [module for module in truncate(aligned, num_layers=depth).modules() if type(module) is Dense]
         assert any(layer.linear is readouts(aligned)[0].at(depth) or equal_linear(layer, aligned, depth) for layer in layers)
 
 
@@ -87,11 +87,11 @@ def equal_linear(layer: Dense, aligned: SentenceTransformer, depth: int) -> bool
 
 def test_call_time_depth_uses_its_readout(tiny: SentenceTransformer) -> None:
     aligned = align(normalized(tiny), TEXTS, steps=5)
-    cuts = {depth: truncate(aligned, depth).encode(OTHERS) for depth in (1, 2, 3)}
+    cuts = {depth: truncate(aligned, num_layers=depth).encode(OTHERS) for depth in (1, 2, 3)}
     elastic(aligned)
     for depth, expected in cuts.items():
         np.testing.assert_allclose(aligned.encode(OTHERS, num_layers=depth), expected, atol=1e-6)
-        np.testing.assert_allclose(truncate(aligned, depth).encode(OTHERS), expected, atol=1e-6)
+        np.testing.assert_allclose(truncate(aligned, num_layers=depth).encode(OTHERS), expected, atol=1e-6)
     aligned[0].num_layers = 2
     np.testing.assert_allclose(aligned.encode(OTHERS), cuts[2], atol=1e-6)
 
@@ -108,7 +108,7 @@ def test_loss_trains_embeddings_of_the_cut_routes(tiny: SentenceTransformer, mon
     MultiSizeLoss(aligned, loss, sizes)(columns)
     for size, embedded in zip(sizes, seen, strict=True):
         for task, column in zip(named, embedded, strict=True):
-            expected = truncate(aligned, size.num_layers, size.dim).encode(OTHERS, task=task)
+            expected = truncate(aligned, num_layers=size.num_layers, dim=size.dim).encode(OTHERS, task=task)
             np.testing.assert_allclose(column.detach().numpy(), expected, atol=2e-6)
 
 
@@ -116,7 +116,7 @@ def test_small_sizes_share_space_of_whole_model(tiny: SentenceTransformer) -> No
     aligned = align(tiny, TEXTS * 2)
 
     def apart(model: SentenceTransformer, depth: int) -> float:
-        cut, whole = (each.encode(TEXTS, normalize_embeddings=True) for each in (truncate(model, depth), model))
+        cut, whole = (each.encode(TEXTS, normalize_embeddings=True) for each in (truncate(model, num_layers=depth), model))
         return float(1 - (cut * whole).sum(axis=1).mean())
 
     for depth in (1, 2, 3):

@@ -39,7 +39,7 @@ def test_aligning_again_composes_readouts(kind: str, tiny: SentenceTransformer) 
         assert np.abs(products(twice, task) - expected).max() < 2e-6 * np.abs(expected).max()
         np.testing.assert_allclose(
             encode_sizes(twice, OTHERS, ["2L-32d"], task=task)[Size(2, 32)],
-            truncate(twice, 2, 32).encode(OTHERS, task=task),
+            truncate(twice, num_layers=2, dim=32).encode(OTHERS, task=task),
             atol=1e-6,
         )
     assert all(torch.equal(tensor, before[name]) for name, tensor in once.state_dict().items()), "the first is as it was"
@@ -92,7 +92,7 @@ def test_half_precision_stays(tiny: SentenceTransformer) -> None:
     assert (cosines[0] - cosines[1]).abs().max() < 0.02
     for depth in (1, 2, 3):
         by_size = encode_sizes(aligned, OTHERS, [Size(depth, 32)])[Size(depth, 32)]
-        cut = truncate(aligned, depth, 32).encode(OTHERS, convert_to_tensor=True).float().numpy()
+        cut = truncate(aligned, num_layers=depth, dim=32).encode(OTHERS, convert_to_tensor=True).float().numpy()
         np.testing.assert_allclose(by_size, cut, atol=0.02 * np.abs(cut).max())
 
 
@@ -150,7 +150,7 @@ def test_card_of_aligned_model(tiny: SentenceTransformer, tmp_path: Path) -> Non
     aligned = align(tiny, TEXTS, SIZES, steps=1)
     aligned.model_card_data.set_model_id("you/model")
     aligned.save_pretrained(str(tmp_path / "whole"))
-    truncate(aligned, 2, 6).save_pretrained(str(tmp_path / "cut"))
+    truncate(aligned, num_layers=2, dim=6).save_pretrained(str(tmp_path / "cut"))
     for name in ("whole", "cut"):
         add_to_model_card(tmp_path / name)
     whole, cut = ((tmp_path / name / "README.md").read_text(encoding="utf-8") for name in ("whole", "cut"))

@@ -50,16 +50,16 @@ def test_every_size_is_in_the_other_space_however_it_is_computed(mapped: Sentenc
     mapped.save_pretrained(str(tmp_path / "mapped"))
     loaded = load(tmp_path / "mapped", device="cpu")
     for size in SIZES:
-        cut = truncate(mapped, size.num_layers, size.dim)
+        cut = truncate(mapped, num_layers=size.num_layers, dim=size.dim)
         np.testing.assert_allclose(by_size[size], cut.encode(OTHERS), atol=1e-6)
-        again = truncate(loaded, size.num_layers, size.dim).encode(OTHERS)
+        again = truncate(loaded, num_layers=size.num_layers, dim=size.dim).encode(OTHERS)
         np.testing.assert_allclose(by_size[size], again, atol=1e-6)
     part = load(tmp_path / "mapped", num_layers=2, device="cpu")
     np.testing.assert_allclose(part.encode(OTHERS), by_size[Size(2, 24)], atol=1e-6)
 
 
 def test_plain_sentence_transformers_loads_the_whole_and_a_cut(mapped: SentenceTransformer, tmp_path: Path) -> None:
-    for name, model in (("whole", mapped), ("cut", truncate(mapped, 3))):
+    for name, model in (("whole", mapped), ("cut", truncate(mapped, num_layers=3))):
         model.save_pretrained(str(tmp_path / name))
         plain = SentenceTransformer(str(tmp_path / name), device="cpu")
         assert [type(module).__name__ for module in plain][-3:] == ["Dense", "Dense", "Normalize"]
@@ -72,7 +72,7 @@ def test_queries_find_their_texts_in_the_index_of_the_other_model(
     """Random networks share little but the words of a text, so not all are found; by chance, it would be one of 40."""
     index, rows = torch.from_numpy(other.encode(TEXTS)), torch.arange(len(TEXTS))
     for depth in (1, 4):
-        asked = torch.from_numpy(truncate(mapped, depth).encode(TEXTS))
+        asked = torch.from_numpy(truncate(mapped, num_layers=depth).encode(TEXTS))
         assert float(((asked @ index.T).argmax(1) == rows).float().mean()) > 0.5
 
 
@@ -128,7 +128,7 @@ def test_agreement_is_declared_for_every_size(mapped: SentenceTransformer) -> No
     assert set(SIZES) <= set(declared)
     assert 0.3 < declared[Size(4, 24)] <= 1
     assert GridResult.from_agreement(mapped).score("4L-24d") == declared[Size(4, 24)]
-    assert declared_agreement(truncate(mapped, 2).config)[Size(2, 24)] == declared[Size(2, 24)]
+    assert declared_agreement(truncate(mapped, num_layers=2).config)[Size(2, 24)] == declared[Size(2, 24)]
 
 
 def test_embeddings_of_other_texts_are_told(tiny: SentenceTransformer) -> None:
@@ -150,7 +150,7 @@ def test_readouts_of_an_alignment_are_replaced(tiny: SentenceTransformer, other:
 
 def test_both_sides_of_an_asymmetric_model_are_in_the_other_space(mapped: SentenceTransformer) -> None:
     joined = asymmetric(mapped, query="2L-24d")
-    np.testing.assert_allclose(joined.encode_query(OTHERS), truncate(mapped, 2).encode(OTHERS), atol=1e-6)
+    np.testing.assert_allclose(joined.encode_query(OTHERS), truncate(mapped, num_layers=2).encode(OTHERS), atol=1e-6)
     np.testing.assert_allclose(joined.encode_document(OTHERS), mapped.encode(OTHERS), atol=1e-6)
 
 
@@ -237,7 +237,7 @@ def test_real_queries_search_the_index_of_an_earlier_version(minilm: SentenceTra
     rests = ["at home", "in town", "today", "again", "is good", "for two", "and a dog", "at night", "in May", "is gone"]
     texts = [f"{thing} {rest}" for thing in things for rest in rests]
     turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(384, 384)))
-    index = truncate(align(minilm, texts, rotation="keep"), 5).encode(texts) @ turn
+    index = truncate(align(minilm, texts, rotation="keep"), num_layers=5).encode(texts) @ turn
     with pytest.warns(DataWarning, match="100 texts are too few"):
         found = align(minilm, texts, into=index.astype(np.float32))
     best = (found.encode(texts) @ index.T).argmax(1)

@@ -114,7 +114,7 @@ def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer
     declare_layers(tiny.config, chosen_layers("ends", 4))
     texts = [f"{one} {other} {third}" for one, other, third in zip(WORDS, WORDS[3:], WORDS[7:], strict=False)]
     kept = gather(tiny, drawn(tiny, texts)[0], 4, True)[""]
-    cuts = [truncate(tiny, depth).encode(texts, convert_to_tensor=True) for depth in (1, 2, 3, 4)]
+    cuts = [truncate(tiny, num_layers=depth).encode(texts, convert_to_tensor=True) for depth in (1, 2, 3, 4)]
     require_same_rows(kept.states, torch.stack(cuts, 1))
 
 

@@ -84,7 +84,7 @@ def test_a_prompt_may_be_left_out_of_pooling(
     monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
     parts = parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"]))
     [route] = gather(prompted, drawn(parts, 100, 1)[0], 32, True).values()
-    cuts = [truncate(prompted, depth).encode(TEXTS, convert_to_tensor=True, **given) for depth in (1, 2, 3, 4)]
+    cuts = [truncate(prompted, num_layers=depth).encode(TEXTS, convert_to_tensor=True, **given) for depth in (1, 2, 3, 4)]
     require_same_rows(route.states, torch.stack(cuts, 1))
     prompt = given.get("prompt") or prompted.prompts[given.get("prompt_name", "document")]
     other = prompted.encode([prompt + text for text in TEXTS], prompt="", convert_to_tensor=True)
@@ -97,7 +97,7 @@ def test_each_route_gets_the_prompts(prompted: SentenceTransformer, monkeypatch:
     model.prompts = dict(PROMPTS)
     texts, _ = drawn(parts_of(model, {"document": TEXTS}, None, None), 100, 1)
     for task, route in gather(model, texts, 32, True).items():
-        expected = truncate(model, 2).encode(
+        expected = truncate(model, num_layers=2).encode(
             TEXTS, task=task, prompt_name="document", normalize_embeddings=True, convert_to_tensor=True
         )
         require_same_rows(torch.nn.functional.normalize(route.at(2), dim=1), expected)

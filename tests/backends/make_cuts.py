@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
     for name, (model, sizes) in models.items():
         for size in map(Size.parse, sizes):
             cut = folder / f"{name}-{size}"
-            truncate(model, size.num_layers, size.dim).save_pretrained(str(cut))
+            truncate(model, num_layers=size.num_layers, dim=size.dim).save_pretrained(str(cut))
             if name in TINY:
                 tokenizer.save_pretrained(cut)
 

@@ -150,4 +150,4 @@ def test_aligned_ways_are_those_of_align(way: str, embedder: Embedder, model: Se
     aligned = align(model, embedder.fitted, layers=layers)
     for depth in (1, 2, 3, 4):
         rows, _ = embedder(way, depth)
-        np.testing.assert_allclose(rows, truncate(aligned, depth).encode(TEXTS[:4]), atol=1e-5)
+        np.testing.assert_allclose(rows, truncate(aligned, num_layers=depth).encode(TEXTS[:4]), atol=1e-5)

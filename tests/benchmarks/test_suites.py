@@ -42,7 +42,10 @@ def test_a_separate_model_is_scored_at_all_dims_that_it_has(tiny: SentenceTransf
         table.to_parquet(tmp_path / "sts" / name / "test.parquet")
     ladder = sizes_ladder(tiny)
     whole = score(tiny, "sts", WHOLE, tmp_path, ladder).set_index(["task", "num_layers", "dim"])["score"]
-    for cut, dims in [(truncate(tiny, 2), [rung.dim for rung in ladder]), (truncate(tiny, 2, 8), [8])]:
+    for cut, dims in [
+        (truncate(tiny, num_layers=2), [rung.dim for rung in ladder]),
+        (truncate(tiny, num_layers=2, dim=8), [8]),
+    ]:
         found = score(cut, "sts", "2L-8d", tmp_path, ladder).set_index(["task", "num_layers", "dim"])["score"]
         expected = whole[[size in {(2, dim) for dim in dims} for size in whole.index.droplevel("task")]]
         assert set(found.index) == {(task, 2, rung.dim) for task in STS for rung in ladder if rung.dim <= dims[-1]}

@@ -159,7 +159,7 @@ def test_scores_are_those_of_a_task_written_by_hand(tiny: SentenceTransformer, m
     grid = evaluate(tiny, own, sizes=SIZES, show_progress_bar=False)
     for size in SIZES:
         _, hand = make()
-        cut = truncate(tiny, size.num_layers, size.dim)
+        cut = truncate(tiny, num_layers=size.num_layers, dim=size.dim)
         expected = scores_of_mteb(cut, hand)
         assert len(expected) >= 5
         assert scores_of_mteb(cut, own) == expected  # the same object that the grid and the last size used
@@ -360,7 +360,7 @@ def test_a_shuffled_corpus_keeps_its_rows(tiny: SentenceTransformer) -> None:
 def test_real_pairs_from_a_csv(minilm: SentenceTransformer, shared: Path, tmp_path: Path) -> None:
     pd.read_parquet(shared / "data/sts/stsb/test.parquet").iloc[::10].to_csv(tmp_path / "pairs.csv", index=False)
     frame = pd.read_csv(tmp_path / "pairs.csv")
-    shallow = truncate(minilm, 1, 384)
+    shallow = truncate(minilm, num_layers=1, dim=384)
     one, two = (shallow.encode(frame[column].tolist()) for column in ("sentence1", "sentence2"))
     expected = spearmanr((one * two).sum(1), frame["score"])[0]  # the model normalises
     assert expected > 0.5
@@ -382,7 +382,7 @@ def test_a_real_collection(minilm: SentenceTransformer, shared: Path) -> None:
         "Documents in corpus without text and title: 2. They are kept.",
         "Queries without a relevant document: 213 of 225. They are dropped.",
     ]
-    shallow = truncate(minilm, 1, 384)
+    shallow = truncate(minilm, num_layers=1, dim=384)
     judged = [dict(zip(rows["corpus_id"], rows["score"], strict=True)) for _, rows in qrels.groupby("query_id", sort=False)]
     asked = queries.set_index("id").loc[qrels["query_id"].unique(), "text"].tolist()
     documents = shallow.encode((corpus["title"] + " " + corpus["text"]).str.strip().tolist())

@@ -26,7 +26,7 @@ def seen_while(model: SentenceTransformer, work: Callable[[], object]) -> Counte
     """Count how often each text is embedded, without the texts that verify a cut."""
     seen = read_along(model)
     for num_layers in range(1, 5):
-        truncate(model, num_layers)  # cuts are verified once
+        truncate(model, num_layers=num_layers)  # cuts are verified once
     seen.clear()
     work()
     return seen

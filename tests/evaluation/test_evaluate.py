@@ -21,7 +21,7 @@ from tests.support.sts import ConstantSTS, LocalSTS, OtherSTS, cells, cells_of_m
 
 def assert_each_cell_is_that_of_the_cut(grid: GridResult, model: SentenceTransformer, task: LocalSTS) -> None:
     for size in {grid.sizes[0], grid.sizes[len(grid.sizes) // 2], grid.sizes[-1]}:
-        expected = cells_of_mteb(truncate(model, size.num_layers, size.dim), task)
+        expected = cells_of_mteb(truncate(model, num_layers=size.num_layers, dim=size.dim), task)
         assert len(expected) == 2 * 2 * 8
         assert cells(grid, size, task.metadata.name) == pytest.approx(expected, abs=1e-6), str(size)
 
@@ -51,7 +51,7 @@ def test_pooling_that_leaves_the_prompt_out(tiny: SentenceTransformer) -> None:
 def test_similarity_is_the_models_own(tiny: SentenceTransformer, similarity: str) -> None:
     tiny.similarity_fn_name = similarity  # type: ignore[assignment]
     found = cells(quiet(tiny, LocalSTS(), sizes=[Size(3, 8)]), Size(3, 8), "STS13")
-    cut = truncate(tiny, 3, 8)
+    cut = truncate(tiny, num_layers=3, dim=8)
     task = LocalSTS()
     task.load_data()
     data = task.dataset["two"]["test"]  # type: ignore[index]
@@ -83,7 +83,9 @@ def test_several_tasks_and_a_benchmark(tiny: SentenceTransformer) -> None:
     grid = quiet(tiny, Benchmark(name="two", tasks=tasks), num_layers=[2, 4], dims=16)
     assert grid.tasks == ["STS13", "STS14"]
     assert grid.sizes == [Size(2, 16), Size(4, 16)]
-    results = mteb.evaluate(truncate(tiny, 2, 16), tasks, cache=None, co2_tracker=False, show_progress_bar=False)
+    results = mteb.evaluate(
+        truncate(tiny, num_layers=2, dim=16), tasks, cache=None, co2_tracker=False, show_progress_bar=False
+    )
     means = [result.get_score() for result in results.task_results]
     assert [grid.score("2L-16d", name) for name in grid.tasks] == pytest.approx(means, abs=1e-6)
     assert grid.score("2L-16d") == pytest.approx(np.mean(means), abs=1e-6)

@@ -56,7 +56,7 @@ def accuracy(labels: Any, found: Any) -> float:
 def test_metrics_by_scikit_learn_and_a_loop(tiny: SentenceTransformer, rows: dict[str, list[Any]]) -> None:
     grid = quiet(tiny, pair_task(rows), sizes=SIZES)
     for size in SIZES:
-        found = cosines(truncate(tiny, size.num_layers, size.dim), rows)
+        found = cosines(truncate(tiny, num_layers=size.num_layers, dim=size.dim), rows)
         precision = average_precision_score(rows["label"], found)
         assert 0.5 < precision < 1
         assert grid.score(size, metric="cosine_ap") == pytest.approx(precision, abs=1e-6)
@@ -74,7 +74,7 @@ def test_mteb_and_documents_of_another_size(tiny: SentenceTransformer, rows: dic
     assert result.task_name == "Named"
     assert result.get_score() == pytest.approx(whole.score("4L-32d"), abs=1e-6)
     across = quiet(tiny, task, sizes=["2L-32d"], documents="4L-32d")
-    one, two = truncate(tiny, 2).encode(rows["sentence1"]), tiny.encode(rows["sentence2"])
+    one, two = truncate(tiny, num_layers=2).encode(rows["sentence1"]), tiny.encode(rows["sentence2"])
     found = (one * two).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(two, axis=1)
     expected = average_precision_score(rows["label"], found)
     assert across.score("2L-32d", metric="cosine_ap") == pytest.approx(expected, abs=1e-6)
@@ -87,7 +87,7 @@ def test_two_grids_are_compared_without_a_test(tiny: SentenceTransformer, rows: 
     """As for mteb's own tasks of pairs: average precision has no score of a single pair."""
     task = pair_task(rows)
     grid = quiet(tiny, task, sizes=SIZES)
-    compared = grid.compare(quiet(truncate(tiny, 4, 32), task, sizes=SIZES)).to_frame()
+    compared = grid.compare(quiet(truncate(tiny, num_layers=4, dim=32), task, sizes=SIZES)).to_frame()
     assert set(compared["test"]) == {"none: no items"}
     assert compared["delta"].to_numpy() == pytest.approx([0, 0], abs=1e-6)
 
@@ -157,7 +157,7 @@ def test_a_repeated_pair_is_no_further_example() -> None:
 
 def test_real_pairs(minilm: SentenceTransformer, shared: Path) -> None:
     frame = pd.read_parquet(shared / "data/pair_classification/mrpc/test.parquet").iloc[::10]
-    found = cosines(truncate(minilm, 1, 384), frame)
+    found = cosines(truncate(minilm, num_layers=1, dim=384), frame)
     grid = quiet(minilm, pair_task(frame), sizes=["1L-384d"])
     assert grid.score("1L-384d", metric="cosine_ap") == pytest.approx(
         average_precision_score(frame["label"], found), abs=1e-4

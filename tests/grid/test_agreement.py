@@ -79,7 +79,7 @@ def test_narrow_sizes_that_keep_the_score_are_not_refused(tiny: SentenceTransfor
 
 
 def test_a_cut_is_compared_with_its_own_largest_size(aligned: SentenceTransformer) -> None:
-    grid = GridResult.from_agreement(truncate(aligned, 2, 16))
+    grid = GridResult.from_agreement(truncate(aligned, num_layers=2, dim=16))
     assert {size: grid.score(size) for size in grid.sizes} == {size: MEASURED[size] for size in (Size(2, 8), Size(2, 16))}
     assert str(grid.recommend(0.5)).startswith("2L-16d: 100.0 % of the agreement of 2L-16d (the full size), ")
 

@@ -96,7 +96,7 @@ def test_missing_from_a_bin(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin")
-    assert load(folder, 2, device="cpu", allow_bin=True).config.num_hidden_layers == 2
+    assert load(folder, num_layers=2, device="cpu", allow_bin=True).config.num_hidden_layers == 2
     for name in (QUERY, "embeddings.LayerNorm.bias"):
         torch.save({key: tensor for key, tensor in tensors.items() if key != name}, folder / "pytorch_model.bin")
         words = refused(folder, allow_bin=True)
@@ -145,7 +145,7 @@ def test_a_misshapen_weight_is_refused_by_name(folder: Path) -> None:
 
 
 def test_unneeded_weights_may_be_missing_or_extra(folder: Path) -> None:
-    expected = truncate(SentenceTransformer(str(folder), device="cpu"), 2).encode(TEXTS)
+    expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2).encode(TEXTS)
 
     def spoil(tensors: dict[str, Tensor]) -> None:
         for name in list(tensors):
@@ -155,14 +155,14 @@ def test_unneeded_weights_may_be_missing_or_extra(folder: Path) -> None:
         tensors["cls.predictions.bias"] = torch.zeros(27)
 
     change(folder / "model.safetensors", spoil)
-    assert np.array_equal(load(folder, 2, device="cpu").encode(TEXTS), expected)
+    assert np.array_equal(load(folder, num_layers=2, device="cpu").encode(TEXTS), expected)
     assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=3)
     assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=None, dim=8)
 
 
 @pytest.mark.parametrize("prefix", ["", "bert."])
 def test_accepts_renamed_weights_of_transformers(prefix: str, folder: Path) -> None:
-    expected = truncate(SentenceTransformer(str(folder), device="cpu"), 2).encode(TEXTS)
+    expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2).encode(TEXTS)
 
     def older(tensors: dict[str, Tensor]) -> None:
         for name in list(tensors):
@@ -170,7 +170,7 @@ def test_accepts_renamed_weights_of_transformers(prefix: str, folder: Path) -> N
             tensors[prefix + old] = tensors.pop(name)
 
     change(folder / "model.safetensors", older)
-    assert np.array_equal(load(folder, 2, device="cpu").encode(TEXTS), expected)
+    assert np.array_equal(load(folder, num_layers=2, device="cpu").encode(TEXTS), expected)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_model_that_repeats_one_block_may_be_deeper_than_it_has_tensors(tmp_pa
     config.num_hidden_layers = 60
     families.pipeline(config, tmp_path / "weights").save_pretrained(str(tmp_path))
     assert len(load_file(tmp_path / "model.safetensors")) < 60
-    assert load(tmp_path, 2, device="cpu").config.num_hidden_layers == 2
+    assert load(tmp_path, num_layers=2, device="cpu").config.num_hidden_layers == 2
     configure(tmp_path, num_hidden_layers=10**9)
     assert "1000000000 layers" in refused(tmp_path)
 
@@ -245,18 +245,18 @@ datasets: [org/data]
 
 def test_cut_keeps_origin_of_card(folder: Path, tmp_path: Path) -> None:
     (folder / "README.md").write_text(CARD, encoding="utf-8")
-    load(folder, 2, 8, device="cpu").save_pretrained(str(tmp_path / "cut"))
+    load(folder, num_layers=2, dim=8, device="cpu").save_pretrained(str(tmp_path / "cut"))
     card = (tmp_path / "cut" / "README.md").read_text(encoding="utf-8")
     for words in ("license: apache-2.0", "base_model: org/teacher", "- en", "- org/data"):
         assert words in card
     assert "The whole model" not in card
-    data = truncate(SentenceTransformer(str(folder), device="cpu"), 2).model_card_data
+    data = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2).model_card_data
     assert (data.license, data.base_model, data.datasets) == ("apache-2.0", "org/teacher", ["org/data"])
-    load(folder, 4, 24, device="cpu").save_pretrained(str(tmp_path / "whole"))
+    load(folder, num_layers=4, dim=24, device="cpu").save_pretrained(str(tmp_path / "whole"))
     assert "# The whole model" in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("card", ["no metadata", "---\nlicense: [\n---\n", "---\n- a list\n---\n", "---\nlicense: 3\n---\n"])
 def test_ignores_unreadable_card(card: str, folder: Path) -> None:
     (folder / "README.md").write_text(card, encoding="utf-8")
-    assert load(folder, 2, 8, device="cpu").model_card_data.license is None
+    assert load(folder, num_layers=2, dim=8, device="cpu").model_card_data.license is None

@@ -71,7 +71,7 @@ def test_a_loaded_cut_equals_one_of_the_whole_model(sharded: bool, folder: Path)
         in_shards(folder)
     whole = load(folder, device="cpu")
     for depth in depths(folder):
-        expected, found = truncate(whole, depth, 16), load(folder, depth, 16, device="cpu")
+        expected, found = truncate(whole, num_layers=depth, dim=16), load(folder, num_layers=depth, dim=16, device="cpu")
         assert equal(found, expected)
         assert np.array_equal(found.encode(TEXTS), expected.encode(TEXTS))
         assert type(found[0]) is type(expected[0])
@@ -105,7 +105,7 @@ def needed(weights: Path, kept: list[int]) -> int:
 def test_bytes_of_other_layers_are_not_read(saved: Path, read: list[int]) -> None:
     for depth, kept in depths(saved).items():
         read.clear()
-        load(saved, depth, device="cpu")
+        load(saved, num_layers=depth, device="cpu")
         assert sum(read) == needed(saved / "model.safetensors", kept)
 
 
@@ -114,13 +114,13 @@ def test_shards_with_other_layers_alone_are_not_opened(folder: Path) -> None:
     index = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
     whole = load(folder, device="cpu")
     for depth, kept in depths(folder).items():
-        expected = truncate(whole, depth).encode(TEXTS)
+        expected = truncate(whole, num_layers=depth).encode(TEXTS)
         opened = {shard for name, shard in index.items() if layer_of(name) in (None, *kept)}
         others = {shard: (folder / shard).read_bytes() for shard in set(index.values()) - opened}
         assert others
         for shard in others:
             (folder / shard).write_bytes(b"nothing that can be read")
-        assert np.array_equal(load(folder, depth, device="cpu").encode(TEXTS), expected)
+        assert np.array_equal(load(folder, num_layers=depth, device="cpu").encode(TEXTS), expected)
         for shard, content in others.items():
             (folder / shard).write_bytes(content)
 
@@ -136,10 +136,10 @@ def test_a_missing_tensor_matters_in_a_kept_layer_alone(folder: Path) -> None:
             if layer in kept:
                 place = BIAS.format(kept.index(layer))
                 with pytest.raises(ValueError, match=rf"of {folder} \(with layers .* lack '{place}'"):
-                    load(folder, depth, device="cpu")
+                    load(folder, num_layers=depth, device="cpu")
             else:
-                found = load(folder, depth, device="cpu").encode(TEXTS)
-                assert np.array_equal(found, truncate(whole, depth).encode(TEXTS))
+                found = load(folder, num_layers=depth, device="cpu").encode(TEXTS)
+                assert np.array_equal(found, truncate(whole, num_layers=depth).encode(TEXTS))
             weights.write_bytes(before)
 
 
@@ -157,7 +157,7 @@ def test_a_missing_tensor_matters_in_a_kept_layer_alone(folder: Path) -> None:
 def test_a_broken_file_is_named_where_it_is(file: str, words: str, folder: Path) -> None:
     (folder / file).write_bytes((folder / file).read_bytes()[:-5])
     with pytest.raises(ValueError, match=words) as refused:
-        load(folder, 2, device="cpu")
+        load(folder, num_layers=2, device="cpu")
     assert str(folder / file) in str(refused.value)
 
 
@@ -165,13 +165,13 @@ def test_a_broken_file_is_named_where_it_is(file: str, words: str, folder: Path)
 def test_weights_that_do_not_fit_are_told_of_the_folder(folder: Path) -> None:
     change(folder / "2_Dense" / "model.safetensors", lambda tensors: tensors.pop("linear.bias"))
     with pytest.raises(ValueError, match=f"The weights of {folder} do not fit its modules"):
-        load(folder, 2, device="cpu")
+        load(folder, num_layers=2, device="cpu")
 
 
 @pytest.mark.parametrize("saved", ["ends"], indirect=True)
 def test_what_cannot_be_divided_is_read_whole(folder: Path) -> None:
     """A pickle, and tensors whose names do not show their layers."""
-    expected = truncate(load(folder, device="cpu"), 2).encode(TEXTS)
+    expected = truncate(load(folder, device="cpu"), num_layers=2).encode(TEXTS)
     weights = folder / "model.safetensors"
 
     def other_model(tensors: dict[str, Tensor]) -> None:
@@ -179,20 +179,20 @@ def test_what_cannot_be_divided_is_read_whole(folder: Path) -> None:
 
     before = weights.read_bytes()
     change(weights, other_model)
-    assert np.array_equal(load(folder, 2, device="cpu").encode(TEXTS), expected)
+    assert np.array_equal(load(folder, num_layers=2, device="cpu").encode(TEXTS), expected)
     weights.write_bytes(before)
     torch.save(load_file(weights), folder / "pytorch_model.bin")
     weights.unlink()
-    assert np.array_equal(load(folder, 2, device="cpu", allow_bin=True).encode(TEXTS), expected)
+    assert np.array_equal(load(folder, num_layers=2, device="cpu", allow_bin=True).encode(TEXTS), expected)
 
 
 @pytest.mark.parametrize("saved", ["ends"], indirect=True)
 def test_nothing_is_left_behind(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = sorted(saved.rglob("*"))
-    load(saved, 2, device="cpu")
+    load(saved, num_layers=2, device="cpu")
     with full_disk(), pytest.raises(OSError, match=r"Make room there.*TMPDIR"):
-        load(saved, 2, device="cpu")
+        load(saved, num_layers=2, device="cpu")
     assert not list(tmp_path.iterdir())
     assert sorted(saved.rglob("*")) == before
 
@@ -206,7 +206,7 @@ def test_of_a_whole_model_in_the_cache_only_the_cut_is_read(
     hub.reset()
     assert "error" not in loader.load(name)
     hub.reset()
-    expected = truncate(load(saved, device="cpu"), 2).encode(TEXTS[:2])
+    expected = truncate(load(saved, device="cpu"), num_layers=2).encode(TEXTS[:2])
     for process in (loader, offline):
         read.clear()
         found = process.load(name, num_layers=2)

@@ -28,7 +28,7 @@ def test_only_the_readout_of_the_depth_is_fetched(
     aligned.save_pretrained(str(folder))
     hub.reset()
     for depth in (2, 3):
-        expected = truncate(aligned, depth, 8).encode(SENTENCES).tolist()
+        expected = truncate(aligned, num_layers=depth, dim=8).encode(SENTENCES).tolist()
         found = loader.load(name, num_layers=depth, dim=8)
         assert found["embedding"] == expected, found
         sent = {name for name in hub.sent if name.startswith("readout")}
@@ -58,7 +58,7 @@ def test_whole_model_has_all_readouts(hub: Hub, loader: Loader, offline: Loader,
         f"readout-{depth}L.safetensors" for depth in (1, 2, 3)
     }
     for depth in (1, 2, 3):
-        expected = truncate(aligned, depth, 8).encode(SENTENCES).tolist()
+        expected = truncate(aligned, num_layers=depth, dim=8).encode(SENTENCES).tolist()
         assert offline.load("org/whole", num_layers=depth, dim=8)["embedding"] == expected
 
 
@@ -95,7 +95,7 @@ def test_only_the_table_is_fetched_for_depth_0(hub: Hub, loader: Loader, offline
     folder = hub.root / "org" / "queries"
     fitted.save_pretrained(str(folder))
     hub.reset()
-    expected = truncate(fitted, 0, 8).encode(SENTENCES).tolist()
+    expected = truncate(fitted, num_layers=0, dim=8).encode(SENTENCES).tolist()
     for process in (loader, offline):
         found = process.load("org/queries", num_layers=0, dim=8)
         assert found.get("embedding") == expected, found
@@ -103,5 +103,5 @@ def test_only_the_table_is_fetched_for_depth_0(hub: Hub, loader: Loader, offline
     assert {name: size for name, size in hub.sent.items() if name.endswith(".safetensors")} == files
     assert not any(path.startswith("tokenizer") for path, _ in hub.asked)
     hub.reset()
-    assert loader.load("org/queries", num_layers=2)["embedding"] == truncate(fitted, 2).encode(SENTENCES).tolist()
+    assert loader.load("org/queries", num_layers=2)["embedding"] == truncate(fitted, num_layers=2).encode(SENTENCES).tolist()
     assert "readout-0L.safetensors" not in hub.sent

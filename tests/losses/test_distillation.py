@@ -164,4 +164,6 @@ def test_trainer_moves_small_sizes_and_keeps_teacher_unsaved(tiny: SentenceTrans
     tiny.save_pretrained(str(tmp_path / "model"))
     assert not [path for path in (tmp_path / "model").rglob("*.safetensors") if path.name != "model.safetensors"]
     again = SentenceTransformer(str(tmp_path / "model"), device="cpu")
-    assert np.array_equal(truncate(again, 2, 8).encode(TEXTS), truncate(tiny, 2, 8).encode(TEXTS))
+    assert np.array_equal(
+        truncate(again, num_layers=2, dim=8).encode(TEXTS), truncate(tiny, num_layers=2, dim=8).encode(TEXTS)
+    )

@@ -29,7 +29,7 @@ def mnrl(model: SentenceTransformer) -> MultipleNegativesRankingLoss:
 
 
 def ranking_loss(model: SentenceTransformer, size: Size) -> float:
-    cut = truncate(model, size.num_layers, size.dim)
+    cut = truncate(model, num_layers=size.num_layers, dim=size.dim)
     columns = [cut.encode(texts, convert_to_tensor=True) for texts in (TEXTS, OLD)]
     return float(mnrl(cut).compute_loss_from_embeddings(columns, None))  # type: ignore[arg-type]
 

@@ -77,7 +77,7 @@ def test_each_size_equals_adapters_merged_by_hand_and_cut(
     cut = truncate(model, sizes[0])
     cut.save_pretrained(str(tmp_path))
     assert not list(tmp_path.glob("adapter*"))
-    saved, usual = load_file(tmp_path / "model.safetensors"), truncate(tiny, 1)[0].model.state_dict()
+    saved, usual = load_file(tmp_path / "model.safetensors"), truncate(tiny, num_layers=1)[0].model.state_dict()
     assert {name: value.shape for name, value in saved.items()} == {name: value.shape for name, value in usual.items()}
     assert np.array_equal(SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), cut.encode(TEXTS))
     after = model.state_dict()
@@ -87,7 +87,7 @@ def test_each_size_equals_adapters_merged_by_hand_and_cut(
 
 def test_a_cut_has_weights_of_its_own_and_trains(model: SentenceTransformer) -> None:
     before, vectors = weights(model), model.encode(TEXTS)
-    cut = truncate(model, 2)
+    cut = truncate(model, num_layers=2)
     assert all(weight.requires_grad for weight in cut.parameters())
     with torch.no_grad():
         for weight in cut.parameters():
@@ -149,13 +149,13 @@ def test_the_adapters_in_use_are_merged(tiny: SentenceTransformer) -> None:
 def test_modules_that_are_trained_whole_can_be_switched_off(tiny: SentenceTransformer) -> None:
     model = adapted(copy.deepcopy(tiny), KINDS["whole modules"]())
     model.disable_adapters()
-    assert np.abs(truncate(model, 2).encode(TEXTS) - expected(tiny, Size(2, 32))).max() < ROUNDING
+    assert np.abs(truncate(model, num_layers=2).encode(TEXTS) - expected(tiny, Size(2, 32))).max() < ROUNDING
 
 
 def test_layers_that_were_injected_by_hand(tiny: SentenceTransformer) -> None:
     model = copy.deepcopy(tiny)
     peft.inject_adapter_in_model(lora(init_lora_weights=False), model[0].model)
-    cut = truncate(model, 2)
+    cut = truncate(model, num_layers=2)
     assert np.abs(cut.encode(TEXTS) - expected(by_hand(tiny, model), Size(2, 32))).max() < ROUNDING
     require_plain(cut)
 
@@ -168,7 +168,7 @@ def test_an_adapter_that_cannot_be_merged_is_scored_and_not_cut(tiny: SentenceTr
     with pytest.raises(
         ValueError, match=r"adapter layer encoder\.layer\.0.*cannot be merged.*aLoRA does not support merging"
     ):
-        truncate(model, 2)
+        truncate(model, num_layers=2)
 
 
 def test_merging_is_one_line_and_keeps_the_trained_sizes(model: SentenceTransformer, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_depth_as_an_argument(model: SentenceTransformer, tiny: SentenceTransfor
     cut = model[0].to_transformer(2)
     assert type(cut) is Transformer
     require_plain(SentenceTransformer(modules=[cut, model[1]], device="cpu"))
-    assert np.abs(truncate(model, 3).encode(TEXTS) - expected(plain, Size(3, 32))).max() < ROUNDING
+    assert np.abs(truncate(model, num_layers=3).encode(TEXTS) - expected(plain, Size(3, 32))).max() < ROUNDING
 
 
 def test_the_teacher_keeps_the_adapters_of_the_start(model: SentenceTransformer, tiny: SentenceTransformer) -> None:
@@ -228,7 +228,7 @@ def test_a_cut_lacks_the_hook_of_gradient_checkpointing(model: SentenceTransform
     model[0].model.gradient_checkpointing_enable()  # lets gradients through the frozen embeddings, by a local function
     hooks = model[0].model.get_input_embeddings()._forward_hooks
     assert len(hooks) == 1
-    pickle.dumps(truncate(model, 2))
+    pickle.dumps(truncate(model, num_layers=2))
     assert len(hooks) == 1
 
 
@@ -251,7 +251,11 @@ def test_a_wrapper_must_be_merged_first(tiny: SentenceTransformer) -> None:
     model = copy.deepcopy(tiny)
     model[0].model = peft.get_peft_model(model[0].model, lora(init_lora_weights=False))
     vectors = model.encode(TEXTS)
-    for refused in (lambda: truncate(model, 2), lambda: encode_sizes(model, TEXTS, ["2L-8d"]), lambda: align(model, MANY)):
+    for refused in (
+        lambda: truncate(model, num_layers=2),
+        lambda: encode_sizes(model, TEXTS, ["2L-8d"]),
+        lambda: align(model, MANY),
+    ):
         with pytest.raises(TypeError, match=r"got PeftModel.*`model\[0\]\.model = model\[0\]\.model\.merge_and_unload\(\)`"):
             refused()
     model[0].model = model[0].model.merge_and_unload()

@@ -38,7 +38,7 @@ def test_each_side_equals_its_size(
     aligned: SentenceTransformer, query: str | int, document: str | None, sizes: tuple[int, int, int]
 ) -> None:
     made = asymmetric(aligned, query, document)
-    few, many = (truncate(aligned, depth, sizes[2]) for depth in sizes[:2])
+    few, many = (truncate(aligned, num_layers=depth, dim=sizes[2]) for depth in sizes[:2])
     assert np.array_equal(made.encode_query(OTHERS), few.encode_query(OTHERS))
     assert np.array_equal(made.encode_document(OTHERS), many.encode_document(OTHERS))
     assert np.array_equal(made.encode(OTHERS), many.encode(OTHERS)), "without a task, texts are documents"
@@ -55,7 +55,7 @@ def test_the_fewer_dims_decide(aligned: SentenceTransformer) -> None:
 
 @pytest.mark.parametrize("document", [None, "4L-16d"])
 def test_a_trained_cut_embeds_queries(aligned: SentenceTransformer, document: str | None) -> None:
-    cut = copy.deepcopy(truncate(aligned, 2))
+    cut = copy.deepcopy(truncate(aligned, num_layers=2))
     with torch.no_grad():
         for parameter in cut.parameters():
             parameter.add_(0.01)
@@ -85,7 +85,7 @@ np.savez({str(tmp_path / "found.npz")!r}, query=model.encode_query({OTHERS}), do
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
     with np.load(tmp_path / "found.npz") as found:
         for name, depth in (("query", 2), ("document", 4)):
-            expected = getattr(truncate(aligned, depth, 8), f"encode_{name}")(OTHERS)
+            expected = getattr(truncate(aligned, num_layers=depth, dim=8), f"encode_{name}")(OTHERS)
             np.testing.assert_allclose(found[name], expected, atol=1e-6)
 
 
@@ -118,16 +118,16 @@ def test_one_depth_for_both_sides_is_saved_once(tiny: SentenceTransformer, tmp_p
         made = asymmetric(tiny, 2, 2)
     made.save_pretrained(str(tmp_path))
     assert len([*tmp_path.rglob("model.safetensors")]) == 1
-    assert np.array_equal(made.encode_query(OTHERS), truncate(tiny, 2).encode(OTHERS))
+    assert np.array_equal(made.encode_query(OTHERS), truncate(tiny, num_layers=2).encode(OTHERS))
     found = encode_sizes(made, OTHERS, ["1L-8d"])["1L-8d"]
-    np.testing.assert_allclose(found, truncate(tiny, 1, 8).encode(OTHERS), atol=1e-6)
+    np.testing.assert_allclose(found, truncate(tiny, num_layers=1, dim=8).encode(OTHERS), atol=1e-6)
 
 
 def test_models_with_a_router_or_a_depth_of_their_own(aligned: SentenceTransformer, tiny: SentenceTransformer) -> None:
     whole = align(routed(tiny, shared=False), TEXTS, steps=0)
     made = asymmetric(whole, "2L-8d")
-    assert np.array_equal(made.encode_query(OTHERS), truncate(whole, 2, 8).encode_query(OTHERS))
-    assert np.array_equal(made.encode_document(OTHERS), truncate(whole, 4, 8).encode_document(OTHERS))
+    assert np.array_equal(made.encode_query(OTHERS), truncate(whole, num_layers=2, dim=8).encode_query(OTHERS))
+    assert np.array_equal(made.encode_document(OTHERS), truncate(whole, num_layers=4, dim=8).encode_document(OTHERS))
     plain = asymmetric(aligned, 2)
     aligned[0] = TruncatedTransformer.from_transformer(aligned[0], num_layers=1)
     made = asymmetric(aligned, 2)
@@ -175,7 +175,7 @@ def test_dims_of_the_result_can_be_cut_but_not_layers(aligned: SentenceTransform
     small.save_pretrained(str(tmp_path))
     assert load(tmp_path, device="cpu").encode_query("cat").shape == (8,)
     with pytest.raises(ValueError, match=r"cannot be cut in depth.*asymmetric\(aligned, query=2\).*route=\"query\""):
-        truncate(made, 2)
+        truncate(made, num_layers=2)
     with pytest.raises(ValueError, match=r"differ in depth.*'document': 4, 'query': 2"):
         encode_sizes(made, TEXTS, ["2L-8d"])
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_joined_is_refused(aligned: SentenceTransformer, tiny: Se
     with pytest.raises(ValueError, match=r"2 and of 4 layers.*not aligned.*First align the whole model"):
         asymmetric(tiny, 2)
     with pytest.raises(ValueError, match=r"1 and of 2 layers.*readouts for no other"):
-        asymmetric(truncate(aligned, 2), 1)
+        asymmetric(truncate(aligned, num_layers=2), 1)
     with pytest.raises(ValueError, match="asymmetric already"):
         asymmetric(asymmetric(aligned, 2), 1)
     for query, document in ((5, None), (2, "5L-8d"), ("2L-33d", None)):
@@ -196,7 +196,7 @@ def test_what_cannot_be_joined_is_refused(aligned: SentenceTransformer, tiny: Se
 
 def test_only_a_router_for_queries_and_documents_has_sides(aligned: SentenceTransformer, tiny: SentenceTransformer) -> None:
     assert list(sides_of(asymmetric(aligned, 2))) == ["query", "document"]
-    shallow, deep = list(truncate(tiny, 2).children()), list(tiny.children())
+    shallow, deep = list(truncate(tiny, num_layers=2).children()), list(tiny.children())
     others = Router({"red": shallow, "blue": deep})  # type: ignore[dict-item]
     for model in (tiny, routed(tiny, shared=False), SentenceTransformer(modules=[others], device="cpu")):
         assert sides_of(model) == {}
@@ -209,7 +209,7 @@ def test_the_sides_of_a_real_model(minilm: SentenceTransformer, tmp_path: Path) 
     again = SentenceTransformer(str(tmp_path), device="cpu")
     for name, depth in (("query", 3), ("document", 6)):
         encode = f"encode_{name}"
-        expected = getattr(truncate(whole, depth, 128), encode)(OTHERS)
+        expected = getattr(truncate(whole, num_layers=depth, dim=128), encode)(OTHERS)
         np.testing.assert_allclose(getattr(again, encode)(OTHERS), expected, atol=1e-6)
         side = load(tmp_path, route=name, device="cpu")
         np.testing.assert_allclose(side.encode(OTHERS), expected, atol=1e-6)

@@ -33,7 +33,7 @@ def exported(tiny: SentenceTransformer) -> SentenceTransformer:
 
 
 VERBS: dict[str, Callable[[Any], object]] = {
-    "truncate": lambda model: st.truncate(model, 2),
+    "truncate": lambda model: st.truncate(model, num_layers=2),
     "align": lambda model: st.align(model, TEXTS),
     "align_into": lambda model: st.align_into(model, TEXTS, np.eye(len(TEXTS), dtype=np.float32)),
     "fit_queries": lambda model: st.fit_queries(model, TEXTS),

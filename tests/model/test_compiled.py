@@ -42,7 +42,7 @@ WRAPPED: dict[str, Callable[[SentenceTransformer], Any]] = {
     r"BertLayer \(encoder.layer.0\) is": around_every_layer,
 }
 USES: list[Callable[[Any], Any]] = [
-    lambda model: truncate(model, 2),
+    lambda model: truncate(model, num_layers=2),
     lambda model: encode_sizes(model, TEXTS, ["2L-8d"]),
     lambda model: align(model, TEXTS),
 ]

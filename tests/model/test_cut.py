@@ -183,7 +183,7 @@ def test_cuts_in_bfloat16(tiny: SentenceTransformer) -> None:
     half = copy.deepcopy(tiny).bfloat16()
     sizes = sizes_ladder(half)
     for size, embeddings in encode_sizes(half, TEXTS, sizes).items():
-        cut = truncate(half, size.num_layers, size.dim)
+        cut = truncate(half, num_layers=size.num_layers, dim=size.dim)
         assert cut.dtype == torch.bfloat16
         assert np.abs(cut.encode(TEXTS, convert_to_tensor=True).float().numpy() - embeddings).max() < 1e-6
 

@@ -27,7 +27,7 @@ from tests.support.training import Falling, train
 Make = Callable[[SentenceTransformer], SentenceTransformer]
 
 MAKERS: dict[str, Make] = {
-    "cut": lambda model: truncate(model, 2, 8),
+    "cut": lambda model: truncate(model, num_layers=2, dim=8),
     "narrow cut": lambda model: truncate(model, dim=8),
     "every layer": lambda model: EveryLayer.of(model, [2]),
     "aligned": lambda model: align(model, TEXTS, [Size(2, 8)], steps=2),
@@ -102,7 +102,7 @@ def test_every_module_keeps_its_mode(loaded: SentenceTransformer, name: str) -> 
 def test_routes_keep_their_modes(loaded: SentenceTransformer) -> None:
     routed = SentenceTransformer(modules=[Router.for_query_document(list(loaded), list(truncate(loaded, dim=8)))])
     routed.eval()
-    assert not any(modes(truncate(routed, 2)).values())
+    assert not any(modes(truncate(routed, num_layers=2)).values())
 
 
 def test_a_depth_at_call_time_changes_no_mode(loaded: SentenceTransformer) -> None:
@@ -132,8 +132,8 @@ def test_loads_best_checkpoint_of_model_with_custom_code(own_code: SentenceTrans
 
 
 def test_loaded_cut_keeps_trust_remote_code(own_code: SentenceTransformer, tmp_path: Path) -> None:
-    assert load(str(tmp_path / "own"), 2, device="cpu", trust_remote_code=True).trust_remote_code
-    assert not truncate(SentenceTransformer(modules=list(own_code)), 2).trust_remote_code
+    assert load(str(tmp_path / "own"), num_layers=2, device="cpu", trust_remote_code=True).trust_remote_code
+    assert not truncate(SentenceTransformer(modules=list(own_code)), num_layers=2).trust_remote_code
 
 
 @pytest.mark.parametrize("name", MAKERS)

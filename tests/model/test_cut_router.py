@@ -38,7 +38,7 @@ def test_every_route_is_embedded_at_many_sizes_at_once(tiny: SentenceTransformer
     model = routed(tiny, shared=shared)
     for task in ("query", "document"):
         for size, found in encode_sizes(model, TEXTS, ["1L-4d", "3L-32d", "4L-8d"], task=task).items():
-            expected = truncate(model, size.num_layers, size.dim).encode(TEXTS, task=task)
+            expected = truncate(model, num_layers=size.num_layers, dim=size.dim).encode(TEXTS, task=task)
             np.testing.assert_allclose(found, expected, atol=1e-6)
 
 

@@ -52,7 +52,7 @@ def test_declaring_replaces_what_was_there(tiny: SentenceTransformer) -> None:
 def test_ignores_foreign_config_values(tiny: SentenceTransformer, entry: object) -> None:
     tiny.config.matryoshka_agreement = entry
     assert declared_agreement(tiny.config) == {}
-    assert not hasattr(truncate(tiny, 2, 8).config, "matryoshka_agreement")
+    assert not hasattr(truncate(tiny, num_layers=2, dim=8).config, "matryoshka_agreement")
 
 
 @pytest.mark.parametrize("ways", ["in memory", "while loading"])

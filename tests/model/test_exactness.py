@@ -50,12 +50,12 @@ def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tm
     encoded = encode_sizes(model, TEXTS, sizes)
     trained = seen_by_losses(model, sizes)
     for size in sizes:
-        cut = truncate(model, size.num_layers, size.dim)
+        cut = truncate(model, num_layers=size.num_layers, dim=size.dim)
         ways = {"losses": trained[size], "truncate": cut.encode(TEXTS)}
         if size.num_layers in (1, 3):  # files take longest
             cut.save_pretrained(str(tmp_path / str(size)))
             ways["saved and reloaded"] = SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(TEXTS)
-            ways["load"] = load(str(full), size.num_layers, size.dim, device="cpu").encode(TEXTS)
+            ways["load"] = load(str(full), num_layers=size.num_layers, dim=size.dim, device="cpu").encode(TEXTS)
         for way, embeddings in ways.items():
             assert embeddings.shape == (len(TEXTS), 16), way
             assert np.abs(embeddings - encoded[size]).max() <= LARGEST_DIFFERENCE, f"{way} at {size}"
@@ -104,7 +104,7 @@ def test_layers_that_are_one_module_are_refused(tiny: SentenceTransformer) -> No
     first, second, *_ = tiny[0].model.encoder.layer
     tiny[0].model.encoder.layer = nn.ModuleList([first, second, first, second])
     with pytest.raises(ValueError, match=r"encoder.layer holds the same module more than once.*copy.deepcopy"):
-        truncate(tiny, 3)
+        truncate(tiny, num_layers=3)
 
 
 def test_check_leaves_model_unchanged() -> None:

@@ -26,7 +26,7 @@ def models(_tiny_bert: SentenceTransformer) -> dict[str, SentenceTransformer]:
     aligned = turned(align(normalized(copy.deepcopy(_tiny_bert)), TEXTS, steps=0))
     whole = with_table(aligned, StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows))
     pairs = {f"queries by {query}": asymmetric(whole, query) for query in (0, 2)}
-    return {**pairs, "cut": truncate(whole, 2), "table": truncate(whole, 0), "whole": whole}
+    return {**pairs, "cut": truncate(whole, num_layers=2), "table": truncate(whole, num_layers=0), "whole": whole}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -50,5 +50,5 @@ def test_all_encode_in_half_precision(
 
 def test_a_table_is_read_in_the_precision_asked_for(models: dict[str, SentenceTransformer], tmp_path: Path) -> None:
     models["whole"].save_pretrained(str(tmp_path))
-    table = load(tmp_path, 0, device="cpu", model_kwargs={"dtype": "bfloat16"})
+    table = load(tmp_path, num_layers=0, device="cpu", model_kwargs={"dtype": "bfloat16"})
     assert table.encode(OTHERS, convert_to_tensor=True).dtype == torch.bfloat16

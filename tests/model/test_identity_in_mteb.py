@@ -49,9 +49,15 @@ def test_mteb_cache_separates_model_and_derived_models(name: str | None, tiny: S
     other = copy.deepcopy(tiny)
     with torch.no_grad():
         other[0].model.embeddings.word_embeddings.weight.normal_()
-    made = [named(tiny, name), truncate(tiny, 1, 8), truncate(tiny, 2), truncate(tiny, dim=8), truncate(other, 1, 8)]
+    made = [
+        named(tiny, name),
+        truncate(tiny, num_layers=1, dim=8),
+        truncate(tiny, num_layers=2),
+        truncate(tiny, dim=8),
+        truncate(other, num_layers=1, dim=8),
+    ]
     aligned = align(tiny, TEXTS, ["1L-8d"], steps=20)
-    made += [truncate(aligned, 1, 8), aligned]
+    made += [truncate(aligned, num_layers=1, dim=8), aligned]
     expected = [score(model, None) for model in made]
     assert len(set(expected[:-1])) == len(made) - 1, "all differ, but for the aligned model at the full size"
     for _ in range(2):  # written, then read
@@ -60,7 +66,7 @@ def test_mteb_cache_separates_model_and_derived_models(name: str | None, tiny: S
 
 
 def test_a_cut_that_was_trained_since_shares_no_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    cache, cut = ResultCache(tmp_path), truncate(tiny, 2, 8)
+    cache, cut = ResultCache(tmp_path), truncate(tiny, num_layers=2, dim=8)
     before, score_before = identity(cut), score(cut, cache)
     with torch.no_grad():  # as an optimizer does
         tiny[0].model.embeddings.word_embeddings.weight.normal_()
@@ -77,15 +83,18 @@ def test_derived_models_read_no_weights_for_a_name(
     named(tiny, "org/tiny").save_pretrained(str(tmp_path / "tiny"))
     monkeypatch.setattr("st_matryoshka2d.model.identity.model_revision", lambda model: pytest.fail("hashed"))
     aligned = align(tiny, TEXTS)
-    truncate(fit_queries(truncate(aligned, 3), TEXTS), 2, 8)
+    truncate(fit_queries(truncate(aligned, num_layers=3), TEXTS), num_layers=2, dim=8)
     asymmetric(aligned, 1)
-    load(tmp_path / "tiny", 2, 8, device="cpu")
+    load(tmp_path / "tiny", num_layers=2, dim=8, device="cpu")
 
 
 def test_derived_name_and_base_model_of_card(tiny: SentenceTransformer, tmp_path: Path) -> None:
     named(tiny, "org/tiny")
     aligned = align(tiny, TEXTS, ["2L-8d"], steps=1)
-    cuts = {"org/tiny-1L-8d": truncate(tiny, 1, 8), "org/tiny-aligned-2L-8d": truncate(aligned, 2, 8)}
+    cuts = {
+        "org/tiny-1L-8d": truncate(tiny, num_layers=1, dim=8),
+        "org/tiny-aligned-2L-8d": truncate(aligned, num_layers=2, dim=8),
+    }
     for name, model in {**cuts, "org/tiny-aligned": aligned}.items():
         told, revision = identity(model)
         assert told == name
@@ -99,7 +108,7 @@ def test_derived_name_and_base_model_of_card(tiny: SentenceTransformer, tmp_path
 
 
 def test_cut_to_full_size_keeps_name(tiny: SentenceTransformer) -> None:
-    assert identity(truncate(named(tiny, "org/tiny"), 4, 32)) == ("org/tiny", COMMIT)
+    assert identity(truncate(named(tiny, "org/tiny"), num_layers=4, dim=32)) == ("org/tiny", COMMIT)
 
 
 def elastic(model: SentenceTransformer) -> SentenceTransformer:
@@ -115,10 +124,10 @@ MADE["router"] = lambda model: routed(model, shared=False)
 def test_load_and_truncate_give_same_name(kind: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     MADE[kind](tiny).save_pretrained(str(tmp_path / "tiny"))
     whole = SentenceTransformer(str(tmp_path / "tiny"), device="cpu", trust_remote_code=True)
-    loaded = load(tmp_path / "tiny", 1, 8, device="cpu", trust_remote_code=True)
-    assert identity(loaded) == identity(truncate(whole, 1, 8)) != identity(whole)
+    loaded = load(tmp_path / "tiny", num_layers=1, dim=8, device="cpu", trust_remote_code=True)
+    assert identity(loaded) == identity(truncate(whole, num_layers=1, dim=8)) != identity(whole)
     if kind == "plain":
         assert identity(loaded)[0] == "local/tiny-1L-8d"
         shutil.copytree(tmp_path / "tiny", tmp_path / "elsewhere" / "tiny")
-        assert identity(load(tmp_path / "elsewhere" / "tiny", 1, 8, device="cpu")) == identity(loaded)
-        assert identity(load(tmp_path / "tiny", 4, 32, device="cpu")) == identity(whole)
+        assert identity(load(tmp_path / "elsewhere" / "tiny", num_layers=1, dim=8, device="cpu")) == identity(loaded)
+        assert identity(load(tmp_path / "tiny", num_layers=4, dim=32, device="cpu")) == identity(whole)

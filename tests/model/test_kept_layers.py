@@ -279,7 +279,9 @@ def test_scores_of_cuts(tiny: SentenceTransformer) -> None:
     grid = evaluate(aligned, [task], dims=[8, 32]).to_frame().query("is_main and dim == 8")
     assert len(grid) == 4
     for _, row in grid.iterrows():
-        alone = evaluate(truncate(aligned, row.num_layers, row.dim), [task], num_layers=row.num_layers, dims=row.dim)
+        alone = evaluate(
+            truncate(aligned, num_layers=row.num_layers, dim=row.dim), [task], num_layers=row.num_layers, dims=row.dim
+        )
         assert row.score == pytest.approx(alone.to_frame().query("is_main").score.item(), abs=1e-6)
     assert list(benchmark_latency(aligned, texts=OTHERS, rounds=2)["num_layers"]) == [1, 2, 3, 4]
 
@@ -289,11 +291,11 @@ def test_config_records_layers(tiny: SentenceTransformer, tmp_path: Path) -> Non
     assert not hasattr(tiny.config, "matryoshka_layers")
     assert aligned.config.matryoshka_layers == {str(depth): layers for depth, layers in FOUR.items()}
     aligned.save_pretrained(str(tmp_path / "aligned"))
-    for cut in (truncate(aligned, 3), load(tmp_path / "aligned", 3)):
+    for cut in (truncate(aligned, num_layers=3), load(tmp_path / "aligned", num_layers=3)):
         assert cut.config.matryoshka_cut["layers"] == [1, 2, 4]
         assert not hasattr(cut.config, "matryoshka_layers")
     with pytest.warns(UserWarning, match="was cut from an aligned one"):
-        again = truncate(truncate(aligned, 3), 2)
+        again = truncate(truncate(aligned, num_layers=3), num_layers=2)
     assert again.config.matryoshka_cut["layers"] == [1, 2], "the first two of the three"
     assert "layers" not in truncate(aligned, dim=8).config.matryoshka_cut
 
@@ -302,7 +304,7 @@ def test_aligning_again_keeps_layers_unless_others_are_given(tiny: SentenceTrans
     aligned = align(tiny, TEXTS, layers="ends")
     again = align(aligned, TEXTS)
     assert again.config.matryoshka_layers == aligned.config.matryoshka_layers
-    np.testing.assert_allclose(truncate(again, 2).encode(OTHERS), by_hand(again, 2), atol=2e-6)
+    np.testing.assert_allclose(truncate(again, num_layers=2).encode(OTHERS), by_hand(again, 2), atol=2e-6)
     first = align(aligned, TEXTS, layers="first")
     assert not hasattr(first.config, "matryoshka_layers")
     assert hasattr(aligned.config, "matryoshka_layers")
@@ -311,13 +313,13 @@ def test_aligning_again_keeps_layers_unless_others_are_given(tiny: SentenceTrans
 @pytest.mark.parametrize("bf16", quick([False, True], True))
 def test_checkpoint_resumes_with_layers(bf16: bool, tiny: SentenceTransformer, tmp_path: Path) -> None:
     aligned = align(tiny, TEXTS, layers="ends")
-    before = truncate(aligned, 2).encode(OTHERS)
+    before = truncate(aligned, num_layers=2).encode(OTHERS)
     loss = RelationalDistillLoss(aligned, loss=MultipleNegativesRankingLoss(aligned))
     saving: dict[str, Any] = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
     train(aligned, loss, tmp_path / "run", bf16=bf16, use_cpu=True, **saving)
-    after = truncate(aligned, 2).encode(OTHERS)
+    after = truncate(aligned, num_layers=2).encode(OTHERS)
     assert np.abs(after - before).max() > 1e-3
-    np.testing.assert_allclose(load(tmp_path / "run" / "checkpoint-2", 2).encode(OTHERS), after, atol=1e-6)
+    np.testing.assert_allclose(load(tmp_path / "run" / "checkpoint-2", num_layers=2).encode(OTHERS), after, atol=1e-6)
 
 
 def test_half_precision_in_training_is_that_of_the_pass(tiny: SentenceTransformer) -> None:

@@ -62,10 +62,10 @@ def test_save_and_load_round_trip(kind: str, tiny: SentenceTransformer, tmp_path
     for task in tasks(aligned):
         for model in (plain, whole):
             assert np.array_equal(model.encode(OTHERS, task=task), aligned.encode(OTHERS, task=task))
-    cut_folder = saved(truncate(aligned, 2, 8), tmp_path / "cut")
+    cut_folder = saved(truncate(aligned, num_layers=2, dim=8), tmp_path / "cut")
     assert not list(Path(cut_folder).rglob("readout-*"))
     for task in tasks(aligned):
-        expected = truncate(aligned, 2, 8).encode(OTHERS, task=task)
+        expected = truncate(aligned, num_layers=2, dim=8).encode(OTHERS, task=task)
         assert np.array_equal(SentenceTransformer(cut_folder, device="cpu").encode(OTHERS, task=task), expected)
 
 
@@ -77,7 +77,7 @@ def modules_in(file: Path) -> list[dict[str, Any]]:
 
 
 USES: dict[str, Callable[[SentenceTransformer], object]] = {
-    "truncate": lambda model: truncate(model, 2),
+    "truncate": lambda model: truncate(model, num_layers=2),
     "encode_sizes": lambda model: encode_sizes(model, OTHERS, ["2L-8d"]),
     "evaluate": lambda model: evaluate(model, sts_task(PAIRS), sizes=["2L-8d"]),
     "loss": lambda model: MultiSizeLoss(model, MultipleNegativesRankingLoss(model), [Size(2, 8), Size(4, 32)]),
@@ -138,8 +138,8 @@ def test_a_broken_readout_is_refused(how: str, aligned: SentenceTransformer, tmp
     change(tmp_path / "2_Dense" / "readout-2L.safetensors")
     for depth in (None, 2):
         with pytest.raises(ValueError, match=words):
-            load(folder, depth, 8, device="cpu")
-    assert load(folder, 1, 8, device="cpu").encode(OTHERS).shape == (4, 8), "the others are whole"
+            load(folder, num_layers=depth, dim=8, device="cpu")
+    assert load(folder, num_layers=1, dim=8, device="cpu").encode(OTHERS).shape == (4, 8), "the others are whole"
     assert SentenceTransformer(folder, device="cpu").encode(OTHERS).shape == (4, 32)
 
 
@@ -154,7 +154,7 @@ def test_the_readouts_of_another_model_are_refused(
         shutil.copy(tmp_path / "other" / file, tmp_path / "mine" / file)
     for depth in (None, 2):
         with pytest.raises(ValueError, match=r"readout-\dL\.safetensors belongs to other weights.*align it again"):
-            load(tmp_path / "mine", depth, 8, device="cpu")
+            load(tmp_path / "mine", num_layers=depth, dim=8, device="cpu")
 
 
 @pytest.mark.parametrize("size", [None, "2L-8d"])
@@ -171,8 +171,10 @@ def test_readouts_beside_pickled_weights(size: str | None, aligned: SentenceTran
 
 def test_saving_again_removes_old_files(aligned: SentenceTransformer, tmp_path: Path) -> None:
     folder = saved(aligned, tmp_path)
-    saved(truncate(aligned, 2), tmp_path)
-    assert np.array_equal(load(folder, 2, device="cpu").encode(OTHERS), truncate(aligned, 2).encode(OTHERS))
+    saved(truncate(aligned, num_layers=2), tmp_path)
+    assert np.array_equal(
+        load(folder, num_layers=2, device="cpu").encode(OTHERS), truncate(aligned, num_layers=2).encode(OTHERS)
+    )
 
 
 def test_saving_shallower_model_removes_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -223,16 +225,16 @@ def test_a_trainers_checkpoint_keeps_the_readouts(tiny: SentenceTransformer, tmp
 
 
 def test_cut_of_cut_warns(aligned: SentenceTransformer, tmp_path: Path) -> None:
-    cut = truncate(aligned, 3)
+    cut = truncate(aligned, num_layers=3)
     assert cut.config.matryoshka_readouts == []
     words = r"from an aligned one and only has the readout of its 3 layers, so embeddings of 2 layers are not in the same"
     folder, whole = saved(cut, tmp_path / "cut"), saved(aligned, tmp_path / "whole")
     uses: list[Callable[[], object]] = [
-        lambda: truncate(cut, 2),
-        lambda: load(folder, 2, device="cpu"),
+        lambda: truncate(cut, num_layers=2),
+        lambda: load(folder, num_layers=2, device="cpu"),
         lambda: encode_sizes(cut, OTHERS, ["2L-8d"]),
         lambda: elastic(copy.deepcopy(cut)).encode(OTHERS, num_layers=2),
-        lambda: elastic(load(whole, 3, device="cpu")).encode(OTHERS, num_layers=2),
+        lambda: elastic(load(whole, num_layers=3, device="cpu")).encode(OTHERS, num_layers=2),
     ]
     for use in uses:
         with pytest.warns(UserWarning, match=words) as caught:

@@ -241,7 +241,7 @@ def test_nothing_that_explores_sizes_warns(tiny: SentenceTransformer) -> None:
         benchmark_latency(tiny, texts=["a cat"], rounds=1, show_progress_bar=False)
         MIPICLoss(tiny, MultipleNegativesRankingLoss(tiny))(batch(tiny, 2))
         aligned = align(tiny, [f"{one} {other}" for one in families.WORDS for other in families.WORDS])
-        truncate(aligned, 2)
+        truncate(aligned, num_layers=2)
         truncate(aligned, "3L-8d")
 
 

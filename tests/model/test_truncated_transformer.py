@@ -44,7 +44,7 @@ def test_every_depth_equals_the_cut_in_every_family(name: str, tmp_path: Path) -
     plain = families.pipeline(families.CONFIGS[name](), tmp_path)
     elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path)), *list(plain)[1:]], device="cpu")
     for num_layers in range(1, 5):
-        expected = truncate(plain, num_layers, 8).encode(TEXTS)
+        expected = truncate(plain, num_layers=num_layers, dim=8).encode(TEXTS)
         assert np.abs(elastic.encode(TEXTS, num_layers=num_layers, truncate_dim=8) - expected).max() <= 1e-6
     assert np.array_equal(elastic.encode(TEXTS), plain.encode(TEXTS))
 

@@ -28,16 +28,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:Nothing says", "ignore:This mode
 
 MODELS: dict[str, Callable[[Whole], SentenceTransformer]] = {
     "plain cut": lambda whole: truncate(whole["plain"], "2L-16d"),
-    "trained cut": lambda whole: truncate(whole["trained"], 3),
+    "trained cut": lambda whole: truncate(whole["trained"], num_layers=3),
     "aligned, whole": lambda whole: whole["aligned"],
     "aligned, fewer dims": lambda whole: truncate(whole["aligned"], dim=16),
-    "aligned cut": lambda whole: truncate(whole["aligned"], 3),
+    "aligned cut": lambda whole: truncate(whole["aligned"], num_layers=3),
     "aligned cut, fewer dims": lambda whole: truncate(whole["aligned"], "3L-16d"),
-    "cut of an aligned cut": lambda whole: truncate(truncate(whole["aligned"], 3), 2),
+    "cut of an aligned cut": lambda whole: truncate(truncate(whole["aligned"], num_layers=3), num_layers=2),
     "asymmetric": lambda whole: asymmetric(whole["aligned"], 2),
     "asymmetric, with a table": lambda whole: asymmetric(whole["aligned"], "0L-16d"),
     "side of documents": lambda whole: side_of(asymmetric(whole["aligned"], 2), "document"),
-    "token table": lambda whole: truncate(whole["aligned"], 0),
+    "token table": lambda whole: truncate(whole["aligned"], num_layers=0),
 }
 
 

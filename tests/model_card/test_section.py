@@ -52,7 +52,7 @@ def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceT
 
 @pytest.mark.parametrize(
     ("derive", "base"),
-    [(lambda tiny: align(tiny, TEXTS), None), (lambda tiny: truncate(tiny, 2, 8), "org/base")],
+    [(lambda tiny: align(tiny, TEXTS), None), (lambda tiny: truncate(tiny, num_layers=2, dim=8), "org/base")],
 )
 def test_card_of_untrained_model_has_its_name_and_does_not_say_trained(
     derive: Callable[[SentenceTransformer], SentenceTransformer], base: str | None, tiny: SentenceTransformer, tmp_path: Path
@@ -82,7 +82,7 @@ def test_scores_have_number_of_queries_or_pairs(tiny: SentenceTransformer, tmp_p
         for layers in (2, 3)
         if n is not None
     ]
-    truncate(tiny, 3).save_pretrained(str(tmp_path))
+    truncate(tiny, num_layers=3).save_pretrained(str(tmp_path))
     add_to_model_card(tmp_path, GridResult(frame, pd.DataFrame(items).drop(columns=["metric", "is_main", "score"])))
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "Scores in percent: m, mean of A (n = 1,207) and B.\n" in card
@@ -99,7 +99,7 @@ def test_card_explains_loading_once(grid: GridResult, tiny: SentenceTransformer,
     assert card.count("![Scores by layers and dimensions]") == 1
 
 
-@pytest.mark.parametrize("change", [lambda model: truncate(model, 2, 8), lambda model: align(model, TEXTS)])
+@pytest.mark.parametrize("change", [lambda model: truncate(model, num_layers=2, dim=8), lambda model: align(model, TEXTS)])
 def test_license_data_and_settings_of_training_are_inherited(
     tiny: SentenceTransformer, tmp_path: Path, change: Callable[[SentenceTransformer], SentenceTransformer]
 ) -> None:
@@ -119,5 +119,5 @@ def test_license_data_and_settings_of_training_are_inherited(
 
 def test_cut_of_unsaved_aligned_model_has_no_origin(tiny: SentenceTransformer) -> None:
     tiny.config.name_or_path = "org/model"
-    assert truncate(tiny, 2, 8).config.matryoshka_cut["model"] == "org/model"
-    assert truncate(align(tiny, TEXTS, [Size(2, 8)], steps=1), 2, 8).config.matryoshka_cut["model"] is None
+    assert truncate(tiny, num_layers=2, dim=8).config.matryoshka_cut["model"] == "org/model"
+    assert truncate(align(tiny, TEXTS, [Size(2, 8)], steps=1), num_layers=2, dim=8).config.matryoshka_cut["model"] is None

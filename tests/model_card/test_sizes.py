@@ -94,7 +94,7 @@ def test_the_cards_of_an_aligned_model_and_its_cut_have_what_sizes_keep(tiny: Se
         "| 2 | 0.700 | 0.812 |  |\n| 4 | 0.900 |  | 1.000 |",
         "cut": "| layers / dim | 8 | 16 |\n| ---: | ---: | ---: |\n| 2 | 0.700 | 0.812 |",
     }
-    for (name, shown), model in zip(tables.items(), (tiny, truncate(tiny, 2, 16)), strict=True):
+    for (name, shown), model in zip(tables.items(), (tiny, truncate(tiny, num_layers=2, dim=16)), strict=True):
         model.save_pretrained(str(tmp_path / name))
         add_to_model_card(tmp_path / name)
         card = (tmp_path / name / "README.md").read_text(encoding="utf-8")

@@ -56,11 +56,11 @@ def by_hand(model: SentenceTransformer, texts: list[str], dim: int = 32) -> Any:
 
 
 def test_truncate_makes_a_plain_model(fitted: SentenceTransformer, tmp_path: Path) -> None:
-    for asked in (0, Size(0, 32), "0L-32d"):
-        cut = truncate(fitted, asked)
+    for asked in ({"num_layers": 0}, {"size": Size(0, 32)}, {"size": "0L-32d"}):
+        cut = truncate(fitted, **asked)
         assert [type(module) for module in cut] == [StaticEmbedding, Normalize]
         np.testing.assert_allclose(cut.encode(EMPTY), by_hand(fitted, EMPTY), atol=1e-6)
-    cut = truncate(fitted, 0, 8)
+    cut = truncate(fitted, num_layers=0, dim=8)
     np.testing.assert_allclose(cut.encode(EMPTY), by_hand(fitted, EMPTY, 8), atol=1e-6)
     cut.save_pretrained(str(tmp_path))
     again = SentenceTransformer(str(tmp_path), device="cpu")
@@ -73,12 +73,12 @@ def test_truncate_makes_a_plain_model(fitted: SentenceTransformer, tmp_path: Pat
 
 
 def test_memory_is_shared_with_the_cut(fitted: SentenceTransformer) -> None:
-    cut: Any = truncate(fitted, 0)
+    cut: Any = truncate(fitted, num_layers=0)
     before = cut.encode(OTHERS)
     with torch.no_grad():
         cut[0].embedding.weight[7:20].add_(1.0)
     assert not np.allclose(cut.encode(OTHERS), before)
-    assert np.array_equal(truncate(fitted, 0).encode(OTHERS), cut.encode(OTHERS))
+    assert np.array_equal(truncate(fitted, num_layers=0).encode(OTHERS), cut.encode(OTHERS))
 
 
 @pytest.mark.parametrize("sizes", [SIZES, ["0L-8d"], ["0L-32d", "1L-32d"]])
@@ -149,7 +149,7 @@ def plain(tiny: SentenceTransformer) -> SentenceTransformer:
 
 
 USES: dict[str, Callable[[SentenceTransformer], object]] = {
-    "truncate": lambda model: truncate(model, 0),
+    "truncate": lambda model: truncate(model, num_layers=0),
     "encode_sizes": lambda model: encode_sizes(model, OTHERS, ["0L-8d"]),
     "encoder": lambda model: SizesEncoder(model, ["0L-8d"]),
     "evaluate": lambda model: evaluate(model, sts_task(PAIRS), num_layers=0),
@@ -205,21 +205,21 @@ def test_folder_is_loaded_and_read(fitted: SentenceTransformer, tmp_path: Path) 
         assert cut.prompts == expected.prompts == {"query": "", "document": ""}
         assert cut.similarity_fn_name == "dot"
     with pytest.raises(ValueError, match="dim=99"):
-        load(tmp_path, 0, 99)
+        load(tmp_path, num_layers=0, dim=99)
 
 
 def test_refuses_to_load_what_is_not_there(tiny: SentenceTransformer, fitted: SentenceTransformer, tmp_path: Path) -> None:
     tiny.save_pretrained(str(tmp_path / "plain"))
     with pytest.raises(ValueError, match=r"has no token table.*`fit_queries\(model, documents\)`"):
-        load(tmp_path / "plain", 0)
+        load(tmp_path / "plain", num_layers=0)
     fitted.save_pretrained(str(tmp_path / "fitted"))
     with pytest.raises(ValueError, match=r"readouts for \[0\] layers, but they were not loaded"):
-        truncate(SentenceTransformer(str(tmp_path / "fitted"), device="cpu"), 0)
+        truncate(SentenceTransformer(str(tmp_path / "fitted"), device="cpu"), num_layers=0)
     (table,) = (tmp_path / "fitted").rglob("readout-0L.safetensors")
     table.unlink()
-    for size in (None, 0):
+    for num_layers in (None, 0):
         with pytest.raises(ValueError, match=r"readout-0L.safetensors is missing"):
-            load(tmp_path / "fitted", size)
+            load(tmp_path / "fitted", num_layers=num_layers)
 
 
 def rewritten(file: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
@@ -254,14 +254,14 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.parametrize("size", [None, 0])
-def test_refuses_broken_tables(how: str, size: int | None, fitted: SentenceTransformer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_layers", [None, 0])
+def test_refuses_broken_tables(how: str, num_layers: int | None, fitted: SentenceTransformer, tmp_path: Path) -> None:
     fitted.save_pretrained(str(tmp_path))
     (table,) = tmp_path.rglob("readout-0L.safetensors")
     change, told = BROKEN[how]
     change(table)
     with pytest.raises(ValueError, match=told):
-        load(tmp_path, size)
+        load(tmp_path, num_layers=num_layers)
 
 
 @pytest.mark.filterwarnings("ignore:.*too few to align", "ignore:This model was not aligned for")
@@ -273,36 +273,36 @@ def test_table_of_another_model_is_refused(fitted: SentenceTransformer, tmp_path
     turned(align(fitted, TEXTS, steps=0)).save_pretrained(str(folders["other"]))
     one, other = (next(folder.rglob("readout-0L.safetensors")) for folder in folders.values())
     shutil.copy(one, other)
-    for size in (None, 0):
+    for num_layers in (None, 0):
         with pytest.raises(ValueError, match="belongs to other weights"):
-            load(folders["other"], size)
+            load(folders["other"], num_layers=num_layers)
 
 
 @pytest.mark.slow
 def test_trainer_keeps_the_table(fitted: SentenceTransformer, tmp_path: Path) -> None:
-    before = truncate(fitted, 0).encode(OTHERS)
+    before = truncate(fitted, num_layers=0).encode(OTHERS)
     with pytest.warns(match=r"does not train the token table.*Call `fit_queries` again"):
         loss = MultiSizeLoss(fitted, MultipleNegativesRankingLoss(fitted), ["2L-8d", "4L-32d"])
     train(fitted, loss, tmp_path, max_steps=1)
-    assert np.array_equal(truncate(fitted, 0).encode(OTHERS), before)
+    assert np.array_equal(truncate(fitted, num_layers=0).encode(OTHERS), before)
     fitted.save_pretrained(str(tmp_path / "saved"))
-    assert np.array_equal(load(tmp_path / "saved", 0).encode(OTHERS), before)
+    assert np.array_equal(load(tmp_path / "saved", num_layers=0).encode(OTHERS), before)
 
 
 def test_folder_of_a_table_is_its_depth_0(fitted: SentenceTransformer, tmp_path: Path) -> None:
-    truncate(fitted, 0).save_pretrained(str(tmp_path))
+    truncate(fitted, num_layers=0).save_pretrained(str(tmp_path))
     expected = by_hand(fitted, OTHERS)
-    for arguments, dim in (((0,), 32), (("0L-8d",), 8), ((None, 8), 8), ((), 32)):
-        loaded = load(tmp_path, *arguments, device="cpu")
+    for asked, dim in (({"num_layers": 0}, 32), ({"size": "0L-8d"}, 8), ({"dim": 8}, 8), ({}, 32)):
+        loaded = load(tmp_path, device="cpu", **asked)
         assert loaded.get_embedding_dimension() == dim
         np.testing.assert_allclose(loaded.encode(OTHERS), expected[:, :dim], atol=1e-6)
         found = encode_sizes(loaded, OTHERS, ["0L-8d"])["0L-8d"]
         np.testing.assert_allclose(found, expected[:, :8], atol=1e-6)
     np.testing.assert_allclose(SizesEncoder(tmp_path, ["0L-8d"]).encode(OTHERS)["0L-8d"], expected[:, :8], atol=1e-6)
-    np.testing.assert_allclose(truncate(truncate(fitted, 0), dim=8).encode(OTHERS), expected[:, :8], atol=1e-6)
+    np.testing.assert_allclose(truncate(truncate(fitted, num_layers=0), dim=8).encode(OTHERS), expected[:, :8], atol=1e-6)
     with pytest.raises(ValueError, match="num_layers=3: the model has 0 layers"):
-        load(tmp_path, 3)
+        load(tmp_path, num_layers=3)
     with pytest.raises(ValueError, match="dim=99: the model has 32 dimensions"):
-        load(tmp_path, 0, 99)
+        load(tmp_path, num_layers=0, dim=99)
     with pytest.raises(ValueError, match="2L-8d has 2 layers, but the model has 0"):
         SizesEncoder(tmp_path, ["2L-8d"])

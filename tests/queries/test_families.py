@@ -18,7 +18,7 @@ DOCUMENTS = [f"{text} {word}" for text in families.TEXTS for word in families.WO
 def test_a_table_finds_the_documents_of_a_family(family: str, tmp_path: Path) -> None:
     model = families.pipeline({**families.CONFIGS, **families.UNNAMED}[family](), tmp_path)
     fitted = fit_queries(model, DOCUMENTS)
-    table = truncate(fitted, 0)
+    table = truncate(fitted, num_layers=0)
     assert isinstance(table[0], StaticEmbedding)
     index = model.encode_document(DOCUMENTS)
     assert np.array_equal(fitted.encode_document(DOCUMENTS), index)

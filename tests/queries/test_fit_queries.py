@@ -34,7 +34,7 @@ def test_full_size_stays_bit_for_bit(kind: str, tiny: SentenceTransformer, tmp_p
     assert set(model.config.to_dict()) == keys
     assert token_table(model) is None
     assert fitted.model_card_data.model_name.endswith("-queries")
-    cut = truncate(fitted, 0)
+    cut = truncate(fitted, num_layers=0)
     found, whole = cut.encode(TEXTS), model.encode(TEXTS)
     lengths = [np.linalg.norm(rows, axis=1).mean() for rows in (found, whole)]
     assert 0.7 < lengths[0] / lengths[1] < 1.4
@@ -45,10 +45,12 @@ def test_full_size_stays_bit_for_bit(kind: str, tiny: SentenceTransformer, tmp_p
 
 def test_table_finds_documents(fitted: SentenceTransformer) -> None:
     documents = list(dict.fromkeys(TEXTS))
-    found = truncate(fitted, 0).encode_query(documents) @ fitted.encode_document(documents).T
+    found = truncate(fitted, num_layers=0).encode_query(documents) @ fitted.encode_document(documents).T
     shuffled = [" ".join(reversed(text.split())) for text in documents]
     assert (found.argmax(1) == np.arange(len(documents))).mean() > 0.5
-    np.testing.assert_allclose(truncate(fitted, 0).encode(shuffled), truncate(fitted, 0).encode(documents), atol=1e-6)
+    np.testing.assert_allclose(
+        truncate(fitted, num_layers=0).encode(shuffled), truncate(fitted, num_layers=0).encode(documents), atol=1e-6
+    )
 
 
 @FEW
@@ -73,7 +75,7 @@ def test_prompts_are_in_the_rows(tiny: SentenceTransformer) -> None:
     assert set(queries) < set(of_queries)
     assert len(of_queries) == len(set(of_queries)), "each once"
     assert len(of_documents) + len(of_queries) == len(asked)
-    cut = truncate(fitted, 0)
+    cut = truncate(fitted, num_layers=0)
     assert cut.prompts == {"query": "", "passage": ""}
     assert np.array_equal(cut.encode_query(OTHERS), cut.encode(OTHERS))
     assert cut.encode("red bird ran") @ model.encode_query("red bird ran") > cut.encode("red bird ran") @ model.encode_query(
@@ -119,7 +121,9 @@ def test_existing_embeddings_are_taken(
     fitted = fit_queries(counting, iter(TEXTS), embeddings=given)
     assert calls < 10, "a few rows are compared with the model"
     expected = fit_queries(model, TEXTS)
-    np.testing.assert_allclose(truncate(fitted, 0).encode(OTHERS), truncate(expected, 0).encode(OTHERS), atol=1e-3)
+    np.testing.assert_allclose(
+        truncate(fitted, num_layers=0).encode(OTHERS), truncate(expected, num_layers=0).encode(OTHERS), atol=1e-3
+    )
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -210,7 +214,7 @@ def test_the_callers_inference_mode_changes_nothing(tiny: SentenceTransformer) -
 def test_documents_may_have_no_token(tiny: SentenceTransformer) -> None:
     """The tokenizer removes control characters."""
     fitted = fit_queries(tiny, ["\x01" * length for length in (1, 2, 3, 4)])
-    assert np.isfinite(truncate(fitted, 0).encode(OTHERS)).all()
+    assert np.isfinite(truncate(fitted, num_layers=0).encode(OTHERS)).all()
 
 
 def test_warns_of_few_documents(tiny: SentenceTransformer) -> None:
@@ -224,17 +228,19 @@ def test_before_and_after_align(fitted: SentenceTransformer) -> None:
     """Aligning keeps the coordinates, so the table stays; and fits the layers as without one."""
     aligned = align(fitted, TEXTS, steps=0)
     assert aligned.config.matryoshka_readouts == [0, 1, 2, 3]
-    assert np.array_equal(truncate(aligned, 0).encode(OTHERS), truncate(fitted, 0).encode(OTHERS))
+    assert np.array_equal(truncate(aligned, num_layers=0).encode(OTHERS), truncate(fitted, num_layers=0).encode(OTHERS))
     np.testing.assert_allclose(aligned.encode(OTHERS), fitted.encode(OTHERS), atol=1e-6)
     plain = normalized(SentenceTransformer(modules=list(fitted.children())[:2], device="cpu"))
     del plain.config.matryoshka_readouts
     expected = align(plain, TEXTS, steps=0, rotation="keep")
     assert aligned.config.matryoshka_layers == expected.config.matryoshka_layers
-    np.testing.assert_allclose(truncate(aligned, 2).encode(OTHERS), truncate(expected, 2).encode(OTHERS), atol=1e-5)
+    np.testing.assert_allclose(
+        truncate(aligned, num_layers=2).encode(OTHERS), truncate(expected, num_layers=2).encode(OTHERS), atol=1e-5
+    )
     again = fit_queries(expected, TEXTS)
     assert again.config.matryoshka_readouts == [0, 1, 2, 3]
     assert len(list(again.children())) == len(list(expected.children()))
-    assert np.array_equal(truncate(again, 2).encode(OTHERS), truncate(expected, 2).encode(OTHERS))
+    assert np.array_equal(truncate(again, num_layers=2).encode(OTHERS), truncate(expected, num_layers=2).encode(OTHERS))
     for model in (aligned, again):
         grid = GridResult.from_agreement(model)
         assert {size.num_layers for size in grid.sizes} == {0, 1, 2, 3, 4}
@@ -252,12 +258,12 @@ def test_agreement_is_declared(fitted: SentenceTransformer) -> None:
 def test_copies_pickles_and_repeats(fitted: SentenceTransformer) -> None:
     for copied in (copy.deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):
         assert equal(copied, fitted)
-        assert np.array_equal(truncate(copied, 0).encode(OTHERS), truncate(fitted, 0).encode(OTHERS))
+        assert np.array_equal(truncate(copied, num_layers=0).encode(OTHERS), truncate(fitted, num_layers=0).encode(OTHERS))
     assert [readout.table is not None for readout in readouts(fitted)] == [True]
     again = fit_queries(fitted, TEXTS)
     assert equal(again, fitted)
     assert not any(weight.requires_grad for weight in token_table(fitted).parameters())  # type: ignore[union-attr]
-    assert all(weight.requires_grad for weight in truncate(fitted, 0).parameters())
+    assert all(weight.requires_grad for weight in truncate(fitted, num_layers=0).parameters())
 
 
 @pytest.mark.slow
@@ -269,6 +275,7 @@ def test_search_by_a_real_table(shared: Path, minilm: SentenceTransformer) -> No
     index = minilm.encode_document(documents)
     fitted = fit_queries(minilm, documents, embeddings=index)
     found, wanted = (
-        np.argsort(-(model.encode_query(queries) @ index.T), axis=1)[:, :10] for model in (truncate(fitted, 0), minilm)
+        np.argsort(-(model.encode_query(queries) @ index.T), axis=1)[:, :10]
+        for model in (truncate(fitted, num_layers=0), minilm)
     )
     assert np.mean([len({*left} & {*right}) / 10 for left, right in zip(found, wanted, strict=True)]) > 0.5

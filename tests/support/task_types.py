@@ -108,7 +108,7 @@ class Jittered:
 @functools.lru_cache(maxsize=8)
 def really_cut(model: SentenceTransformer, size: Size) -> SentenceTransformer:
     """Cut a model. Cached, because verifying a cut takes longer than scoring it on a small task."""
-    return truncate(model, size.num_layers, size.dim)
+    return truncate(model, num_layers=size.num_layers, dim=size.dim)
 
 
 def oracle(

@@ -88,11 +88,11 @@ def trained(folder: str, name: str, token: str) -> dict[str, Any]:
     ).train()
     model.eval()
     model.push_to_hub(name, token=token)
-    truncate(model, 2, 8).push_to_hub(f"{name}-cut", token=token)
+    truncate(model, num_layers=2, dim=8).push_to_hub(f"{name}-cut", token=token)
     return {
         "full": _embeddings(model),
-        "2L-8d": _embeddings(truncate(model, 2, 8)),
-        "1L-4d": _embeddings(truncate(model, 1, 4)),
+        "2L-8d": _embeddings(truncate(model, num_layers=2, dim=8)),
+        "1L-4d": _embeddings(truncate(model, num_layers=1, dim=4)),
     }
 
 
@@ -105,7 +105,7 @@ def aligned(folder: str, name: str, token: str) -> dict[str, Any]:
     model = families.pipeline(families.CONFIGS["bert"](), Path(folder), pooling="mean", dense=None, normalize=True)
     made = turned(align(model, [f"the {one} {other}" for one in families.WORDS for other in families.WORDS[:3]]))
     made.push_to_hub(name, token=token)
-    cuts = {f"{depth}L-8d": truncate(made, depth, 8) for depth in (1, 2, 3)}
+    cuts = {f"{depth}L-8d": truncate(made, num_layers=depth, dim=8) for depth in (1, 2, 3)}
     cuts["2L-8d"].push_to_hub(f"{name}-cut", token=token)
     return {"full": _embeddings(made), **{size: _embeddings(cut) for size, cut in cuts.items()}}
 

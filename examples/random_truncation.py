@@ -22,7 +22,7 @@ from st_matryoshka2d import coordinate_spread, evaluate_truncations, truncate
 
 MODELS = ["tomaarsen/mpnet-base-nli", "tomaarsen/mpnet-base-nli-matryoshka"]
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--models", nargs="+", default=MODELS, help="one or two")
+parser.add_argument("--models", nargs="+", default=MODELS)
 parser.add_argument("--tasks", nargs="+", default=["STSBenchmark", "NanoNQRetrieval"])
 parser.add_argument("--dims", nargs="+", type=int, help="how many coordinates to keep (default: the paper's percentages)")
 parser.add_argument("--smoke", action="store_true", help="generated sentences, offline")
@@ -44,16 +44,12 @@ else:
     texts = load_dataset("sentence-transformers/all-nli", "triplet", split="train[:5000]")["anchor"]
 
 # Fit the components on other texts: the task's own texts would make them look better than they are.
-results = {}
 for name, model in models.items():
-    results[name] = evaluate_truncations(model, tasks, options.dims, pca_texts=list(texts), seeds=2 if smoke else 5)
-    results[name].save(out / f"{name}.parquet")
-    results[name].plot(out / f"{name}.png")
+    seeds = 2 if smoke else 5
+    result = evaluate_truncations(model, tasks, options.dims, pca_texts=list(texts), seeds=seeds)
+    result.save(out / f"{name}.parquet")
+    result.plot(out / f"{name}.png")
     # Matryoshka training also increases the variance of the first coordinates.
     spread = coordinate_spread(model, list(texts))
     spread.plot(out / f"{name}-spread.png")
-    print(f"\n{name}\n{results[name]}\n{spread}")
-
-if len(results) == 2:
-    (first, one), (second, other) = results.items()
-    one.plot_against(other, out / "both.png", labels=(first, second))
+    print(f"\n{name}\n{result}\n{spread}")

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from st_matryoshka2d.encoding.to_parquet import encode_to_parquet
     from st_matryoshka2d.errors import DataWarning, UsageError
     from st_matryoshka2d.evaluation.coordinate_spread import CoordinateSpread, coordinate_spread
-    from st_matryoshka2d.evaluation.custom_pairs import pair_task, sts_task
-    from st_matryoshka2d.evaluation.custom_tasks import classification_task, retrieval_task
-    from st_matryoshka2d.evaluation.evaluate import evaluate, evaluate_truncations
+    from st_matryoshka2d.evaluation.custom_search import retrieval_task
+    from st_matryoshka2d.evaluation.custom_tasks import classification_task, pair_task, sts_task
+    from st_matryoshka2d.evaluation.evaluate import evaluate
     from st_matryoshka2d.evaluation.evaluator import GridEvaluator
     from st_matryoshka2d.evaluation.latency import benchmark_latency
+    from st_matryoshka2d.evaluation.truncations import evaluate_truncations
     from st_matryoshka2d.grid.compare import GridComparison
     from st_matryoshka2d.grid.grid_result import GridResult
     from st_matryoshka2d.grid.recommend import Recommendation
@@ -45,9 +46,10 @@ _HOME = {
     "encoding.encode_sizes": ["encode_sizes"],
     "grid.recommend": ["Recommendation"],
     "grid.compare": ["GridComparison"],
-    "evaluation.custom_pairs": ["pair_task", "sts_task"],
-    "evaluation.custom_tasks": ["classification_task", "retrieval_task"],
-    "evaluation.evaluate": ["evaluate", "evaluate_truncations"],
+    "evaluation.custom_search": ["retrieval_task"],
+    "evaluation.custom_tasks": ["classification_task", "pair_task", "sts_task"],
+    "evaluation.evaluate": ["evaluate"],
+    "evaluation.truncations": ["evaluate_truncations"],
     "evaluation.evaluator": ["GridEvaluator"],
     "grid.grid_result": ["GridResult"],
     "grid.truncation_result": ["TruncationResult"],

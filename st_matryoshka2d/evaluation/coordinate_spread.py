@@ -58,22 +58,10 @@ that of the others; 1 constant.
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
             title: Title; None for the depth and the number of texts.
         """
-        return _drawn({title or self._subject(): self.values}, path)
+        from st_matryoshka2d.plots.saving import saved
+        from st_matryoshka2d.plots.truncation_curves import spread_curve
 
-    def plot_against(
-        self, other: CoordinateSpread, labels: tuple[str, str], path: str | os.PathLike[str] | None = None
-    ) -> Figure:
-        """Plot two models, one above the other, for example with and without matryoshka training.
-
-        Args:
-            other: The spread of the other model.
-            labels: Names of this model and the other.
-            path: As for `plot`.
-        """
-        if labels[0] == labels[1]:
-            raise UsageError(f"The two labels must differ, got {labels[0]!r} twice.")
-        spreads = zip(labels, (self, other), strict=True)
-        return _drawn({f"{label}, {one._subject()}": one.values for label, one in spreads}, path)
+        return saved(path, lambda: spread_curve(self.values, title or self._subject()))
 
     def __str__(self) -> str:
         least, median, most = np.quantile(self.values, [0, 0.5, 1])
@@ -97,13 +85,6 @@ that of the others; 1 constant.
     @classmethod
     def _of(cls, frame: pd.DataFrame, about: dict[str, Any]) -> Self:
         return cls(frame["std"].to_numpy(), **about)
-
-
-def _drawn(values: dict[str, NDArray[np.float64]], path: str | os.PathLike[str] | None) -> Figure:
-    from st_matryoshka2d.plots.saving import saved
-    from st_matryoshka2d.plots.truncation_curves import spread_panels
-
-    return saved(path, lambda: spread_panels(values))
 
 
 def coordinate_spread(

@@ -1,137 +1,108 @@
-"""Read and check users' tables, row by row, without loading them whole."""
+"""Read users' tables as pandas frames, and refuse a column or a cell that is not as expected."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
-from pathlib import Path
+from numbers import Integral
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict
 
 from st_matryoshka2d.encoding.check_texts import check_text
-from st_matryoshka2d.encoding.left_out import is_missing
+from st_matryoshka2d.encoding.left_out import LeftOut
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-
-_LONGEST = 60  # characters of a cell in an error
-
-# Words for "no number" that readers of CSV files know.
-_NO_NUMBER = {"", "na", "n/a", "nan", "none", "null"}
 
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]
 
-_BATCH = 1000  # rows of a `Dataset` in memory at a time
+
+def columns_of(table: object, what: str) -> list[Any]:
+    """Return the names of a table's columns, or the keys of a dict; refuse anything else."""
+    if isinstance(table, DatasetDict) or not isinstance(table, (Dataset, pd.DataFrame, Mapping)):
+        expected = f"{what} must be a datasets.Dataset, a pandas.DataFrame or a dict"
+        remedy = "pandas reads files and lists of rows; of a DatasetDict, pass one split."
+        raise UsageTypeError(f"{expected}, got {type(table).__name__}. {remedy}")
+    return table.column_names if isinstance(table, Dataset) else list(table)
 
 
-def check_kind(given: object, what: str) -> None:
-    """Refuse anything but a table."""
-    if isinstance(given, DatasetDict):
-        raise UsageTypeError(f"{what} is a DatasetDict; pass one of its splits ({', '.join(given)}).")
-    if isinstance(given, (str, Path)):
-        raise UsageTypeError(f"{what} is {given!r}; read the file first, for example with pandas.read_csv.")
-    if isinstance(given, IterableDataset):
-        raise UsageTypeError(f"{what} is an IterableDataset, which can be read only once; load it without streaming=True.")
-    if not isinstance(given, (Dataset, pd.DataFrame, Mapping)):
-        raise UsageTypeError(
-            f"{what} must be a datasets.Dataset, a pandas.DataFrame or a dict, got {type(given).__name__}. "
-            "pandas.DataFrame(rows) makes a table from a list of rows."
-        )
-
-
-def check_columns(table: Table, what: str, columns: Mapping[str, str], needed: str = "") -> None:
-    """Refuse a table that is empty or ragged, or lacks columns; `needed` lists them if their names are fixed."""
-    check_kind(table, what)
-    there = ", ".join(map(repr, column_names(table))) or "none"
-    missing = {keyword: column for keyword, column in columns.items() if column not in column_names(table)}
-    if missing and needed:
-        lacking = ", ".join(missing.values())
-        raise UsageError(f"{what} needs the columns {needed}, and lacks {lacking}: it has {there}. Rename its columns.")
-    for keyword, column in missing.items():
-        raise UsageError(f"{what} has no column {column!r}. Its columns: {there}. Choose one with {keyword}='...'.")
-    if len(set(columns.values())) < len(columns):
-        named = ", ".join(f"{keyword}={column!r}" for keyword, column in columns.items())
-        raise UsageError(f"These must be different columns: {named}.")
-    lengths = {}
-    for column in columns.values():
-        values = table if isinstance(table, (Dataset, pd.DataFrame)) else table[column]
-        if isinstance(values, (str, Mapping)) or not hasattr(values, "__len__"):
-            raise UsageTypeError(f"Column {column!r} of {what} must be a list, got {type(values).__name__}.")
-        lengths[column] = len(values)
-    if len(set(lengths.values())) > 1:
-        counts = ", ".join(f"{column}: {length}" for column, length in lengths.items())
-        raise UsageError(f"All columns of {what} must have the same length; their lengths are {counts}.")
-    if not any(lengths.values()):
+def frames(
+    table: Table,
+    what: str,
+    columns: Sequence[str],
+    hint: str = "Rename one.",
+) -> Iterator[pd.DataFrame]:
+    """Yield columns of a table as Python objects, rows counted from 0; a `Dataset` in batches."""
+    there = columns_of(table, what)
+    if missing := [column for column in columns if column not in there]:
+        listed = ", ".join(map(repr, there)) or "none"
+        raise UsageError(f"{what} has no column {missing[0]!r}; its columns: {listed}. {hint}")
+    if len(set(columns)) < len(columns):
+        raise UsageError(f"{what}: the columns must differ, got {', '.join(columns)}.")
+    batches: Any = [table]
+    if isinstance(table, Dataset):
+        batches = table.select_columns(list(columns)).with_format(None).iter(1000)
+    count = 0
+    for batch in batches:
+        cells = {column: _as_python(batch[column]) for column in columns}
+        frame = pd.DataFrame(cells, dtype=object)
+        frame.index = pd.RangeIndex(count, count := count + len(frame), name="row")
+        yield frame
+    if not count:
         raise UsageError(f"{what} is empty; it needs at least one row.")
 
 
-def column_names(table: Table) -> list[str]:
-    """Return the names of a table's columns."""
-    return list(table.column_names if isinstance(table, Dataset) else table)
-
-
-def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Iterate over the rows of some columns, as Python types."""
-    batches = table.select_columns(list(columns)).with_format(None).iter(_BATCH) if isinstance(table, Dataset) else [table]
-    for batch in batches:
-        cells = (batch[column] for column in columns)
-        yield from zip(*map(_as_python, cells), strict=True)
-
-
 def _as_python(column: Any) -> Any:
-    """Convert a column of NumPy, pandas or pyarrow, whose cells have types of their own, to a list."""
+    """Convert a column of NumPy, pandas or pyarrow, whose cells have types of their own."""
     convert = getattr(column, "tolist", getattr(column, "to_pylist", None))
     return convert() if convert else column
 
 
-def text(
-    value: Any, where: str, expected: str = "expected a non-empty text, got", hint: str = " Fill it in or drop the row."
-) -> str:
-    """Check a text that must not be blank."""
-    if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{where}: {expected} {value!r}.{hint}")
-    check_text(value, where)
-    return value
+def filled_rows(table: Table, what: str, numbers: str = "", **columns: str) -> pd.DataFrame:
+    """Read the rows without an empty cell; in the column `numbers`, words for none are empty."""
+    hint = f"Choose others with {', '.join(f'{keyword}=' for keyword in columns)}."
+    frame = pd.concat(frames(table, what, list(columns.values()), hint))
+    if numbers:
+        words = frame[numbers].astype(str).str.strip().str.lower()
+        frame.loc[words.isin(["na", "n/a", "nan", "none", "null", "<na>"]), numbers] = ""
+    left_out = LeftOut(what)
+    full = [not left_out.lacks(*cells) for cells in frame.itertuples(index=False)]
+    left_out.tell()
+    if not any(full):
+        raise UsageError(f"{what} has no row with all cells; it needs at least one.")
+    return frame[full]
 
 
-def score_of(value: Any) -> Any:
-    """Read a score that is a text, as in a table where "NA" and empty cells are texts; what is no number stays as it is."""
-    if not isinstance(value, str):
-        return "" if is_missing(value) else value
-    if value.strip().lower() in _NO_NUMBER:
-        return ""
-    try:
-        return float(value)
-    except ValueError:
-        return value
+def as_numbers(cells: pd.Series[Any], what: str) -> pd.Series[float]:
+    """Convert cells, such as texts and decimals, to finite numbers."""
+    converted = pd.to_numeric(cells, errors="coerce").astype(float)
+    check_cells(np.isfinite(converted), cells, what, "a finite number")
+    return converted
 
 
-def number(value: Any, where: str) -> float:
-    """Check a finite number."""
-    found = float_of(value)
-    if not math.isfinite(found):
-        raise UsageError(f"{where}: expected a finite number, got {shortened(value)}. Fix it or drop the row.")
-    return found
+def as_names(cells: pd.Series[Any], what: str) -> pd.Series[str]:
+    """Convert integers and strings, of ids and labels, to strings."""
+    right = [isinstance(cell, (str, Integral)) for cell in cells]
+    check_cells(right, cells, what, "a string or an integer")
+    names = pd.Series(list(map(str, cells)), cells.index, dtype=object, name=cells.name)
+    return check_texts(names, what)
 
 
-def float_of(value: Any) -> float:
-    """Convert a number, such as a decimal of a database; NaN for anything else, and for what no float can hold."""
-    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
-        return math.nan
-    try:
-        return float(value)
-    except (OverflowError, ValueError):  # 10**400, and decimals that are a signaling NaN
-        return math.nan
+def check_texts(cells: pd.Series[Any], what: str, blank: bool = False) -> pd.Series[str]:
+    """Refuse cells that are no texts, or blank ones."""
+    right = [isinstance(cell, str) and (blank or bool(cell.strip())) for cell in cells]
+    check_cells(right, cells, what, "a text, or ''" if blank else "a non-empty text")
+    for row, cell in cells.items():
+        check_text(cell, f"{what}, {cells.index.name} {row!r}, {cells.name}")
+    return cells
 
 
-def shortened(value: Any) -> str:
-    """Format a cell for a message."""
-    shown = repr(value)
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-
-
-def first_of(names: Sequence[object], limit: int = 3) -> str:
-    """Format the first few names for a message."""
-    return ", ".join(map(repr, names[:limit])) + (", ..." if len(names) > limit else "")
+def check_cells(right: Any, cells: pd.Series[Any], what: str, expected: str) -> None:
+    """Refuse cells that are not right: the error has the first, and where the next ones are."""
+    wrong = cells[~np.asarray(right, dtype=bool)]
+    if len(wrong):
+        row, *others = wrong.index[:4]
+        place = f"{what}, {cells.index.name} {row!r}, {cells.name}"
+        likewise = f" Likewise {', '.join(map(repr, others))}." if others else ""
+        got = f"expected {expected}, got {wrong.iloc[0]!r:.60}.{likewise}"
+        raise UsageError(f"{place}: {got} Correct or fill in such cells, or drop their rows.")

@@ -1,172 +1,176 @@
-"""Read and check users' documents, queries and judgments."""
+"""Make a task from the user's own documents, queries and relevance judgments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from numbers import Integral
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
+from mteb.abstasks.retrieval import AbsTaskRetrieval
 
-from st_matryoshka2d.encoding.check_texts import check_text
-from st_matryoshka2d.encoding.left_out import is_empty, is_missing
-from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.evaluation.custom_data import (
-    Table,
-    check_columns,
-    check_kind,
-    column_names,
-    first_of,
-    float_of,
-    rows,
-    shortened,
-    text,
-)
-
-_HIGHEST = 1_000_000  # relevance; trec_eval keeps a count for every grade up to the highest, and fails at huge ones
+from st_matryoshka2d.encoding.left_out import is_missing
+from st_matryoshka2d.errors import DataWarning, UsageError, warn
+from st_matryoshka2d.evaluation import custom_data
+from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 
 Texts: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, str | Mapping[str, str]]
-Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, Mapping[Any, int] | Sequence[Any] | Set[Any]]
+_Relevant: TypeAlias = Mapping[Any, int] | Sequence[Any] | Set[Any]
+Judgments: TypeAlias = Dataset | pd.DataFrame | Mapping[Any, _Relevant]
 
 
-def read_queries(given: Texts) -> Dataset:
-    """Convert queries to a `Dataset` with the columns id and text."""
-    table, columns = _table(given, "queries", ["id", "text"])
-    _refuse_without_text(table, columns, "queries", is_empty, "Fill them in, or drop them and their judgments.")
-    for row, (name, words) in enumerate(rows(table, list(columns.values()))):
-        text(words, f"queries, id {identifier(name, f'queries, row {row}')!r}")
-    return _dataset(table, columns, "queries")
+class OwnRetrieval(OwnData, AbsTaskRetrieval):
+    """The task that `retrieval_task` makes."""
+
+    kind, category, main_score = "Retrieval", "t2t", "ndcg_at_10"
 
 
-def read_corpus(given: Texts) -> Dataset:
-    """Convert documents to a `Dataset` with the columns id, text and optionally title; data on disk stays on disk."""
-    table, columns = _table(given, "corpus", ["id", "text", "title"])
-    _refuse_without_text(table, columns, "corpus", is_missing, "Use '' if there is only a title, or drop them.")
-    for row, (name, words, *title) in enumerate(rows(table, list(columns.values()))):
-        where = f"corpus, id {identifier(name, f'corpus, row {row}')!r}"
-        if not isinstance(words, str):
-            raise UsageError(f"{where}: expected a text, got {words!r}.")
-        if title and not isinstance(title[0], str) and not is_missing(title[0]):
-            raise UsageError(f"{where}: expected a string or nothing as the title, got {title[0]!r}.")
-        for part in (words, *title):
-            check_text(part, where)
-    return _dataset(table, columns, "corpus")
+def retrieval_task(
+    corpus: Texts,
+    queries: Texts,
+    qrels: Judgments,
+    *,
+    name: str = "MyRetrieval",
+) -> AbsTaskRetrieval:
+    """Make a retrieval task from your own documents, queries and relevance judgments.
+
+    The main score is nDCG@10, as in BEIR. Ids are strings; integers are converted. A `Dataset` on
+    disk stays there. `sts_task` explains mteb's prompts and cache; here the prompt names are
+    `"Retrieval-query"`, `"Retrieval"` or `"query"`, and likewise with `document`.
+
+    Args:
+        corpus: A dict of ids to texts or to `{"title": ..., "text": ...}`, or a `Dataset` or
+            `DataFrame` with the columns id (or _id), text and optionally title. mteb puts the title
+            before the text.
+        queries: A dict of ids to texts, or a table with the columns id (or _id) and text.
+        qrels: A dict of query ids to lists of relevant document ids, or to dicts of document ids to
+            relevance (0, 1, 2, ...), or a table with the columns query_id, corpus_id (or with a
+            hyphen) and score. Others are not relevant.
+        name: As for `sts_task`.
+
+    Raises:
+        TypeError: An argument has another type.
+        ValueError: A column, id or text is missing; an id or judgment is repeated; a relevance is
+            not 0, 1, 2, ...; a judgment has an unknown id; no query has a relevant document.
+
+    Warns:
+        DataWarning: Queries without a relevant document are dropped; documents have neither text
+            nor title.
+
+    Example:
+        >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess"}
+        >>> queries = {"q1": "small cat", "q2": "bad weather"}
+        >>> retrieval_task(corpus, queries, {"q1": ["d1"], "q2": ["d2"]}).metadata.description
+        '2 queries and 3 documents.'
+    """
+    check_name(name)
+    documents, questions = _read_texts(corpus, "corpus"), _read_texts(queries, "queries")
+    judged = _read_judgments(qrels)
+    _check_known(judged, questions, "queries")
+    _check_known({name for grades in judged.values() for name in grades}, documents, "corpus")
+    judged = {query: grades for query, grades in judged.items() if any(grades.values())}
+    useful = [row for row, query in enumerate(questions["id"]) if query in judged]
+    if not useful:
+        raise UsageError("No query has a relevant document in qrels: every relevance is 0.")
+    if dropped := len(questions) - len(useful):
+        told = f"Queries without a relevant document: {dropped} of {len(questions)}."
+        warn(f"{told} They are dropped.", DataWarning)
+        questions = questions.select(useful)
+    split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
+    description = f"{len(questions)} queries and {len(documents)} documents."
+    return OwnRetrieval(name, {"default": {"test": split}}, description=description)
 
 
-def _refuse_without_text(
-    table: Table, columns: Mapping[str, str], what: str, lacking: Callable[[object], bool], remedy: str
-) -> None:
-    """Refuse rows without a text all at once: judgments name their ids, so none may be left out."""
-    found = [name for name, words in rows(table, [columns["id"], columns["text"]]) if lacking(words)]
-    if found:
-        total = sum(1 for _ in rows(table, [columns["id"]]))
-        raise UsageError(f"{what}: {len(found):,} of {total:,} rows have no text: id {first_of(found)}. {remedy}")
-
-
-def _table(given: Texts, what: str, wanted: Sequence[str]) -> tuple[Table, dict[str, str]]:
-    """Return the texts as a table, with its columns by role; ids may be called _id, as on the Hub."""
-    check_kind(given, what)
-    table = given if isinstance(given, (Dataset, pd.DataFrame)) else _of_mapping(given, what)
-    there = column_names(table)
-    columns = {column: column for column in wanted if column in there or column != "title"}
-    if "id" not in there and "_id" in there:
-        columns["id"] = "_id"
-    check_columns(table, what, columns, needed="id and text")
-    return table, columns
-
-
-def _of_mapping(given: Mapping[Any, Any], what: str) -> dict[str, list[Any]]:
-    documents = [document if isinstance(document, Mapping) else {"text": document} for document in given.values()]
-    for name, document in zip(given, documents, strict=True):
-        if isinstance(document.get("text", []), (list, tuple)):
-            raise UsageError(
-                f"{what}, id {name!r}: a dict must map ids to texts or to {{'title': ..., 'text': ...}}, "
-                f"got {given[name]!r:.60}. For a table of columns use a DataFrame or a Dataset."
-            )
-    table = {"id": list(given), "text": [document["text"] for document in documents]}
-    titles = [document.get("title") for document in documents]
-    return table if all(map(is_missing, titles)) else {**table, "title": titles}
-
-
-def _dataset(table: Table, columns: Mapping[str, str], what: str) -> Dataset:
-    """Convert a checked table to mteb's names and types, without loading files into memory."""
-    features = Features({column: Value("string") for column in columns})
+def _read_texts(given: Texts, what: str) -> Dataset:
+    """Check documents or queries and give them mteb's names and types; files stay on disk."""
+    there = custom_data.columns_of(given, what)
+    table: Any = given
+    if not isinstance(given, (Dataset, pd.DataFrame)):
+        rows = [row if isinstance(row, Mapping) else {"text": row} for row in given.values()]
+        table = {name: [row.get(name) for row in rows] for name in ("text", "title")}
+        there = ["id", "text"] if all(map(is_missing, table["title"])) else ["id", *table]
+        table["id"] = list(given)
+    columns = {"_id" if "_id" in there and "id" not in there else "id": "id", "text": "text"}
+    if what == "corpus" and "title" in there:
+        columns["title"] = "title"
+    features = Features({column: Value("string") for column in columns.values()})
+    checked, blank = [], 0
+    for frame in custom_data.frames(table, what, list(columns)):
+        frame = _by_id(frame.rename(columns=columns), what)
+        blank += sum(not any(map(str.strip, texts)) for texts in frame.to_numpy())
+        if not isinstance(table, Dataset):
+            checked.append(Dataset.from_pandas(frame.reset_index(), features))
+    if blank:
+        warn(f"Documents in corpus without text and title: {blank}. They are kept.", DataWarning)
     if isinstance(table, Dataset):
-        dataset = table.with_format(None).select_columns(list(columns.values()))
-        dataset = dataset.rename_columns({old: new for new, old in columns.items() if old != new})
+        dataset = table.with_format(None).select_columns(list(columns))
+        dataset = dataset.rename_columns({old: new for old, new in columns.items() if old != new})
         if pa.types.is_integer(dataset.features["id"].pa_type):
             dataset = dataset.cast_column("id", Value("string"))
-        if "title" in columns and any(is_missing(title) for (title,) in rows(dataset, ["title"])):
+        if "title" in features and dataset.data.column("title").null_count:
             dataset = dataset.map(_with_titles, batched=True, features=features)
     else:
-        cells = {new: [cell for (cell,) in rows(table, [old])] for new, old in columns.items()}
-        cells["id"] = [str(name) for name in cells["id"]]
-        dataset = Dataset.from_dict(_with_titles(cells) if "title" in cells else cells, features=features)
+        [dataset] = checked
     # Arrow counts the ids in place, in a file or in memory.
-    batches = dataset.select_columns(["id"]).with_format("arrow").iter(10_000)
-    counts = pa.chunked_array(chunk for batch in batches for chunk in batch["id"].chunks).value_counts()
-    if repeated := counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
-        raise UsageError(f"{what}: repeated ids: {first_of(repeated)} ({len(repeated)} in all). Keep one row for each.")
+    counts = dataset.select_columns(["id"]).with_format("arrow")[:]["id"].value_counts()
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
+    if repeated:
+        raise UsageError(f"{what}: repeated ids, such as {repeated[:3]}; keep one row for each.")
     return dataset
 
 
+def _by_id(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+    """Check documents or queries, and return their texts and titles by id."""
+    frame = frame.set_index(custom_data.as_names(frame["id"], what)).drop(columns="id")
+    if "title" in frame:
+        frame["title"] = frame["title"].mask(frame["title"].map(is_missing), "")
+    for column in frame:
+        custom_data.check_texts(frame[column], what, blank=what == "corpus")
+    return frame
+
+
 def _with_titles(cells: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    return {**cells, "title": ["" if is_missing(title) else title for title in cells["title"]]}
+    return {**cells, "title": ["" if title is None else title for title in cells["title"]]}
 
 
-def read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
+def _read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     """Convert judgments to nested dicts: query id, document id, relevance."""
-    check_kind(given, "qrels")
-    found: dict[str, dict[str, int]] = {}
-    judgments = _judged_in_table(given) if isinstance(given, (Dataset, pd.DataFrame)) else _judged_in_mapping(given)
-    for where, query, document, value in judgments:
-        query_id, document_id = identifier(query, f"{where}, query id"), identifier(document, f"{where}, document id")
-        judged = found.setdefault(query_id, {})
-        if document_id in judged:
-            raise UsageError(f"{where}: document {document_id!r} is judged more than once for query {query_id!r}.")
-        judged[document_id] = relevance(value, f"{where}, query {query_id!r}, document {document_id!r}")
-    if not found:
-        raise UsageError("qrels is empty; it needs at least one relevant document for one query.")
-    return found
+    there, columns = custom_data.columns_of(given, "qrels"), ["query_id", "corpus_id", "score"]
+    if isinstance(given, (Dataset, pd.DataFrame)):
+        hub = [column.replace("_", "-") for column in columns]  # as in data sets on the Hub
+        columns = hub if set(hub) <= set(there) else columns
+        table: Any = given
+    else:
+        table = pd.DataFrame(_judged(given), columns=columns, dtype=object)
+    rows = pd.concat(custom_data.frames(table, "qrels", columns))
+    ids = [custom_data.as_names(rows[column], "qrels") for column in columns[:2]]
+    pairs = pd.Index([*zip(*ids, strict=True)], name="(query, document)", tupleize_cols=False)
+    cells = rows[columns[2]].set_axis(pairs)
+    grades = custom_data.as_numbers(cells, "qrels")
+    # trec_eval keeps a count for every grade up to the highest, and fails at huge ones.
+    whole = (grades % 1 == 0) & grades.between(0, 1_000_000)
+    expected = "a relevance: a whole number from 0 (not relevant) to 1,000,000"
+    custom_data.check_cells(whole, cells, "qrels", expected)
+    custom_data.check_cells(~pairs.duplicated(), cells, "qrels", "one judgment")
+    judged: dict[str, dict[str, int]] = {}
+    for (query, document), grade in grades.items():
+        judged.setdefault(query, {})[document] = int(grade)
+    return judged
 
 
-def _judged_in_table(table: Dataset | pd.DataFrame) -> Iterator[tuple[str, Any, Any, Any]]:
-    there, columns = column_names(table), {name: name for name in ("query_id", "corpus_id", "score")}
-    for name, hyphened in (("query_id", "query-id"), ("corpus_id", "corpus-id")):  # as in data sets on the Hub
-        if hyphened in there and name not in there:
-            columns[name] = hyphened
-    check_columns(table, "qrels", columns, needed="query_id, corpus_id and score")
-    for row, cells in enumerate(rows(table, list(columns.values()))):
-        yield f"qrels, row {row}", *cells
-
-
-def _judged_in_mapping(given: Mapping[Any, Any]) -> Iterator[tuple[str, Any, Any, Any]]:
+def _judged(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
     for query, documents in given.items():
         if not isinstance(documents, (Mapping, list, tuple, Set)):
-            raise UsageError(
-                f"qrels, query {query!r}: expected a list of document ids or a dict of document ids to relevance, "
-                f"got {documents!r:.60}."
-            )
-        graded = documents.items() if isinstance(documents, Mapping) else ((document, 1) for document in documents)
-        for document, value in graded:
-            yield "qrels", query, document, value
+            expected = "expected a list of document ids, or a dict of them to relevance"
+            raise UsageError(f"qrels, query {query!r}: {expected}, got {documents!r:.60}.")
+        graded = documents.items() if isinstance(documents, Mapping) else zip(documents, repeat(1))
+        yield from ((query, document, grade) for document, grade in graded)
 
 
-def identifier(value: Any, where: str) -> str:
-    """Check an id and return it as a string; integers are accepted."""
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(int(value))
-    return text(value, where, "an id must be a non-empty string or an integer, got", "")
-
-
-def relevance(value: Any, where: str) -> int:
-    """Check a relevance: 0, 1, 2, ..."""
-    grade = float_of(value)
-    if not grade.is_integer() or not 0 <= grade <= _HIGHEST:
-        raise UsageError(
-            f"{where}: relevance must be a whole number from 0 (not relevant) to {_HIGHEST:,}, got {shortened(value)}."
-        )
-    return int(grade)
+def _check_known(judged: Collection[str], there: Dataset, what: str) -> None:
+    if unknown := sorted(set(judged).difference(there["id"])):
+        got = f"{len(unknown)} ids that are not in {what}, such as {unknown[:3]}"
+        raise UsageError(f"qrels has {got}. Remove these judgments, or add the ids to {what}.")

@@ -1,87 +1,151 @@
-"""Make tasks from the user's own documents and queries, or labelled texts."""
+"""Make tasks from the user's own pairs of texts, with scores or labels, and labelled texts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict
+import pandas as pd
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.multilabel_classification import AbsTaskMultilabelClassification
-from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.pair_classification import AbsTaskPairClassification
+from mteb.abstasks.sts import AbsTaskSTS
 
 from st_matryoshka2d._hosts.mteb import QuietClassification
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.evaluation import custom_labels
-from st_matryoshka2d.evaluation.custom_data import Table, first_of, rows
-from st_matryoshka2d.evaluation.custom_search import Judgments, Texts, read_corpus, read_judgments, read_queries
+from st_matryoshka2d.evaluation import custom_data
+from st_matryoshka2d.evaluation.custom_data import Table
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name
 from st_matryoshka2d.sizes import positive_int
 
 
-class OwnRetrieval(OwnData, AbsTaskRetrieval):
-    """The task that `retrieval_task` makes."""
+class OwnSTS(OwnData, AbsTaskSTS):
+    """The task that `sts_task` makes."""
 
-    kind, category, main_score = "Retrieval", "t2t", "ndcg_at_10"
+    kind, category, main_score = "STS", "t2t", "cosine_spearman"
 
 
-def retrieval_task(corpus: Texts, queries: Texts, qrels: Judgments, *, name: str = "MyRetrieval") -> AbsTaskRetrieval:
-    """Make a retrieval task from your own documents, queries and relevance judgments.
+def sts_task(
+    pairs: Table,
+    *,
+    sentence1: str = "sentence1",
+    sentence2: str = "sentence2",
+    score: str = "score",
+    name: str = "MySTS",
+) -> AbsTaskSTS:
+    """Make an STS task from your own pairs of texts with similarity scores.
 
-    The main score is nDCG@10, as in BEIR. Ids are strings; integers are converted. A `Dataset` on disk stays there.
-    `sts_task` explains mteb's prompts and cache; here the prompt names are `"Retrieval-query"`, `"Retrieval"` or `"query"`,
-    and likewise with `document`.
+    The main score is Spearman's correlation between cosine similarities and your scores. The task
+    works in `evaluate` and in mteb itself, and needs no network. mteb (2.26) looks up the prompt of
+    the model by the task type, here `"STS"`. Its own cache only distinguishes tasks by name: for
+    `mteb.evaluate` on changed data, choose another name or `cache=None`.
 
     Args:
-        corpus: A dict of ids to texts or to `{"title": ..., "text": ...}`, or a `Dataset` or `DataFrame` with the columns id
-            (or _id), text and optionally title. mteb puts the title before the text.
-        queries: A dict of ids to texts, or a table with the columns id (or _id) and text.
-        qrels: A dict of query ids to lists of relevant document ids, or to dicts of document ids to relevance (0, 1, 2,
-            ...), or a table with the columns query_id, corpus_id (or with a hyphen) and score. Others are not relevant.
-        name: As for `sts_task`.
+        pairs: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
+        sentence1: Column of the first texts.
+        sentence2: Column of the second texts.
+        score: Column of the scores, on any scale; higher means more similar.
+        name: Name of the task in the results; no name of mteb.
 
     Raises:
-        TypeError: An argument has another type.
-        ValueError: A column, id or text is missing; an id or judgment is repeated; a relevance is not 0, 1, 2, ...; a
-            judgment has an unknown id; no query has a relevant document.
+        TypeError: `pairs` is not a table.
+        ValueError: A column is missing; a text is no string; a score is not a finite number; all
+            are equal. Rows are counted from 0.
 
     Warns:
-        DataWarning: Queries without a relevant document are dropped; documents have neither text nor title.
+        DataWarning: Rows with an empty cell (None, NaN or blank) are left out, and so are pairs
+            with different scores; a pair that is repeated with the same score counts once.
 
     Example:
-        >>> corpus = {"d1": "a kitten sleeps", "d2": "rain is falling", "d3": "he plays chess"}
-        >>> queries = {"q1": "small cat", "q2": "bad weather"}
-        >>> retrieval_task(corpus, queries, {"q1": ["d1"], "q2": ["d2"]}).metadata.description
-        '2 queries and 3 documents.'
+        >>> from st_matryoshka2d import evaluate
+        >>> texts = {"sentence1": ["a cat sat", "it rains"], "sentence2": ["a kitten sat", "tea"]}
+        >>> task = sts_task({**texts, "score": [4.5, 0]})
+        >>> evaluate(model, task, sizes=["3L-64d"], show_progress_bar=False).tasks
+        ['MySTS']
     """
     check_name(name)
-    documents, questions = read_corpus(corpus), read_queries(queries)
-    judged = read_judgments(qrels)
-    _check_known(judged, questions, "query", "queries")
-    _check_known({document for found in judged.values() for document in found}, documents, "document", "corpus")
-    columns = [column for column in ("text", "title") if column in documents.column_names]
-    if empty := sum(not any(map(str.strip, document)) for document in rows(documents, columns)):
-        warn(f"Documents in corpus without text and title: {empty}. They are kept.", DataWarning)
-    judged = {query: found for query, found in judged.items() if any(found.values())}
-    useful = [row for row, (query,) in enumerate(rows(questions, ["id"])) if query in judged]
-    if not useful:
-        raise UsageError("No query has a relevant document in qrels: every relevance is 0.")
-    if (dropped := len(questions) - len(useful)) > 0:
-        told = f"Queries without a relevant document: {dropped} of {len(questions)}. They are dropped."
+    data = _pairs(pairs, sentence1=sentence1, sentence2=sentence2, score=score)
+    return OwnSTS(name, data, description=f"{len(data['test'])} pairs of texts.")
+
+
+class OwnPairClassification(OwnData, AbsTaskPairClassification):
+    """The task that `pair_task` makes."""
+
+    kind, category, main_score = "PairClassification", "t2t", "max_ap"
+    label_column_name = "label"
+
+
+def pair_task(
+    pairs: Table,
+    *,
+    sentence1: str = "sentence1",
+    sentence2: str = "sentence2",
+    label: str = "label",
+    name: str = "MyPairs",
+) -> AbsTaskPairClassification:
+    """Make a pair classification task from pairs of texts that belong together (1) or do not (0).
+
+    No classifier is fitted: the pairs are ranked by their similarity. The main score is mteb's: the
+    average precision of the 1s, by the similarity function (cosine, dot product, ...) where it is
+    highest. `metric="cosine_accuracy"` is the share of pairs that the best threshold on the cosine
+    puts on the right side, and `"cosine_f1"` the best F1; both thresholds are chosen on these same
+    pairs. The task type, for prompts, is `"PairClassification"`.
+
+    Args:
+        pairs: As for `sts_task`, and so are the columns of texts and the name.
+        sentence1: Column of the first texts.
+        sentence2: Column of the second texts.
+        label: Column of the labels: 1 or True for texts that belong together, such as duplicates,
+            and 0 or False for others.
+        name: Name of the task in the results.
+
+    Raises:
+        TypeError: `pairs` is not a table.
+        ValueError: As for `sts_task`; a label is not 0 or 1.
+
+    Warns:
+        DataWarning: As for `sts_task`.
+
+    Example:
+        >>> from st_matryoshka2d import evaluate
+        >>> texts = {"sentence1": ["a cat sat", "it rains"], "sentence2": ["a kitten sat", "tea"]}
+        >>> task = pair_task({**texts, "label": [1, 0]})
+        >>> grid = evaluate(model, task, sizes=["3L-64d"], show_progress_bar=False)
+        >>> grid.score("3L-64d", metric="cosine_accuracy")
+        1.0
+    """
+    check_name(name)
+    data = _pairs(pairs, sentence1=sentence1, sentence2=sentence2, label=label)
+    return OwnPairClassification(name, data, description=f"{len(data['test'])} pairs of texts.")
+
+
+def _pairs(given: Table, **columns: str) -> DatasetDict:
+    """Read pairs, each once and none with two values; the last column has the numbers."""
+    kind, (first, second, value) = list(columns)[-1], columns.values()
+    rows = custom_data.filled_rows(given, "pairs", numbers=value, **columns)
+    custom_data.check_texts(rows[first], "pairs")
+    custom_data.check_texts(rows[second], "pairs")
+    numbers = custom_data.as_numbers(rows[value], "pairs")
+    if kind == "label":
+        expected = "1 (the texts belong together) or 0 (they do not)"
+        custom_data.check_cells(numbers.isin([0, 1]), rows[value], "pairs", expected)
+    rows = rows.assign(**{value: numbers.astype(int) if kind == "label" else numbers})
+    different = rows.drop_duplicates()
+    conflict = different.duplicated([first, second], keep=False)
+    if repeated := len(rows) - len(different):
+        told = f"Rows that repeat a pair and its {kind}: {repeated}. Each pair counts once."
         warn(told, DataWarning)
-        questions = questions.select(useful)
-    split = {"corpus": documents, "queries": questions, "relevant_docs": judged, "top_ranked": None}
-    description = f"{len(questions)} queries and {len(documents)} documents."
-    return OwnRetrieval(name, {"default": {"test": split}}, description=description)
-
-
-def _check_known(judged: Collection[str], there: Dataset, kind: str, what: str) -> None:
-    if unknown := sorted(set(judged).difference(name for (name,) in rows(there, ["id"]))):
-        raise UsageError(
-            f"qrels has {kind} ids that are not in {what}: {first_of(unknown)} ({len(unknown)} in all). "
-            f"Remove these judgments, or add the ids to {what}."
-        )
+    if conflicts := len(different[conflict].drop_duplicates([first, second])):
+        told = f"Pairs that are repeated with different {kind}s: {conflicts}. They are left out."
+        warn(told, DataWarning)
+    pairs = different[~conflict].set_axis(list(columns), axis=1)
+    if (values := pairs[kind].nunique()) < 2:
+        got = f"{values} in {len(pairs)} different pairs"
+        raise UsageError(f"pairs must have at least two different {kind}s, got {got}.")
+    return DatasetDict({"test": Dataset.from_dict(pairs.to_dict("list"))})
 
 
 class OwnClassification(OwnData, QuietClassification):
@@ -96,7 +160,7 @@ class OwnMultilabelClassification(OwnData, AbsTaskMultilabelClassification):
     kind, category, main_score = "MultilabelClassification", "t2c", "accuracy"
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, Mapping[str, Any]]:
-        """Score a model on the same random draws each time; mteb's own class would continue its random sequence."""
+        """Score a model on the same random draws each time; mteb would go on in its sequence."""
         self.np_rng = np.random.default_rng(self.seed)
         return super().evaluate(*args, **kwargs)
 
@@ -113,10 +177,11 @@ def classification_task(
 ) -> AbsTaskClassification:
     """Make a classification task from your own labelled texts.
 
-    As in mteb, classifiers are fitted on a few random texts per label from `train` and scored on all of `test`; the main
-    score is the mean accuracy. With one label per text, the classifier is a logistic regression. With lists of labels, it is
-    mteb's multilabel task: five nearest neighbours, accuracy over complete label sets, and at most 3000 texts of `test`.
-    `sts_task` explains mteb's prompts and cache; the task type is `"Classification"` or `"MultilabelClassification"`.
+    As in mteb, classifiers are fitted on a few random texts per label from `train` and scored on
+    all of `test`; the main score is the mean accuracy. With one label per text, the classifier is a
+    logistic regression. With lists of labels, it is mteb's multilabel task: five nearest
+    neighbours, accuracy over complete label sets, and at most 3000 texts of `test`. The task type,
+    for prompts, is `"Classification"` or `"MultilabelClassification"`.
 
     Args:
         train: A `datasets.Dataset`, a `pandas.DataFrame` or a dict of lists.
@@ -129,30 +194,100 @@ def classification_task(
 
     Raises:
         TypeError: An argument is not a table, or a number is not an integer.
-        ValueError: A column is missing; a text or label is of another type; `train` has fewer than two labels; a label is
-            only in `test`; there are too few texts for mteb's multilabel task. Rows are counted from 0.
+        ValueError: A column is missing; a text or label is of another type; `train` has fewer than
+            two labels; a label is only in `test`; there are too few texts for mteb's multilabel
+            task. Rows are counted from 0.
 
     Warns:
-        DataWarning: Rows with an empty cell (None, NaN or blank) are left out; `test` has texts of `train`, or only one
-            label; a label has fewer than `samples_per_label` training texts.
+        DataWarning: Rows with an empty cell (None, NaN or blank) are left out; `test` has texts of
+            `train`, or only one label; a label has fewer than `samples_per_label` training texts.
 
     Example:
-        >>> train = {"text": ["fine", "good", "bad", "poor"], "label": ["praise", "praise", "blame", "blame"]}
-        >>> test = {"text": ["very good", "really bad"], "label": ["praise", "blame"]}
+        >>> train = {"text": ["fine", "good", "bad", "poor"], "label": ["yes", "yes", "no", "no"]}
+        >>> test = {"text": ["very good", "really bad"], "label": ["yes", "no"]}
         >>> classification_task(train, test, samples_per_label=2).metadata.name
         'MyClassification'
     """
     check_name(name)
     samples_per_label = positive_int(samples_per_label, "samples_per_label")
     n_experiments = positive_int(n_experiments, "n_experiments")
-    training = custom_labels.read_labelled(train, "train", text, label)
-    testing = custom_labels.read_labelled(test, "test", text, label)
-    labels = custom_labels.check_labels(training, testing, samples_per_label)
-    for message in custom_labels.remarks(training, testing, samples_per_label):
-        warn(message, DataWarning)
-    own = OwnMultilabelClassification if training.several else OwnClassification
-    data = DatasetDict(
-        {"train": custom_labels.labelled_dataset(training, labels), "test": custom_labels.labelled_dataset(testing, labels)}
-    )
-    description = f"{len(training.texts)} training texts, {len(testing.texts)} test texts, {len(labels)} labels."
-    return own(name, data, description=description, samples_per_label=samples_per_label, n_experiments=n_experiments)
+    training, several = _labelled(train, "train", text=text, label=label)
+    testing, also_several = _labelled(test, "test", text=text, label=label)
+    numbered = [names for table in (train, test) if (names := _class_names(table, label))]
+    if numbered[1:] and numbered[0] != numbered[1]:
+        raise UsageError(f"The labels of train and test are numbered differently: {numbered}.")
+    if several != also_several:
+        raise UsageError("Of train and test, one has lists of labels; both or none must have them.")
+    labels = _all_labels(training, testing, samples_per_label if several else None)
+    _warn_of_labels(training, testing, samples_per_label)
+    kind = ClassLabel(names=list(map(str, labels)))
+    features = Features({"text": Value("string"), "label": List(kind) if several else kind})
+    data = DatasetDict()
+    for split, rows in (("train", training), ("test", testing)):
+        numbers: list[Any] = [[labels.index(label) for label in row] for row in rows["label"]]
+        cells = {"text": [*rows["text"]], "label": numbers if several else np.ravel(numbers)}
+        data[split] = Dataset.from_dict(cells, features=features)
+    counts = f"{len(training)} training texts, {len(testing)} test texts, {len(labels)} labels."
+    own = OwnMultilabelClassification if several else OwnClassification
+    settings = {"samples_per_label": samples_per_label, "n_experiments": n_experiments}
+    return own(name, data, description=counts, **settings)
+
+
+def _labelled(table: Table, what: str, **columns: str) -> tuple[pd.DataFrame, bool]:
+    """Read texts and their lists of labels; tell whether the labels were lists."""
+    rows = custom_data.filled_rows(table, what, **columns)
+    texts, cells = (rows[column] for column in columns.values())
+    custom_data.check_texts(texts, what)
+    lists = cells.map(lambda cell: isinstance(cell, (list, tuple, np.ndarray)))
+    several = bool(lists.iloc[0])
+    kind = "a list of labels" if several else "one label"
+    custom_data.check_cells(lists == several, cells, what, f"{kind} as in the first row")
+    labels = cells if several else cells.map(lambda cell: [cell])
+    place = labels.index.repeat(labels.map(len))
+    flat = pd.Series([*chain(*labels)], place, dtype=object, name=cells.name)
+    custom_data.as_names(flat, what)
+    plain = [[x if isinstance(x, str) else int(x) for x in dict.fromkeys(row)] for row in labels]
+    return pd.DataFrame({"text": texts, "label": pd.Series(plain, texts.index)}), several
+
+
+def _class_names(table: Table, label: str) -> list[str] | None:
+    feature = table.features[label] if isinstance(table, Dataset) else None
+    return getattr(getattr(feature, "feature", feature), "names", None)  # perhaps of a list
+
+
+def _all_labels(train: pd.DataFrame, test: pd.DataFrame, several: int | None) -> list[Any]:
+    """Return the labels in the order of their numbers; `several`: texts of each, if in lists."""
+    learnt, asked = ({label for row in rows["label"] for label in row} for rows in (train, test))
+    examples = {type(label): label for label in sorted(learnt | asked, key=str, reverse=True)}
+    if len(examples) > 1:
+        raise UsageError(f"Labels must be all strings or all integers; got {[*examples.values()]}.")
+    if len(learnt) < 2:
+        raise UsageError(f"train needs at least two different labels, got {[*learnt]}.")
+    if unlearnt := sorted(asked - learnt):
+        told = f"Labels that are only in test: {unlearnt[:3]} ({len(unlearnt)} in all)."
+        raise UsageError(f"{told} Add them to train or drop their texts.")
+    # mteb's multilabel classifier uses five neighbours, and fails with fewer texts.
+    labelled = int((train["label"].map(len) > 0).sum())
+    if several and (min(labelled, several) < 5 or len(asked) < 2):
+        raise UsageError(
+            "With lists of labels, mteb needs two labels in test and, for 5 nearest neighbours, 5 "
+            f"labelled texts in train and samples_per_label=5; got {len(asked)}, {labelled} and "
+            f"{several}."
+        )
+    # mteb's average precision needs labels 0 and 1 in a binary test, so these are first.
+    return sorted(learnt, key=lambda label: (label not in asked, label))
+
+
+def _warn_of_labels(train: pd.DataFrame, test: pd.DataFrame, samples_per_label: int) -> None:
+    """Warn of texts in both splits, of a single label and of rare ones."""
+    if leaked := int(test["text"].isin(train["text"]).sum()):
+        told = f"Texts of test that are also in train: {leaked} of {len(test)}."
+        warn(f"{told} They make the scores too high.", DataWarning)
+    if len(asked := test["label"].explode().unique()) == 1:
+        told = f"All texts of test have the label {asked[0]!r}"
+        warn(f"{told}, so the score says nothing about the other labels.", DataWarning)
+    counts = train["label"].explode().value_counts()
+    if rare := int((counts < samples_per_label).sum()):
+        told = f"Labels with fewer than samples_per_label={samples_per_label} texts in train: "
+        rarest = f"{rare} (the rarest, {counts.index[-1]!r}, has {counts.iloc[-1]})"
+        warn(f"{told}{rarest}. All of their texts are used.", DataWarning)

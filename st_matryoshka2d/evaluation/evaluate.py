@@ -1,10 +1,9 @@
-"""Score every size of a model on mteb tasks, and one depth of it narrowed in several ways."""
+"""Score every size of a model on mteb tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any
 
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
@@ -12,20 +11,18 @@ from mteb.abstasks.sts import AbsTaskSTS
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.evaluation.dim_reductions import PCA, RandomSubset, Window
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
 from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of
-from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant, precisions_of
+from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
-from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
 from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.kept_layers import Layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.model.token_table import least_depth
-from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, positive_int, sizes_product, validate_sizes, within
+from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, sizes_product, validate_sizes
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.
 _COMPARING = (AbsTaskRetrieval, AbsTaskSTS, AbsTaskPairClassification)
@@ -170,80 +167,3 @@ def _document_sizes(
             f"Query sizes: {', '.join(map(str, sizes))}; document sizes: {', '.join(map(str, found))}."
         )
     return found
-
-
-def evaluate_truncations(
-    model: SentenceTransformer,
-    tasks: Tasks,
-    dims: int | Iterable[int] | None = None,
-    *,
-    num_layers: int | None = None,
-    seeds: int | Iterable[int] = 5,
-    windows: Iterable[int] | None = None,
-    pca_texts: Iterable[str] | None = None,
-    cache: Cache = None,
-    n_jobs: int = 1,
-    batch_size: int = 32,
-    show_progress_bar: bool = True,
-) -> TruncationResult:
-    """Find out whether a model needs matryoshka training at the dims you want.
-
-    Compares the first coordinates with random subsets, windows and principal components of the same dim. If a random subset
-    scores as well, the order of the coordinates carries no information ("To MRL or not to MRL").
-
-    Args:
-        model: As for `evaluate`.
-        tasks: As for `evaluate`.
-        dims: Widths, each 1..D; None for those of the paper, which remove up to 92 or 94 %. D itself is always scored.
-        num_layers: The depth; None for all layers.
-        seeds: Number of random subsets, or the seeds themselves; at least two.
-        windows: Start of each window, counted from 0; None for a quarter, a half and three quarters of D.
-        pca_texts: More than D texts to fit principal components on. Do not use the texts of the task: that would favour PCA.
-            None leaves PCA out.
-        cache: As for `evaluate`.
-        n_jobs: As for `evaluate`.
-        batch_size: Texts per forward pass.
-        show_progress_bar: Show a progress bar.
-
-    Raises:
-        TypeError: The model is not a `SentenceTransformer`, a task is not a task, or a number is not an integer.
-        ValueError: A dim, depth or window exceeds the model, no dim is below D, or there are too few seeds or `pca_texts`.
-
-    Example:
-        >>> result = evaluate_truncations(model, task, [192, 96], num_layers=1, seeds=2, show_progress_bar=False)
-        >>> result.verdict()[["dim", "removed"]].to_dict("list")
-        {'dim': [192, 96], 'removed': [50, 75]}
-        >>> result.grid.truncations
-        ['first', 'random-0', 'random-1', 'window-96', 'window-192', 'window-288']
-    """
-    full = Pipeline.of(model).full
-    depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least_depth(model))
-    wanted = truncation_dims(full.dim) if dims is None else all_within(dims, full.dim, "dim")
-    narrow = sorted({*wanted} - {full.dim}, reverse=True)
-    if not narrow:
-        raise UsageError(f"dims must contain a dim below the full {full.dim}; otherwise nothing is removed.")
-    permuted: list[Truncation] = [*map(RandomSubset, _seeds(seeds)), *_windows(windows, full.dim)]
-    chosen = chosen_tasks(tasks)
-    encoding: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
-    whole: list[Truncation] = [FIRST]
-    if pca_texts is not None:
-        whole.append(PCA.fit(model, pca_texts, depth, **encoding))
-    # A permutation of all coordinates does not change a score, so subsets and windows are only scored below D.
-    pairs = [*product(whole, (full.dim, *narrow)), *product(permuted, narrow)]
-    variants = [Variant(Size(depth, dim), truncation=one) for one, dim in pairs]
-    return TruncationResult(score_variants(model, chosen, variants, cache=cache, n_jobs=n_jobs, **encoding))
-
-
-def _seeds(seeds: int | Iterable[int]) -> list[int]:
-    given = list(seeds if isinstance(seeds, Iterable) else range(positive_int(seeds, "seeds")))
-    if len(set(given)) < max(2, len(given)):
-        raise UsageError(f"seeds: give at least two, each once; got {given}.")
-    return given
-
-
-def _windows(starts: Iterable[int] | None, full_dim: int) -> list[Window]:
-    given = list(dict.fromkeys(full_dim * n // 4 for n in (1, 2, 3)) if starts is None else starts)
-    windows = [Window(start) for start in given]
-    if wrong := [start for start in given if start >= full_dim or given.count(start) > 1]:
-        raise UsageError(f"windows: {wrong[0]} is given more than once, or is not below {full_dim}, the dim of the model.")
-    return windows

@@ -148,38 +148,12 @@ class TruncationResult(SavedTable):
         from st_matryoshka2d.plots.saving import saved
         from st_matryoshka2d.plots.truncation_curves import truncation_curves
 
+        summary = self.summary(task)
+        if summary["relative"].isna().all():
+            score = self.grid.at(truncation=_FIRST).score(self.full, task)
+            raise UsageError(f"The full size scores {score:.4f}; shares need a score above 0.")
         title = title or pivots.headed(self.grid.model, self._subject(task))
-        return saved(path, lambda: truncation_curves(self._curves(task), self.full.dim, title=title))
-
-    def plot_against(
-        self,
-        other: TruncationResult,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        labels: tuple[str, str] | None = None,
-        task: str | None = None,
-    ) -> Figure:
-        """Plot two models in one figure: scores on the left, relative scores on the right.
-
-        Args:
-            other: Result of the other model on the same tasks.
-            path: As for `plot`.
-            labels: Names for this model and the other; None for the models' own names.
-            task: As for `to_frame`.
-
-        Raises:
-            ValueError: The tasks differ, the names are equal, or a full size does not score above 0.
-        """
-        from st_matryoshka2d.plots.saving import saved
-        from st_matryoshka2d.plots.truncation_curves import compared_curves
-
-        names = labels or (self.grid.model, other.grid.model)
-        if not all(names) or names[0] == names[1]:
-            raise UsageError(f"The two models are called {names[0]!r} and {names[1]!r}; pass labels=('one', 'other').")
-        if task is None and set(self.grid.tasks) != set(other.grid.tasks):
-            raise UsageError(f"The two were scored on different tasks: {self.grid.tasks} and {other.grid.tasks}.")
-        curves = {name: (one._curves(task), one.full.dim) for name, one in zip(names, (self, other), strict=True)}
-        return saved(path, lambda: compared_curves(curves, title=self._subject(task)))
+        return saved(path, lambda: truncation_curves(summary, self.full.dim, title=title))
 
     def __str__(self) -> str:
         full_dim = self.full.dim
@@ -209,14 +183,6 @@ class TruncationResult(SavedTable):
 
     def _subject(self, task: str | None) -> str:
         return f"{pivots.subject([task] if task else self.grid.tasks)}, {self.full.num_layers} layers"
-
-    def _curves(self, task: str | None) -> pd.DataFrame:
-        """Return the summary, if it has relative scores to plot."""
-        summary = self.summary(task)
-        if summary["relative"].isna().all():
-            full_score = summary.query("method == @_FIRST")["score"].iloc[0]
-            raise UsageError(f"The full size scores {full_score:.4f}; relative scores need a score above 0.")
-        return summary
 
 
 # Training dims of the paper's models, by width; it scores these in addition to every tenth.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart, new_figure, plain
-
-_REMOVED = "coordinates removed (%)"
 
 # Legend and style of each method, in Okabe and Ito's colours.
 _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,63 +25,39 @@ def truncation_curves(summary: pd.DataFrame, full_dim: int, *, title: str) -> Fi
     """Draw the relative score of every method for one model, from `TruncationResult.summary`."""
     figure = new_figure(7.0, 5.0)
     label = "score relative to the full size (%)"
-    axes = plain(figure.add_subplot(), xlabel=_REMOVED, ylabel=label)
+    axes = plain(figure.add_subplot(), xlabel="coordinates removed (%)", ylabel=label)
     axes.axhline(100, color="0.4", linewidth=1.0, linestyle=":", zorder=1)
     for method, (name, style) in _METHODS.items():
         rows = summary[summary["method"] == method]
         if not rows.empty:
             runs = int(rows["runs"].max())
             many = f" ({runs}, mean ± s.d.)" if runs > 1 else ""
-            _curve(axes, rows, full_dim, "relative", label=name + many, **style)
+            _curve(axes, rows, full_dim, label=name + many, **style)
     _dims_on_top(axes, summary["dim"], full_dim)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize="medium")
     return figure
 
 
-def compared_curves(summaries: Mapping[str, tuple[pd.DataFrame, int]], *, title: str) -> Figure:
-    """Draw two models, also relative to each one's full size, for prefixes and random subsets."""
-    figure = new_figure(11.0, 5.0)
-    labels = {"score": "score (%)", "relative": "relative to the model's own full size (%)"}
-    widths = {full_dim for _, full_dim in summaries.values()}
-    for place, (column, label) in enumerate(labels.items(), 121):
-        axes = plain(figure.add_subplot(place), xlabel=_REMOVED, ylabel=label)
-        for (name, (summary, full_dim)), colour in zip(summaries.items(), (BLUE, ORANGE), strict=True):
-            for method, line in (("first", "o-"), ("random", ".--")):
-                rows = summary[summary["method"] == method]
-                words = f"{name}: {_METHODS[method][0]}"
-                look = {"marker": line[0], "linestyle": line[1:], "color": colour}
-                _curve(axes, rows, full_dim, column, label=words, **look)
-        if len(widths) == 1:  # otherwise a percentage stands for two dims
-            every = pd.concat([summary["dim"] for summary, _ in summaries.values()])
-            _dims_on_top(axes, every, *widths)
-    handles = axes.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(title, fontsize="medium")
+def spread_curve(values: NDArray[np.float64], title: str) -> Figure:
+    """Draw the standard deviation of each coordinate, and a moving average."""
+    figure = new_figure(7.0, 2.8)
+    axes = figure.add_subplot()
+    axes.plot(np.arange(1, len(values) + 1), values, color=BLUE, linewidth=0.6, alpha=0.45)
+    n = max(1, len(values) // 24)
+    smooth = np.convolve(values, np.ones(n) / n, mode="valid")
+    axes.plot((n + 1) / 2 + np.arange(len(smooth)), smooth, color=BLUE, linewidth=2)
+    words = f"coordinate (thick line: mean of {n} neighbours)"
+    plain(axes, xlabel=words, ylabel="standard deviation", title=title).set_ylim(bottom=0)
+    axes.margins(x=0.01)
     return figure
 
 
-def spread_panels(spreads: Mapping[str, NDArray[np.float64]]) -> Figure:
-    """Draw the standard deviations of each model in a panel of its own, with its own scale."""
-    figure = new_figure(7.0, 0.4 + 2.4 * len(spreads))
-    panels = figure.subplots(len(spreads), sharex=True, squeeze=False)[:, 0]
-    for axes, (title, values), colour in zip(panels, spreads.items(), (BLUE, ORANGE), strict=False):
-        axes.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=0.6, alpha=0.45)
-        n = max(1, len(values) // 24)
-        smooth = np.convolve(values, np.ones(n) / n, mode="valid")
-        axes.plot((n + 1) / 2 + np.arange(len(smooth)), smooth, color=colour, linewidth=2)
-        words = f"coordinate (thick line: mean of {n} neighbours)"
-        plain(axes, xlabel=words, ylabel="standard deviation", title=title).set_ylim(bottom=0)
-        axes.margins(x=0.01)
-    return figure
-
-
-def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, column: str, **style: Any) -> None:
+def _curve(axes: Axes, rows: pd.DataFrame, full_dim: int, **style: Any) -> None:
     """Draw a line through means, with a band of one standard deviation if there is one."""
     ordered = rows.sort_values("dim", ascending=False)
     removed = 100 * (1 - ordered["dim"].to_numpy() / full_dim)
-    mean = 100 * ordered[column].to_numpy()
-    spread = mean * (ordered["std"] / ordered["relative"]).to_numpy()  # `std` is of shares
+    mean, spread = (100 * ordered[name].to_numpy() for name in ("relative", "std"))
     axes.plot(removed, mean, markersize=4, linewidth=1.6, **style)
     if np.isfinite(spread).any():
         look = {"color": style["color"], "alpha": 0.18, "linewidth": 0}

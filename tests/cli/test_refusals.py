@@ -65,7 +65,7 @@ BY_THE_LIBRARY = [
     ("grid {tiny} --labelled-pairs {files}/pairs.csv --value-column score", "pairs.csv"),
     (
         "grid {tiny} --search {files}/pairs.csv {files}/queries.csv {files}/judged.csv",
-        "columns id",
+        "'id'",
     ),
     ("grid {tiny} --search {files}/documents.tsv {files}/queries.csv {files}/half.csv", "'02'"),
     ("grid {tiny} --pairs {files}/pairs.csv --num-layers 5", "4 layers"),

@@ -16,10 +16,13 @@ LABELLED = {"text": ["a", "b"], "label": ["x", "y"]}
 
 PLACES: dict[str, tuple[Any, str]] = {
     "pairs": (lambda: sts_task({"sentence1": ["a", "b"], "sentence2": ["c", BROKEN], "score": [1, 2]}), "row 1, sentence2"),
-    "corpus": (lambda: retrieval_task({"d1": "a", "d2": BROKEN}, {"q": "q"}, {"q": ["d1"]}), "corpus, id 'd2'"),
-    "title": (lambda: retrieval_task({"d": {"title": BROKEN, "text": "a"}}, {"q": "q"}, {"q": ["d"]}), "corpus, id 'd'"),
-    "queries": (lambda: retrieval_task({"d": "a"}, {"q": BROKEN}, {"q": ["d"]}), "queries, id 'q'"),
-    "id": (lambda: retrieval_task({BROKEN: "a"}, {"q": "q"}, {"q": [BROKEN]}), "corpus, row 0"),
+    "corpus": (lambda: retrieval_task({"d1": "a", "d2": BROKEN}, {"q": "q"}, {"q": ["d1"]}), "corpus, id 'd2', text"),
+    "title": (
+        lambda: retrieval_task({"d": {"title": BROKEN, "text": "a"}}, {"q": "q"}, {"q": ["d"]}),
+        "corpus, id 'd', title",
+    ),
+    "queries": (lambda: retrieval_task({"d": "a"}, {"q": BROKEN}, {"q": ["d"]}), "queries, id 'q', text"),
+    "id": (lambda: retrieval_task({BROKEN: "a"}, {"q": "q"}, {"q": [BROKEN]}), "corpus, row 0, id"),
     "text": (lambda: classification_task({**LABELLED, "text": ["a", BROKEN]}, LABELLED), "train, row 1, text"),
     "label": (lambda: classification_task(LABELLED, {**LABELLED, "label": ["x", BROKEN]}), "test, row 1, label"),
 }

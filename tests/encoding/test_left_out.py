@@ -80,7 +80,7 @@ def test_scores_may_be_texts_with_words_for_no_score() -> None:
         task = sts_task(pairs)
     assert [str(warning.message) for warning in found] == [told]
     assert task.dataset["test"]["score"] == [4, 0.5, -0.1]
-    with pytest.raises(ValueError, match="pairs, row 2, score: expected a finite number, got 'good'"):
+    with pytest.raises(ValueError, match=r"row 2, score: .* 'good'"):
         sts_task({**pairs, "score": ["4", "", "good", "3", "2"]})
 
 
@@ -92,9 +92,9 @@ def test_a_table_without_a_filled_row_is_refused() -> None:
 def test_a_search_names_all_rows_without_a_text() -> None:
     """Judgments name ids, so no row may be left out."""
     documents, queries = {"d1": "one", "d2": None, "d3": np.nan}, {"q1": "first", "q2": "", "q3": None}
-    with pytest.raises(ValueError, match=re.escape("corpus: 2 of 3 rows have no text: id 'd2', 'd3'. Use '' if")):
+    with pytest.raises(ValueError, match=r"corpus, id 'd2', text: .* None.* 'd3'"):
         retrieval_task(documents, {"q1": "first"}, {"q1": ["d1"]})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=re.escape("queries: 2 of 3 rows have no text: id 'q2', 'q3'. Fill them in, or")):
+    with pytest.raises(ValueError, match=r"queries, id 'q2', text: .* ''.* 'q3'"):
         retrieval_task({"d1": "one"}, queries, {"q1": ["d1"]})  # type: ignore[arg-type]
 
 
@@ -113,7 +113,7 @@ def test_pretraining_leaves_out_empty_texts() -> None:
 def test_full_tables_say_nothing() -> None:
     left_out = LeftOut("texts")
     assert list(left_out.filled(["NA", "null", "0", 0, False])) == ["NA", "null", "0", 0, False]
-    left_out.tell(stacklevel=1)
+    left_out.tell()
 
 
 def test_missing_words_are_told_how_to_keep() -> None:

@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d import DataWarning, SizesEncoder, align, benchmark_latency, encode_sizes, encode_to_parquet
 from st_matryoshka2d.encoding.check_texts import strings
 from st_matryoshka2d.evaluation.coordinate_spread import coordinate_spread
-from st_matryoshka2d.evaluation.dim_reductions import PCA
+from st_matryoshka2d.evaluation.truncations import PCA
 from tests.support.families import TEXTS, WORDS
 
 MANY = [f"{one} {two}" for one in WORDS for two in WORDS[:4]]

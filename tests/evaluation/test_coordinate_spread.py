@@ -40,11 +40,6 @@ def test_the_spread_of_coordinates_is_drawn_with_its_running_mean(tmp_path: Path
     assert means[0] == pytest.approx([2.5, values[:4].mean()])
     assert means[-1] == pytest.approx([94.5, values[-4:].mean()])
     assert panel.get_title() == "3 layers, 50 texts"
-    figure = spread.plot_against(CoordinateSpread(2 * values, 6, 50), ("plain", "matryoshka"))
-    assert [panel.get_title() for panel in figure.axes] == ["plain, 3 layers, 50 texts", "matryoshka, 6 layers, 50 texts"]
-    assert figure.axes[1].lines[0].get_ydata() == pytest.approx(2 * values)
-    with pytest.raises(ValueError, match="must differ"):
-        spread.plot_against(spread, ("same", "same"))
 
 
 def test_spread_as_text() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, IterableDataset, Value
 
 from st_matryoshka2d import DataWarning, classification_task, pair_task, retrieval_task, sts_task
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.tasks import chosen_tasks
 
 PAIRS: dict[str, Any] = {"sentence1": ["a", "b", "c"], "sentence2": ["x", "y", "z"], "score": [1, 2.5, 4]}
@@ -30,28 +31,135 @@ def table(columns: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns.split())
 
 
-@pytest.mark.parametrize("hold", [dict, lambda rows: pd.DataFrame(rows, dtype=object)], ids=["dict", "frame"])
+def pairs_of(**cells: Any) -> dict[str, Any]:
+    return {**PAIRS, **cells}
+
+
+def search(**changed: Any) -> Any:
+    return retrieval_task(**{"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **changed})
+
+
+def numbered(names: list[str]) -> Dataset:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+    return Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
+
+
+def refusals() -> Iterator[tuple[Callable[[], object], list[str]]]:
+    """Yield calls, and what the error must name."""
+    for hold in (dict, lambda cells: pd.DataFrame(cells, dtype=object)):
+        for column, cells, words in [
+            ("sentence2", [3, "y", "z"], ["row 0", "sentence2", "got 3"]),
+            ("score", [float("inf"), 2, 3], ["row 0", "score", "got inf"]),
+            ("score", [1, Decimal("NaN"), "two"], ["row 1", "score", "Decimal('NaN')", "Likewise 2"]),
+            ("score", [2, 2.0, 2], ["at least two", "got 1 in 3"]),
+        ]:
+            yield partial(sts_task, hold(pairs_of(**{column: cells}))), words
+    yield partial(sts_task, Dataset.from_dict(pairs_of(sentence1=[1, 2, 3]))), ["row 0", "got 1"]
+    yield partial(sts_task, {name: cells[:1] for name, cells in PAIRS.items()}), ["two", "got 1 in 1"]
+    yield partial(sts_task, PAIRS, score="label"), ["'label'", "'sentence1'", "score="]
+    yield partial(sts_task, pd.DataFrame(PAIRS), sentence2="b"), ["'b'", "'sentence2'", "sentence2="]
+    yield partial(sts_task, PAIRS, sentence2="sentence1"), ["differ", "sentence1"]
+    yield partial(sts_task, {}), ["'sentence1'", "none"]
+    for empty in (dict.fromkeys(PAIRS, ()), pd.DataFrame(PAIRS)[:0], Dataset.from_dict(PAIRS).select([])):
+        yield partial(sts_task, empty), ["pairs is empty"]
+    for labels, words in [
+        ([1, 2, 0], ["row 1", "label", "1 (", "0 (", "got 2"]),
+        ([0.5, 1, 0], ["row 0", "got 0.5"]),
+        (["entailment", "neutral", "entailment"], ["row 0", "got 'entailment'", "Likewise 1, 2"]),
+        ([[1], [0], [1]], ["row 0", "got [1]"]),
+        ([1, 1.0, True], ["two different labels", "got 1 in 3"]),
+    ]:
+        yield partial(pair_task, pairs_of(label=labels)), words
+    for collection, words in [
+        ({"corpus": {}}, ["corpus is empty"]),
+        ({"corpus": {"id": ["d1"], "text": ["one"]}}, ["id 'id'", "got ['d1']"]),
+        ({"corpus": {"d1": {"title": "one"}}}, ["id 'd1'", "text", "got None"]),
+        ({"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}}, ["id 'd1'", "title", "got 3"]),
+        ({"corpus": {**CORPUS, "d1": 3}}, ["id 'd1'", "text", "got 3"]),
+        ({"corpus": {**CORPUS, 1: "a", "1": "b"}}, ["corpus", "repeated", "'1'"]),
+        ({"corpus": {**CORPUS, " ": "a"}}, ["corpus, row 3, id", "got ' '"]),
+        ({"corpus": table("id text", (1, "a"), (None, "b"))}, ["corpus, row 0, id", "got 1.0"]),
+        ({"corpus": table("doc text", (1, "a"))}, ["corpus", "'id'", "'doc'"]),
+        ({"corpus": Dataset.from_dict({"_id": [1, 2], "text": ["a", None]})}, ["id '2'", "got None"]),
+        ({"queries": {}}, ["queries is empty"]),
+        ({"queries": {**QUERIES, "q2": ""}}, ["queries, id 'q2', text", "got ''"]),
+        ({"queries": table("id text", ("q1", "a"), ("q1", "b"))}, ["queries", "repeated", "'q1'"]),
+        ({"queries": table("id question", ("q1", "a"))}, ["queries", "'text'", "'question'"]),
+        ({"qrels": {"q1": []}}, ["qrels is empty"]),
+        ({"qrels": {"q1": "d1"}}, ["qrels, query 'q1'", "list", "got 'd1'"]),
+        ({"qrels": {"q9": ["d1"]}}, ["not in queries", "'q9'"]),
+        ({"qrels": {"q1": [f"x{i}" for i in range(5)]}}, ["not in corpus", "'x0'", "5 "]),
+        ({"qrels": {"q1": {"d1": -1}}}, ["('q1', 'd1'), score", "got -1"]),
+        ({"qrels": {"q1": {"d1": 2**62}}}, ["('q1', 'd1'), score", "1,000,000", "got 46116"]),
+        ({"qrels": {"q1": {"d1": Decimal("0.5")}}}, ["('q1', 'd1'), score", "0.5"]),
+        ({"qrels": {"q1": {"d1": 0}}}, ["every relevance is 0"]),
+        ({"qrels": {"q1": ["d1", "d1"]}}, ["('q1', 'd1')", "one judgment"]),
+        ({"qrels": {"q1": [None]}}, ["row 0, corpus_id", "got None"]),
+        ({"qrels": table("query_id corpus_id score", ("q1", "d1", None))}, ["('q1', 'd1'), score", "got None"]),
+        ({"qrels": table("query_id doc relevance", ("q1", "d1", 1))}, ["'corpus_id'", "'doc'"]),
+    ]:
+        yield partial(search, **collection), words
+    train, label = partial(classification_task, TRAIN), TRAIN["label"]
+    yield partial(train, TEST, label="topic"), ["train", "'topic'", "label="]
+    yield partial(train, {"text": ["one"]}), ["test", "'label'"]
+    yield partial(train, {**TEST, "text": ["one", 2]}), ["test, row 1, text", "got 2"]
+    yield partial(train, {**TEST, "label": ["a", 1.5]}), ["test, row 1, label", "got 1.5"]
+    yield partial(train, {**TEST, "label": ["c", "d"]}), ["only in test", "'c', 'd'", "2 in all"]
+    yield partial(train, {**TEST, "label": [0, 1]}), ["all strings or all integers", "'a'", "0"]
+    yield partial(train, TEST, samples_per_label=0), ["samples_per_label", "got 0"]
+    wrong: list[tuple[list[Any], Any, list[str]]] = [
+        (["a"] * 20, TEST, ["train", "two", "['a']"]),
+        ([*LISTS["label"][:19], "b"], TEST, ["train, row 19, label", "list", "got 'b'"]),
+        ([*label[:19], ["b"]], TEST, ["train, row 19, label", "one label", "got ['b']"]),
+        (LISTS["label"], TEST, ["lists"]),
+        (LISTS["label"], {**LISTS_TEST, "label": [["a"], []]}, ["two labels in test", "got 1,"]),
+        ([["a"], ["b"], ["a"], ["b"], *[[]] * 16], LISTS_TEST, ["5 labelled texts", "got 2, 4"]),
+    ]
+    for labels, test, words in wrong:
+        yield partial(classification_task, {**TRAIN, "label": labels}, test), words
+    few = partial(classification_task, LISTS, LISTS_TEST, samples_per_label=4)
+    yield few, ["samples_per_label=5", "and 4"]
+    other = partial(classification_task, numbered(["yes", "no"]), numbered(["no", "yes"]))
+    yield other, ["['yes', 'no'], ['no', 'yes']"]
+    for make in MAKERS:
+        yield partial(make, name="STSBenchmark"), ["'STSBenchmark'", "mteb"]
+        yield partial(make, name="a/b"), ["'a/b'"]
+        yield partial(make, name=""), ["name=''"]
+
+
+MAKERS = [
+    partial(sts_task, PAIRS),
+    partial(pair_task, pairs_of(label=[0, 1, 1])),
+    search,
+    partial(classification_task, TRAIN, TEST),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), refusals())
+def test_wrong_data_are_refused(call: Callable[[], object], words: list[str]) -> None:
+    with pytest.raises(UsageError) as refused:
+        call()
+    assert not isinstance(refused.value, TypeError)
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
 @pytest.mark.parametrize(
-    ("column", "cells", "message"),
+    ("call", "words"),
     [
-        ("sentence2", [3, "y", "z"], "pairs, row 0, sentence2: .*got 3"),
-        ("score", [float("inf"), 2, 3], "row 0, score: expected a finite number, got inf"),
-        ("score", [1, Decimal("NaN"), 3], "row 1, score: expected a finite number, got Decimal"),
-        ("score", [1, "two", 3], "row 1, score: expected a finite number, got 'two'"),
-        ("score", [1, 10**400, 3], "row 1, score: expected a finite number, got 1000"),
-        ("score", [1, Decimal("sNaN"), 3], "row 1, score: expected a finite number, got Decimal"),
-        ("score", [1, True, 3], "row 1, score: expected a finite number, got True"),
-        ("score", [2, 2.0, 2], "All 3 scores in pairs are 2; a correlation needs at least two values"),
+        (partial(sts_task, "pairs.csv"), ["pairs", "str", "pandas"]),
+        (partial(sts_task, [PAIRS]), ["pairs", "list", "pandas"]),
+        (partial(sts_task, DatasetDict(dev=Dataset.from_dict(PAIRS))), ["DatasetDict", "split"]),
+        (partial(sts_task, IterableDataset.from_generator(lambda: iter([]))), ["IterableDataset"]),
+        *((partial(search, **{name: []}), [name, "list"]) for name in ("corpus", "queries", "qrels")),
+        (partial(classification_task, TRAIN, [TEST]), ["test", "list"]),
+        (partial(classification_task, TRAIN, TEST, n_experiments=1.5), ["n_experiments", "1.5"]),
+        *((partial(make, name=3), ["name", "3"]) for make in MAKERS),
     ],
 )
-def test_cells_of_pairs(hold: Any, column: str, cells: list[Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        sts_task(hold({**PAIRS, column: cells}))
-
-
-def test_one_pair_has_no_correlation() -> None:
-    with pytest.raises(ValueError, match="pairs has one row; a correlation needs at least two"):
-        sts_task({name: cells[:1] for name, cells in PAIRS.items()})
+def test_what_is_no_table_is_a_type_error(call: Callable[[], object], words: list[str]) -> None:
+    with pytest.raises(TypeError) as refused:
+        call()
+    assert [word for word in words if word not in str(refused.value)] == []
 
 
 def test_own_tasks_need_distinct_names() -> None:
@@ -79,175 +187,6 @@ def test_decimals_of_a_database_are_numbers_in_any_table(hold: str) -> None:
     task = sts_task(HOLDERS[hold](given))
     assert task.dataset is not None
     assert task.dataset["test"].to_dict() == {**PAIRS, "score": [1.0, 2.5, 4.0]}
-    judged = {"query_id": ["q1", "q2"], "corpus_id": ["d1", "d2"], "score": [Decimal(1), Decimal(2)]}
-    retrieval_task(CORPUS, QUERIES, pd.DataFrame(judged))
-    with pytest.raises(ValueError, match=r"must be a whole number .* got Decimal\('0.5'\)"):
-        retrieval_task(CORPUS, QUERIES, pd.DataFrame({**judged, "score": [Decimal(1), Decimal("0.5")]}))
-
-
-def test_cells_of_a_dataset() -> None:
-    with pytest.raises(ValueError, match=r"pairs, row 0, sentence1: expected a non-empty text, got 1\. Fill it in or drop"):
-        sts_task(Dataset.from_dict({**PAIRS, "sentence1": [1, 2, 3]}))
-    with pytest.raises(ValueError, match=r"corpus: 1 of 2 rows have no text: id 2\. Use ''"):
-        retrieval_task(Dataset.from_dict({"_id": [1, 2], "text": ["a", None]}), {"q": "x"}, {"q": [1]})
-
-
-@pytest.mark.parametrize(
-    ("pairs", "columns", "error", "message"),
-    [
-        ({**PAIRS, "score": [1, 2]}, {}, ValueError, "the same length; their lengths are sentence1: 3, .* score: 2"),
-        (
-            PAIRS,
-            {"score": "label"},
-            ValueError,
-            "no column 'label'. Its columns: 'sentence1', .*Choose one with score='...'",
-        ),
-        (pd.DataFrame(PAIRS), {"sentence2": "b"}, ValueError, "pairs has no column 'b'.*sentence2='...'"),
-        (Dataset.from_dict(PAIRS), {"sentence1": "b"}, ValueError, "pairs has no column 'b'"),
-        (PAIRS, {"sentence2": "sentence1"}, ValueError, "different columns: sentence1='sentence1', sentence2='sentence1'"),
-        ({}, {}, ValueError, "pairs has no column 'sentence1'. Its columns: none"),
-        ({name: [] for name in PAIRS}, {}, ValueError, "pairs is empty"),
-        (pd.DataFrame(PAIRS)[:0], {}, ValueError, "pairs is empty"),
-        (Dataset.from_dict(PAIRS).select([]), {}, ValueError, "pairs is empty"),
-        ({**PAIRS, "score": "123"}, {}, TypeError, "Column 'score' of pairs must be a list, got str"),
-        ("pairs.csv", {}, TypeError, "pairs is 'pairs.csv'; read the file first, for example with pandas.read_csv"),
-        ([PAIRS], {}, TypeError, r"pairs must be .*, got list. pandas.DataFrame\(rows\) makes a table"),
-        (DatasetDict(dev=Dataset.from_dict(PAIRS)), {}, TypeError, r"DatasetDict; pass one of its splits \(dev\)"),
-        (IterableDataset.from_generator(lambda: iter([])), {}, TypeError, "load it without streaming=True"),
-    ],
-)
-def test_tables_of_pairs(pairs: Any, columns: dict[str, str], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        sts_task(pairs, **columns)
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
-    [
-        ("STSBenchmark", ValueError, "'STSBenchmark' is a task of mteb, and results would be confused"),
-        ("a/b", ValueError, "name='a/b' must work as a file name: use letters"),
-        ("", ValueError, "name='' must work as a file name"),
-        (3, TypeError, r"name must be a str, got 3 \(int\)"),
-    ],
-)
-def test_names(name: Any, error: type[Exception], message: str) -> None:
-    for make in (
-        lambda: sts_task(PAIRS, name=name),
-        lambda: pair_task({**PAIRS, "label": [0, 1, 1]}, name=name),
-        lambda: retrieval_task(CORPUS, QUERIES, QRELS, name=name),
-        lambda: classification_task(TRAIN, TEST, name=name),
-    ):
-        with pytest.raises(error, match=message):
-            make()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"corpus": {}}, "corpus is empty"),
-        ({"corpus": {"id": ["d1"], "text": ["one"]}}, r"id 'id': a dict must map ids to texts .*got \['d1'\]. For a table"),
-        ({"corpus": {"d1": {"title": "one"}}}, "corpus, id 'd1': a dict must map ids to texts or to"),
-        ({"corpus": {**CORPUS, "d1": None}}, "corpus: 1 of 3 rows have no text: id 'd1'. Use ''"),
-        ({"corpus": {**CORPUS, "d1": {"text": "a", "title": 3}}}, "id 'd1': expected a string or nothing as .*, got 3"),
-        ({"corpus": {**CORPUS, 1: "a", "1": "b"}}, r"repeated ids: '1' \(1 in all\). Keep one row"),
-        ({"corpus": {**CORPUS, " ": "a"}}, "corpus, row 3: an id must be a non-empty string or an integer, got ' '"),
-        ({"corpus": table("id text", (1, "a"), (1, "b"), (2, "c"), (2, "d"))}, r"repeated ids: '1', '2' \(2 in all\)"),
-        ({"corpus": table("id text", (1, "a"), (None, "b"))}, "corpus, row 0: an id must be .*, got 1.0"),
-        ({"corpus": table("doc text", (1, "a"))}, "needs the columns id and text, and lacks id: it has 'doc', 'text'"),
-        (
-            {"corpus": table("id body", (1, "a"))},
-            "corpus needs the columns id and text, and lacks text: it has 'id', 'body'",
-        ),
-        ({"queries": {}}, "queries is empty"),
-        ({"queries": {**QUERIES, "q2": ""}}, "queries: 1 of 2 rows have no text: id 'q2'. Fill them in"),
-        ({"queries": {**QUERIES, "q2": 3}}, "queries, id 'q2': expected a non-empty text, got 3"),
-        ({"corpus": {**CORPUS, "d1": 3}}, "corpus, id 'd1': expected a text, got 3"),
-        ({"queries": table("id text", ("q1", "a"), ("q1", "b"))}, "queries: repeated ids: 'q1'"),
-        ({"queries": table("id question", ("q1", "a"))}, "queries needs .*lacks text: it has 'id', 'question'"),
-        ({"qrels": {}}, "qrels is empty"),
-        ({"qrels": {"q1": []}}, "qrels is empty"),
-        ({"qrels": {"q1": "d1"}}, "qrels, query 'q1': expected a list of document ids or a dict .*got 'd1'"),
-        ({"qrels": {"q9": ["d1"]}}, r"qrels has query ids that are not in queries: 'q9' \(1 in all\)"),
-        ({"qrels": {"q1": [f"x{i}" for i in range(5)]}}, r"not in corpus: 'x0', 'x1', 'x2', ... \(5 in all\)"),
-        ({"qrels": {"q1": {"d1": -1}}}, "qrels, query 'q1', document 'd1': relevance must be a whole number .* got -1"),
-        ({"qrels": {"q1": {"d1": 2**62}}}, r"relevance must be a whole number .* to 1,000,000, got 46116"),
-        ({"qrels": {"q1": {"d1": 10**400}}}, "relevance must be a whole number .* got 1000"),
-        ({"qrels": {"q1": {"d1": 0.5}}}, "relevance must be a whole number .* got 0.5"),
-        ({"qrels": {"q1": {"d1": "1"}}}, "relevance must be a whole number .* got '1'"),
-        ({"qrels": {"q1": {"d1": 0}}}, "No query has a relevant document in qrels: every relevance is 0"),
-        ({"qrels": {"q1": ["d1", "d1"]}}, "qrels: document 'd1' is judged more than once for query 'q1'"),
-        ({"qrels": {"q1": [None]}}, "qrels, document id: an id must be a non-empty string .*got None"),
-        (
-            {"qrels": table("query-id corpus-id score", ("q1", "d1", 1), ("q2", "d1", 1), ("q1", "d1", 2))},
-            "qrels, row 2: document 'd1' is judged more than once for query 'q1'",
-        ),
-        (
-            {"qrels": table("query_id corpus_id score", ("q1", "d1", 1), ("q1", "d2", None))},
-            "qrels, row 1, query 'q1', document 'd2': relevance .* got nan",
-        ),
-        (
-            {"qrels": table("query_id doc relevance", ("q1", "d1", 1))},
-            "query_id, corpus_id and score, and lacks corpus_id, score: it has 'query_id', 'doc', 'relevance'",
-        ),
-    ],
-)
-def test_collections(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        retrieval_task(**{"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **changed})
-
-
-@pytest.mark.parametrize("argument", ["corpus", "queries", "qrels"])
-def test_refuses_other_types_of_collections(argument: str) -> None:
-    with pytest.raises(TypeError, match=f"{argument} must be .*got list"):
-        retrieval_task(**{"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, argument: []})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "settings", "error", "message"),
-    [
-        (TRAIN, TEST, {"label": "topic"}, ValueError, "train has no column 'topic'.*label='...'"),
-        (TRAIN, {"text": ["one"]}, {}, ValueError, "test has no column 'label'"),
-        (TRAIN, {**TEST, "text": ["one", 2]}, {}, ValueError, "test, row 1, text: expected a non-empty text, got 2"),
-        (TRAIN, {**TEST, "label": ["a", 1.5]}, {}, ValueError, "row 1, label: a label must be a string or .*got 1.5"),
-        ({**TRAIN, "label": [1.0, 2.0] * 10}, TEST, {}, ValueError, "train, row 0, label: .*got 1.0"),
-        (TRAIN, {**TEST, "label": ["c", "d"]}, {}, ValueError, r"only in test: 'c', 'd' \(2 in all\). No classifier"),
-        ({**TRAIN, "label": ["a"] * 20}, TEST, {}, ValueError, r"train needs at least two different labels, got \['a'\]"),
-        ({**TRAIN, "label": [0, 1] * 10}, TEST, {}, ValueError, "all strings or all integers; got 'a', 'b' and 0, 1"),
-        (TRAIN, TEST, {"samples_per_label": 0}, ValueError, "samples_per_label must be 1 or more"),
-        (TRAIN, TEST, {"n_experiments": 1.5}, TypeError, "n_experiments must be an integer"),
-        (TRAIN, [TEST], {}, TypeError, "test must be .*got list"),
-        (
-            {**TRAIN, "label": [*LISTS["label"][:19], "b"]},
-            TEST,
-            {},
-            ValueError,
-            "row 19, label: expected a list of labels as",
-        ),
-        ({**TRAIN, "label": [*TRAIN["label"][:19], ["b"]]}, TEST, {}, ValueError, "row 19, label: expected one label as in"),
-        (LISTS, TEST, {}, ValueError, "train has lists of labels, test has one label for each text"),
-        (LISTS, LISTS_TEST, {"samples_per_label": 4}, ValueError, "samples_per_label must be 5 or more, got 4"),
-        (
-            {"text": list("abcde"), "label": [["a"], ["b"], ["a"], ["b"], []]},
-            LISTS_TEST,
-            {},
-            ValueError,
-            "train needs 5 texts with a label, got 4",
-        ),
-        (LISTS, {**LISTS_TEST, "label": [["a"], []]}, {}, ValueError, r"at least two different labels, got \['a'\]"),
-    ],
-)
-def test_labels(train: Any, test: Any, settings: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        classification_task(train, test, **settings)
-
-
-def test_differently_numbered_labels() -> None:
-    def numbered(names: list[str]) -> Dataset:
-        features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
-        return Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
-
-    with pytest.raises(ValueError, match=re.escape("numbered differently: ['yes', 'no'] and ['no', 'yes']")):
-        classification_task(numbered(["yes", "no"]), numbered(["no", "yes"]))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +224,7 @@ def test_differently_numbered_labels() -> None:
     ],
 )
 def test_warnings_about_data(make: Any, remark: str) -> None:
-    with pytest.warns(DataWarning, match=re.escape(remark)) as found:
+    with pytest.warns(DataWarning) as found:
         make()
     assert [str(warning.message) for warning in found] == [remark]
     assert found[0].filename == __file__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn import decomposition
 
 from st_matryoshka2d import truncate
-from st_matryoshka2d.evaluation.dim_reductions import PCA, RandomSubset, Window
+from st_matryoshka2d.evaluation.truncations import PCA, RandomSubset, Window
 from st_matryoshka2d.grid.truncation_result import percent_removed, truncation_dims
 from tests.support import families
 
@@ -80,42 +79,21 @@ def test_components_match_scikit_learn(tiny: SentenceTransformer) -> None:
 
 
 def test_name_depends_on_sample(tiny: SentenceTransformer) -> None:
-    name = PCA.fit(tiny, TEXTS).name
+    name = PCA.fit(tiny, TEXTS, 4).name
     assert name.startswith("pca-")
-    assert PCA.fit(tiny, [*reversed(TEXTS), TEXTS[0]]).name == name
-    assert PCA.fit(tiny, [*TEXTS, "one more"]).name != name
+    assert PCA.fit(tiny, [*reversed(TEXTS), TEXTS[0]], 4).name == name
+    assert PCA.fit(tiny, [*TEXTS, "one more"], 4).name != name
 
 
 def test_truncations_can_be_pickled(tiny: SentenceTransformer) -> None:
-    for one in (RandomSubset(4), Window(9), PCA.fit(tiny, TEXTS)):
+    for one in (RandomSubset(4), Window(9), PCA.fit(tiny, TEXTS, 4)):
         again = pickle.loads(pickle.dumps(one))
         assert again.name == one.name
         assert torch.equal(again(embeddings(), 4), one(embeddings(), 4))
 
 
-def test_refuses_invalid_components(tiny: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match="32 dims need at least 33 different texts, got 32"):
-        PCA.fit(tiny, TEXTS[:32] * 2)
-    with pytest.raises(TypeError, match="got one string"):
-        PCA.fit(tiny, "a text")
-    with pytest.raises(ValueError, match="the model has 4 layers"):
-        PCA.fit(tiny, TEXTS, num_layers=5)
-    with pytest.raises(ValueError, match=r"fitted at layers \[4\], not at 2"):
-        PCA.fit(tiny, TEXTS)(embeddings(), num_layers=2)
+def test_components_of_a_broken_model_are_refused(tiny: SentenceTransformer) -> None:
     with torch.no_grad():
         next(tiny.parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="not all finite"):
-        PCA.fit(tiny, TEXTS)
-
-
-@pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (True, TypeError), (1.0, TypeError), ("1", TypeError)])
-def test_refuses_invalid_seed_and_start(wrong: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"seed must be .*0 or more, got"):
-        RandomSubset(wrong)
-    with pytest.raises(error, match=r"start must be .*0 or more, got"):
-        Window(wrong)
-
-
-def test_a_window_beyond_the_embeddings() -> None:
-    with pytest.raises(ValueError, match="start=32: the embeddings have 32 coordinates"):
-        Window(32)(embeddings(), num_layers=1)
+        PCA.fit(tiny, TEXTS, 4)

@@ -111,41 +111,6 @@ def test_labels_of_any_kind_make_one_task(hold: str) -> None:
     assert task.metadata.revision == pair_task(PAIRS).metadata.revision
 
 
-@pytest.mark.parametrize(
-    ("column", "cells", "message"),
-    [
-        (
-            "label",
-            [1, 2, 0],
-            r"pairs, row 1, label: a label must be 1 \(the texts belong together\) or 0 .*, got 2. Convert",
-        ),
-        ("label", [0.5, 1, 0], "row 0, label: a label must be 1 .* got 0.5"),
-        ("label", [1, -1, 1], "row 1, label: .* got -1"),
-        ("label", ["entailment", "neutral", "entailment"], "row 0, label: .* got 'entailment'. Convert the labels"),
-        ("label", [[1], [0], [1]], r"row 0, label: .* got \[1\]"),
-        ("label", [1, 1.0, True], "All 3 labels in pairs are 1; average precision needs both labels, 0 and 1"),
-        ("label", [0, None, None], "The only label in pairs is 0; average precision needs both"),
-        ("label", [None, None, ""], "pairs has no row with all cells; average precision needs both"),
-        ("label", [1, 0], "the same length; their lengths are sentence1: 3, .* label: 2"),
-        ("sentence1", ["a", "b", 3], "pairs, row 2, sentence1: expected a non-empty text, got 3"),
-        ("sentence2", ["a", "b\ud83d", "c"], "row 1, sentence2: character 1 of the text .* is half of a surrogate pair"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore::st_matryoshka2d.DataWarning")
-def test_cells_that_are_refused(column: str, cells: list[Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        pair_task({**PAIRS, column: cells})
-
-
-def test_a_missing_column_and_a_wrong_table() -> None:
-    with pytest.raises(ValueError, match=r"pairs has no column 'score'. Its columns: .*Choose one with label='\.\.\.'"):
-        pair_task(PAIRS, label="score")
-    with pytest.raises(TypeError, match=r"pairs is 'pairs\.csv'; read the file first"):
-        pair_task("pairs.csv")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="is a task of mteb, and results would be confused"):
-        pair_task(PAIRS, name="TwitterURLCorpus")
-
-
 def test_a_repeated_pair_is_no_further_example() -> None:
     twice = {name: [*cells, cells[0], cells[1]] for name, cells in PAIRS.items()}
     with pytest.warns(DataWarning, match=r"^(Rows that repeat a pair and its label|Pairs that .* labels): 1\.") as told:

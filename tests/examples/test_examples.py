@@ -132,7 +132,6 @@ def check_truncation(_: str, printed: str, start: SentenceTransformer) -> None:
         assert "pca" in set(result.summary()["method"])
         assert str(result) in printed
         drawn(f"runs/truncation/{name}.png", f"runs/truncation/{name}-spread.png")
-    drawn("runs/truncation/both.png")
 
 
 def check_decoder(_: str, printed: str, start: SentenceTransformer) -> None:

@@ -37,9 +37,7 @@ DRAWN: dict[str, Callable[[Any], Figure]] = {
     "pareto": lambda path: random_grid(0).plot_pareto(path),
     "comparison": lambda path: random_grid(0).named("one").compare(random_grid(1).named("other")).plot(path),
     "truncation": lambda path: truncated("one").plot(path),
-    "truncations": lambda path: truncated("one").plot_against(truncated("other"), path),
     "spread": lambda path: spread().plot(path),
-    "spreads": lambda path: spread().plot_against(spread(), ("one", "other"), path),
     "speed-up": lambda path: plot_speedup(TIMES, path),
 }
 

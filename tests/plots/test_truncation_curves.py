@@ -67,29 +67,3 @@ def test_the_dims_above_the_figure_do_not_overlap(full_dim: int) -> None:
 def test_many_dims_are_thinned_out_above_the_figure() -> None:
     scores = {(name, dim): (0.5,) for name in ("first", "random-0", "random-1") for dim in range(8, 385, 8)}
     assert_labels_do_not_overlap(made_of(scores).plot())
-
-
-def test_two_models_in_one_figure(result: TruncationResult, tmp_path: Path) -> None:
-    other = made_of({key: (a / 2, b / 2) for key, (a, b) in SCORES.items()}, model="an/other")
-    figure = result.plot_against(other, tmp_path / "two.svg")
-    scores, relative = figure.axes
-    for panel, share in ((scores, 0.8), (relative, 1.0)):
-        lines: dict[Any, Any] = {line.get_label(): line.get_ydata() for line in panel.lines}
-        assert set(lines) == {
-            f"{name}: {kind} coordinates" for name in ("a/model", "an/other") for kind in ("first", "random")
-        }
-        assert lines["a/model: first coordinates"] == pytest.approx(np.array([100, 95, 69.375]) * share)
-    assert [np.asarray(line.get_ydata())[0] for line in scores.lines][::2] == pytest.approx([80, 40])
-    bands = [np.ptp(np.asarray(band.get_paths()[0].vertices)[:, 1]) for band in scores.collections]
-    assert bands[0] == pytest.approx(2 * bands[1])
-    assert_labels_do_not_overlap(figure)
-    assert (tmp_path / "two.svg").exists()
-    named = result.plot_against(other, labels=("plain", "matryoshka"))
-    assert "matryoshka: random coordinates" in [text.get_text() for text in named.legends[0].get_texts()]
-
-
-def test_refuses_indistinguishable_and_incomparable_models(result: TruncationResult) -> None:
-    with pytest.raises(ValueError, match="called 'a/model' and 'a/model'; pass labels"):
-        result.plot_against(made_of(SCORES))
-    with pytest.raises(ValueError, match=r"different tasks: \['A', 'B'\] and \['A'\]"):
-        result.plot_against(made_of({key: value[:1] for key, value in SCORES.items()}, model="an/other"))

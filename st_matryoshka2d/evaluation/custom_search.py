@@ -156,7 +156,7 @@ def _read_judgments(given: Judgments) -> dict[str, dict[str, int]]:
     custom_data.check_cells(whole, cells, "qrels", expected)
     custom_data.check_cells(~pairs.duplicated(), cells, "qrels", "one judgment")
     judged: dict[str, dict[str, int]] = {}
-    for (query, document), grade in grades.items():
+    for query, document, grade in zip(*ids, grades, strict=True):
         judged.setdefault(query, {})[document] = int(grade)
     return judged
 

@@ -180,7 +180,8 @@ def evaluate_truncations(
     if pca_texts is not None:
         whole.append(PCA.fit(model, pca_texts, depth, **encoding))
     # A permutation of all coordinates changes no score: subsets and windows only below D.
-    pairs = [*product(whole, (full.dim, *narrow)), *product([*subsets, *moved], narrow)]
+    permuted: list[Truncation] = [*subsets, *moved]
+    pairs = [*product(whole, (full.dim, *narrow)), *product(permuted, narrow)]
     variants = [Variant(Size(depth, dim), truncation=truncation) for truncation, dim in pairs]
     grid = score_variants(model, chosen, variants, cache=cache, n_jobs=n_jobs, **encoding)
     return TruncationResult(grid)

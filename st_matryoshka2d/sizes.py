@@ -7,15 +7,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-Value = TypeVar("Value")
-Other = TypeVar("Other")
 
 _NO_LAYERS = (
     "0 layers mean a token table. `fit_queries(model, documents)` gives a model one; `truncate`, `encode_sizes` and "
@@ -104,51 +101,6 @@ class Size:
         if match is None:
             raise UsageError(f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}.")
         return cls(int(match[1]), int(match[2]))
-
-
-class SizeDict(dict[Size, Value]):
-    """A dict of values by `Size` that also finds, sets and removes them by the text of the size.
-
-    Example:
-        >>> found = SizeDict({Size(6, 128): "whole"})
-        >>> found["6L-128d"], found.get("2L-32d"), "6L-128d" in found, list(found)
-        ('whole', None, True, [Size(num_layers=6, dim=128)])
-    """
-
-    def __missing__(self, size: object) -> Value:
-        raise KeyError(f"There is nothing for {size}, only for {', '.join(map(str, self)) or 'no size'}.")
-
-    def __getitem__(self, size: Size | str) -> Value:
-        return super().__getitem__(_as_key(size))
-
-    def __setitem__(self, size: Size | str, value: Value) -> None:
-        super().__setitem__(as_size(size, "A key"), value)
-
-    def __delitem__(self, size: Size | str) -> None:
-        super().__delitem__(_as_key(size))
-
-    def __contains__(self, size: object) -> bool:
-        return super().__contains__(_as_key(size))
-
-    @overload
-    def get(self, size: Size | str, default: None = None, /) -> Value | None: ...
-    @overload
-    def get(self, size: Size | str, default: Other, /) -> Value | Other: ...
-    def get(self, size: Size | str, default: object = None, /) -> object:
-        """As for a dict."""
-        return super().get(_as_key(size), default)
-
-    def pop(self, size: Size | str, /, *default: Any) -> Any:
-        """As for a dict."""
-        return super().pop(_as_key(size), *default)
-
-
-def _as_key(given: object) -> Any:
-    """Convert the text of a size; leave anything else, which is then not found."""
-    try:
-        return Size.parse(given) if isinstance(given, str) else given
-    except ValueError:
-        return given
 
 
 def as_size(given: object, name: str) -> Size:

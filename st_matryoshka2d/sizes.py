@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from sentence_transformers import SentenceTransformer
+    from torch import Tensor
 
 _NO_LAYERS = (
     "0 layers mean a token table. `fit_queries(model, documents)` gives a model one; `truncate`, `encode_sizes` and "
@@ -123,6 +125,16 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
         numbers = {name: value for name, value in (("num_layers", num_layers), ("dim", dim)) if value is not None}
         raise UsageError(f"Give a size or numbers, not both: got {whole} and {numbers}.")
     return whole.num_layers, whole.dim
+
+
+def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, "*batch dim"]:
+    """Keep the first `dim` coordinates, as `SentenceTransformer(truncate_dim=dim)` does."""
+    # Training, evaluation and saved cuts all use this, and none normalises again: that changes no
+    # cosine, but dot products and distances. `encode(normalize_embeddings=True)` does it.
+    if dim > embeddings.shape[-1]:
+        width = embeddings.shape[-1]
+        raise UsageError(f"dim={dim} is wider than the embeddings, which have {width} coordinates.")
+    return embeddings[..., :dim]
 
 
 def full_size(model: SentenceTransformer) -> Size:

@@ -13,8 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
-from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.encoding.check_texts import strings
+from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.cut import pipeline_at_depth
@@ -25,10 +24,13 @@ from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.token_table import is_table, least_depth, require_table
-from st_matryoshka2d.sizes import Size, full_size, validate_sizes
+from st_matryoshka2d.sizes import Size, full_size, prefix, validate_sizes
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
-_REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
+_REPLACED = {
+    *("truncate_dim", "num_layers", "output_value", "precision", "pool"),
+    *("convert_to_tensor", "convert_to_numpy"),
+}
 
 
 class EveryLayer(SortedByTokens):
@@ -162,12 +164,8 @@ def encode_sizes(
     """
     if replaced := _REPLACED & set(kwargs):
         raise UsageError(
-            f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
-        )
-    if kwargs.get("pool") is not None:
-        raise UsageError(
-            "encode_sizes does not take a pool: its processes embed at the one size of the model that started it. "
-            'Give the devices instead, one for each process: device=["cuda:0", "cuda:1"], or device=["cpu"] * 4.'
+            f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, arrays are "
+            'returned, and device=["cuda:0", "cuda:1"] takes the place of a pool.'
         )
     full = full_size(model) if is_table(model) else Pipeline.of(model).full
     wanted = validate_sizes(sizes, full, least=least_depth(model))

@@ -187,7 +187,7 @@ def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Pa
     (tmp_path / "mine.parquet").write_bytes(b"not Parquet")
     with pytest.raises(OSError, match=r"mine.parquet cannot be read: .* Delete it to have it written again"):
         write(tiny, LINES, tmp_path)
-    with pytest.raises(FileExistsError, match="mine.parquet"):
+    with pytest.raises(FileExistsError, match=r"mine\.parquet"):
         write(tiny, LINES, tmp_path / "mine.parquet")
 
 

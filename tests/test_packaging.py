@@ -176,7 +176,7 @@ def test_private_names_of_hosts_stand_behind_the_fence() -> None:
 def test_imports_are_declared() -> None:
     used = {name for path in PACKAGE.rglob("*.py") for name in imports_of(path)} - set(sys.stdlib_module_names)
     distributions = importlib.metadata.packages_distributions()
-    optional = {"peft"}  # imported only for a model that has its layers
+    optional = {"peft", "jaxtyping"}  # for a model that has its layers; for annotations
     needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in set(distributions[name])])
     extras = PROJECT["project"]["optional-dependencies"]
     assert needed <= requirement_names(PROJECT["project"]["dependencies"]) | requirement_names(

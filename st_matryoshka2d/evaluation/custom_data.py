@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 from datasets import Dataset, DatasetDict, IterableDataset
 
-from st_matryoshka2d.encoding.check_texts import check_text
-from st_matryoshka2d.encoding.left_out import is_missing
+from st_matryoshka2d.encoding.texts import check_text, is_missing
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 
 _LONGEST = 60  # characters of a cell in an error

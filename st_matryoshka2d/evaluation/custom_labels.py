@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from st_matryoshka2d.encoding.left_out import LeftOut
+from st_matryoshka2d.encoding.texts import LeftOut
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.custom_data import Table, check_columns, first_of, rows, text
 

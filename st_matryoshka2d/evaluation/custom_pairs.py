@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from mteb.abstasks.pair_classification import AbsTaskPairClassification
 from mteb.abstasks.sts import AbsTaskSTS
 
-from st_matryoshka2d.encoding.left_out import LeftOut
+from st_matryoshka2d.encoding.texts import LeftOut
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.evaluation.custom_data import Table, check_columns, float_of, number, rows, score_of, shortened, text
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name

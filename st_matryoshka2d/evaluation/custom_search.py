@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 
-from st_matryoshka2d.encoding.check_texts import check_text
-from st_matryoshka2d.encoding.left_out import is_empty, is_missing
+from st_matryoshka2d.encoding.texts import check_text, is_empty, is_missing
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.custom_data import (
     Table,

@@ -6,20 +6,23 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
-from st_matryoshka2d.encoding.left_out import filled_texts
+from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, positive_int
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True)

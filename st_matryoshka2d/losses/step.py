@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-from st_matryoshka2d.sizes import Size, as_size
+from st_matryoshka2d.sizes import Size, as_size, prefix
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 
 @dataclass(frozen=True)

@@ -141,11 +141,7 @@ def test_tells_of_prompts_once(tiny: SentenceTransformer) -> None:
     with pytest.warns(DataWarning, match="The model declares prompts") as found:
         align(tiny, TEXTS, steps=0)
     [one] = [warning for warning in found if "prompts" in str(warning.message)]
-    assert str(one.message) == (
-        "The model declares prompts ('query': 'query: ', 'document': 'passage: ', ...), but the texts have none. Align with "
-        "the prompt that texts will be embedded with: prompt_name='query'; or with the texts of each prompt: "
-        "{'query': [...], 'document': [...]}."
-    )
+    assert "{'query': [...], 'document': [...]}" in str(one.message)
     assert one.filename == __file__
 
 

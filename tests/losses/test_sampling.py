@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -41,10 +40,7 @@ def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str)
     assert made[0].sampler.candidates == made[1].sampler.candidates
 
 
-def test_sizes_of_a_draw_are_found_by_their_text() -> None:
-    assert FixedSizes(AS_SIZES, "4L-32d", weights=[1, 3]).draw()["4L-32d"] == 1.5
-    assert UniformSizes("4L-32d", [8]).draw()["4L-8d"] == 1
-    drawn: list[dict[Any, float]] = [{"2L-8d": 1.0}, {Size(2, 8): 2.0, "4L-32d": 1.0}]
-    weights, shares = averaged(drawn)
+def test_draws_are_averaged() -> None:
+    weights, shares = averaged([{Size(2, 8): 1.0}, {Size(2, 8): 2.0, Size(4, 32): 1.0}])
     assert weights == {Size(2, 8): 1.5, Size(4, 32): 0.5}
     assert shares == {Size(2, 8): 1.0, Size(4, 32): 0.5}

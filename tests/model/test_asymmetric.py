@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from st_matryoshka2d import DataWarning, TruncatedTransformer, align, asymmetric, encode_sizes, load, truncate
+from st_matryoshka2d import DataWarning, Size, TruncatedTransformer, align, asymmetric, encode_sizes, load, truncate
 from st_matryoshka2d.model.identity import model_revision
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.queries.fit_queries import with_table
@@ -100,7 +100,7 @@ def test_weights_are_shared_and_the_model_stays(aligned: SentenceTransformer) ->
     assert aligned.prompts == prompts
     assert all(torch.equal(value, aligned.state_dict()[name]) for name, value in state.items())
     assert np.array_equal(aligned.encode(OTHERS), before)
-    assert encode_sizes(aligned, OTHERS, ["2L-8d"])["2L-8d"].shape == (4, 8), "its readouts are still there"
+    assert encode_sizes(aligned, OTHERS, ["2L-8d"])[Size(2, 8)].shape == (4, 8), "its readouts are still there"
 
 
 def test_nothing_of_other_depths_is_saved(aligned: SentenceTransformer, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_one_depth_for_both_sides_is_saved_once(tiny: SentenceTransformer, tmp_p
     made.save_pretrained(str(tmp_path))
     assert len([*tmp_path.rglob("model.safetensors")]) == 1
     assert np.array_equal(made.encode_query(OTHERS), truncate(tiny, num_layers=2).encode(OTHERS))
-    found = encode_sizes(made, OTHERS, ["1L-8d"])["1L-8d"]
+    found = encode_sizes(made, OTHERS, ["1L-8d"])[Size(1, 8)]
     np.testing.assert_allclose(found, truncate(tiny, num_layers=1, dim=8).encode(OTHERS), atol=1e-6)
 
 

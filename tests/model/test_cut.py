@@ -213,14 +213,13 @@ def test_encode_sizes_takes_sizes_and_their_text(tiny: SentenceTransformer) -> N
     embeddings = encode_sizes(tiny, TEXTS, ["2L-8d", Size(4, 32)])
     assert np.allclose(embeddings[Size(2, 8)], truncate(tiny, "2L-8d").encode(TEXTS), atol=1e-6)
     assert list(embeddings) == [Size(2, 8), Size(4, 32)]
-    assert embeddings["4L-32d"] is embeddings[Size(4, 32)]
 
 
 def test_sizes_of_one_depth_share_no_memory(tiny: SentenceTransformer) -> None:
     for texts in (TEXTS, TEXTS[:1]):
         embeddings = encode_sizes(tiny, texts, ["4L-8d", "4L-16d", "4L-32d"])
-        embeddings["4L-16d"][:] = 0
-        for size in ("4L-8d", "4L-32d"):
+        embeddings[Size(4, 16)][:] = 0
+        for size in (Size(4, 8), Size(4, 32)):
             assert np.allclose(embeddings[size], truncate(tiny, size).encode(texts), atol=1e-6)
 
 

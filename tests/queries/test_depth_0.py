@@ -88,29 +88,29 @@ def test_encode_sizes(sizes: list[str], fitted: SentenceTransformer) -> None:
         found = encode_sizes(fitted, EMPTY, sizes, batch_size=2, **kwargs)
         for size in sizes:
             expected = truncate(fitted, size).encode(EMPTY, **kwargs)
-            np.testing.assert_allclose(found[size], expected, atol=1e-6)
+            np.testing.assert_allclose(found[Size.parse(size)], expected, atol=1e-6)
 
 
 def test_no_network_runs_for_depth_0_alone(fitted: SentenceTransformer) -> None:
     with torch.no_grad():
         for weight in fitted[0].parameters():
             weight.fill_(torch.nan)
-    assert np.isfinite(encode_sizes(fitted, OTHERS, ["0L-8d", "0L-32d"])["0L-32d"]).all()
+    assert np.isfinite(encode_sizes(fitted, OTHERS, ["0L-32d", "0L-8d"])[Size(0, 32)]).all()
 
 
 @pytest.mark.slow
 def test_encode_sizes_in_other_processes(fitted: SentenceTransformer) -> None:
     found = encode_sizes(fitted, TEXTS, SIZES, device=["cpu", "cpu"])
     expected = encode_sizes(fitted, TEXTS, SIZES)
-    for size in SIZES:
+    for size in expected:
         np.testing.assert_allclose(found[size], expected[size], atol=1e-6)
 
 
 def test_encoders_and_files(fitted: SentenceTransformer, tmp_path: Path) -> None:
     expected = encode_sizes(fitted, OTHERS, SIZES)
     found = SizesEncoder(fitted, SIZES).encode(OTHERS)
-    for size in SIZES:
-        np.testing.assert_allclose(found[size], expected[size], atol=1e-6)
+    for size, embeddings in expected.items():
+        np.testing.assert_allclose(found[str(size)], embeddings, atol=1e-6)
     fitted.save_pretrained(str(tmp_path / "model"))
     assert np.array_equal(SizesEncoder(tmp_path / "model", ["0L-8d"]).encode(OTHERS)["0L-8d"], found["0L-8d"])
     files = encode_to_parquet(fitted, OTHERS, tmp_path / "rows", ["0L-8d", "4L-32d"], show_progress_bar=False)
@@ -296,7 +296,7 @@ def test_folder_of_a_table_is_its_depth_0(fitted: SentenceTransformer, tmp_path:
         loaded = load(tmp_path, device="cpu", **asked)
         assert loaded.get_embedding_dimension() == dim
         np.testing.assert_allclose(loaded.encode(OTHERS), expected[:, :dim], atol=1e-6)
-        found = encode_sizes(loaded, OTHERS, ["0L-8d"])["0L-8d"]
+        found = encode_sizes(loaded, OTHERS, ["0L-8d"])[Size(0, 8)]
         np.testing.assert_allclose(found, expected[:, :8], atol=1e-6)
     np.testing.assert_allclose(SizesEncoder(tmp_path, ["0L-8d"]).encode(OTHERS)["0L-8d"], expected[:, :8], atol=1e-6)
     np.testing.assert_allclose(truncate(truncate(fitted, num_layers=0), dim=8).encode(OTHERS), expected[:, :8], atol=1e-6)

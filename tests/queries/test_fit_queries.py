@@ -148,7 +148,8 @@ def test_refuses_files_of_other_embeddings(tiny: SentenceTransformer, tmp_path: 
         fit_queries(tiny, TEXTS, embeddings=tmp_path)
     encode_to_parquet(tiny, TEXTS, tmp_path, ["2L-8d"], show_progress_bar=False)
     with pytest.raises(
-        ValueError, match=r"one column of embeddings of 32 dims, such as '4L-32d'; its columns have these dims: .*'2L-8d': 8"
+        ValueError,
+        match=r"one column of embeddings of 32 dims, such as '4L-32d'; its columns of numbers have these dims: .*'2L-8d': 8",
     ):
         fit_queries(tiny, TEXTS, embeddings=tmp_path)
     uneven = [*tiny.encode(TEXTS).tolist()[:-1], [0.5] * 7]

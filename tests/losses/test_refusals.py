@@ -216,9 +216,9 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     *((distil(2, given), ValueError, "eacher") for given in (None, torch.ones(5), torch.ones(5, 3, 8))),
     (distil(2, torch.ones(5, 4, dtype=torch.long)), ValueError, "eacher"),
     # Terms.
-    (of(MultiSizeLoss, sizes=["1L-8d"], terms=KLAlignment()), TypeError, r"KLAlignment\(\)"),
+    (of(MultiSizeLoss, sizes=["1L-8d"], terms=KLAlignment()), TypeError, "KLAlignment"),
     (of(MultiSizeLoss, sizes=["1L-8d"], terms=[nn.Identity()]), TypeError, "Identity"),
-    (of(MultiSizeLoss, sizes=["1L-8d"], terms=SIA), TypeError, "SIA"),
+    (of(MultiSizeLoss, sizes=["1L-8d"], terms=SIA), TypeError, "iterable"),
     (of(MultiSizeLoss, sizes=["1L-8d"], terms=None), TypeError, "None"),
     (of(MultiSizeLoss, sizes=["1L-8d"], terms=[PIC]), TypeError, "PIC"),
     (terms(Unannounced), TypeError, "Unannounced .*0"),

@@ -88,7 +88,7 @@ def test_other_checkpoints_are_refused(runs: Path) -> None:
     """A checkpoint of the same step is in the output folder; only the arguments identify the right one."""
     for name, error, words in (
         ("no file", "FileNotFoundError", ["step 4", "loss.safetensors"]),
-        ("another loss", "ValueError", ["terms.0.P.4", "terms.0.P.5"]),
+        ("another loss", "UsageError", ["terms.0.P.4", "terms.0.P.5"]),
         ("elsewhere, not told", "FileNotFoundError", ["resume_from_checkpoint="]),
     ):
         told = said(runs, name)["error"]

@@ -146,7 +146,7 @@ def across(seed: int) -> GridResult:
     return GridResult(pd.concat(parts)).with_latency(random_times(seed))
 
 
-@pytest.mark.parametrize(("seed", "queries_per_document"), quick(product(range(6), (0.01, 1, 50)), (0, 0.01), (1, 1)))
+@pytest.mark.parametrize(("seed", "queries_per_document"), quick(product(range(6), (0.01, 1, 50)), (1, 1)))
 def test_chooses_cheapest_pair_of_sizes(seed: int, queries_per_document: float) -> None:
     grid = across(seed)
     assert grid.latency is not None

@@ -110,7 +110,7 @@ def assert_alike(
 
 
 @pytest.mark.parametrize("columns", quick([1, 2, 3], 3))
-@pytest.mark.parametrize("name", quick(LOSSES, "2DMSE", "MIPIC", "RelationalDistill, across", "all terms"))
+@pytest.mark.parametrize("name", quick(LOSSES, "2DMSE", "RelationalDistill, across", "all terms"))
 def test_caching_changes_no_part_and_no_gradient(name: str, columns: int, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(columns=columns), tmp_path)
     assert_alike(loss, features(loss.model, columns), [1, 2, 64])
@@ -129,7 +129,7 @@ def shape(column: dict[str, Any]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("num_tokens", quick([1, 9, 1000], 9))
-@pytest.mark.parametrize("name", quick(LOSSES, "MIPIC", "RelationalDistill, across", "all terms"))
+@pytest.mark.parametrize("name", quick(LOSSES, "RelationalDistill, across", "MIPIC"))
 def test_mini_batches_of_tokens_change_no_part_and_no_gradient(name: str, num_tokens: int, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(), tmp_path)
     assert_alike(loss, features(loss.model, 2), [64], num_tokens=num_tokens)  # num_tokens takes precedence
@@ -177,7 +177,7 @@ def test_with_gradient_checkpointing_and_a_prompt_that_is_not_pooled(name: str, 
     assert_alike(loss, batch, [2])
 
 
-@pytest.mark.parametrize("name", quick(["MIPIC", "all terms"], "all terms"))
+@pytest.mark.parametrize("name", quick(["MIPIC", "all terms"], "MIPIC"))
 def test_steps_do_not_mix(name: str, tmp_path: Path) -> None:
     """Two forward passes before a backward pass: each has the gradients of its own batch."""
     loss = build(LOSSES[name], Case(), tmp_path)

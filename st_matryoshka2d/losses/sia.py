@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Dropout, Pooling
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.scores import at_least_float32
 from st_matryoshka2d.losses.step import Step, Term, Tokens
@@ -155,10 +155,6 @@ def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
 
 
 def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
-    if isinstance(gammas, str) or not isinstance(gammas, Iterable):
-        raise UsageTypeError(
-            f"gammas must be a list of shares of the tokens, one for each dim below {dims[-1]}, got {gammas!r}."
-        )
     checked = [positive(gamma, "each of gammas") for gamma in gammas]
     if len(checked) != len(dims) - 1:
         raise UsageError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")

@@ -1,3 +1,5 @@
+"""The package as it is shipped: names, rooms and the fence around hosts, extras, wheel, README and citation."""
+
 from __future__ import annotations
 
 import ast
@@ -15,6 +17,8 @@ from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 import st_matryoshka2d
 from st_matryoshka2d.errors import EXTRAS
@@ -62,18 +66,7 @@ def test_results_need_neither_mteb_nor_matplotlib() -> None:
 
 
 def test_public_names_of_package() -> None:
-    calls = {
-        "align",
-        "asymmetric",
-        "encode_sizes",
-        "encode_to_parquet",
-        "fit_queries",
-        "load",
-        "sizes_ladder",
-        "truncate",
-        "benchmark_latency",
-        "plot_speedup",
-    }
+    calls = {"align", "asymmetric", "encode_sizes", "encode_to_parquet", "fit_queries", "load", "sizes_ladder", "truncate"}
     measures = {"benchmark_latency", "plot_speedup"}
     scores = {"evaluate", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
@@ -100,23 +93,8 @@ def test_every_module_imports_and_defines_its_names() -> None:
 
 
 # From the ground up: a room imports from those before it alone. The hall is what stands beside the rooms.
-ROOMS = [
-    *(
-        "_hosts",
-        "hall",
-        "files",
-        "model",
-        "hub",
-        "encoding",
-        "plots",
-        "report",
-        "grid",
-        "aligning",
-        "queries",
-        "losses",
-    ),
-    *("pretraining", "evaluation", "model_card", "cli", "__main__", "__init__"),
-]
+BELOW = ("_hosts", "hall", "files", "model", "hub", "encoding", "plots", "report", "grid", "aligning", "queries")
+ROOMS = [*BELOW, "losses", "pretraining", "evaluation", "model_card", "cli", "__main__", "__init__"]
 
 
 def modules() -> dict[str, set[str]]:
@@ -195,6 +173,7 @@ def test_whoever_cuts_and_embeds_needs_ten_packages() -> None:
     assert len(PROJECT["project"]["dependencies"]) <= 10
 
 
+@pytest.mark.slow
 def test_most_verbs_need_no_extra(tmp_path: Path) -> None:
     """In an environment without the libraries of the extras: links to all others."""
     absent = (*(EXTRAS.keys() - {"joblib", "sklearn"}), "pytrec", "jaxtyping")  # the two are sentence-transformers' own
@@ -244,3 +223,48 @@ def test_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     here = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in suffixes}
     assert {"st_matryoshka2d/py.typed", "st_matryoshka2d/report/page.html"} <= here
     assert inside == here
+
+
+LINK = re.compile(r"\]\(([^)]+)\)")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def readme_of_a_release() -> str:
+    core = ProjectMetadata(str(ROOT), PluginManager()).core
+    assert core.readme_content_type == "text/markdown"
+    return core.readme
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {st_matryoshka2d.__version__}\n" in citation
+    released = re.findall(r"date-released: (\S+)", citation)
+    assert f"## [{st_matryoshka2d.__version__}] - {released[0]}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    targets = [target for target in LINK.findall(README) if not target.startswith("https:")]
+    assert len(targets) > 10
+    for target in targets:
+        name, _, heading = target.partition("#")
+        assert (ROOT / name).exists(), target
+        headings = re.findall(r"^#+ (.+)$", Path(ROOT / name).read_text(encoding="utf-8"), re.M) if heading else []
+        slugs = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+        assert not heading or heading in slugs, target
+
+
+def test_an_index_page_has_absolute_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROJECT_URL", "https://host/me/it/")
+    text, tag = readme_of_a_release(), f"v{st_matryoshka2d.__version__}"
+    assert all(target.startswith("https:") for target in LINK.findall(text))
+    assert f"](https://host/me/it/blob/{tag}/docs/index.md)" in text
+    assert re.findall(r"!\[[^\]]*\]\((.*)\)", text) == [f"https://host/me/it/raw/{tag}/docs/images/kept.png"]
+    assert LINK.sub("", text) == LINK.sub("", README)
+    urls = ProjectMetadata(str(ROOT), PluginManager()).core.urls
+    assert urls["Repository"] == "https://host/me/it"
+
+
+def test_without_an_address_links_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROJECT_URL", raising=False)
+    assert readme_of_a_release() == README
+    assert not ProjectMetadata(str(ROOT), PluginManager()).core.urls

@@ -161,7 +161,7 @@ def test_saving_again_removes_old_files(aligned: SentenceTransformer, tiny: Sent
     assert np.array_equal(load(folder, num_layers=2, device="cpu").encode(OTHERS), cut.encode(OTHERS))
     for model in (align(tiny, TEXTS), align(truncate(tiny, num_layers=2), TEXTS)):
         folder = saved(model, tmp_path / "shallow")
-    assert [path.name for path in tmp_path.rglob("readout-*")] == ["readout-1L.safetensors"]
+    assert [path.name for path in Path(folder).rglob("readout-*")] == ["readout-1L.safetensors"]
     assert readouts(load(folder, device="cpu"))[0].depths == [1]
 
 

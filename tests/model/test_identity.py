@@ -209,6 +209,17 @@ def test_mteb_cache_separates_model_and_derived_models(name: str | None, tiny: S
     assert len(list(tmp_path.rglob("STS13.json"))) == len({identity(model) for model in made}) == len(made)
 
 
+def test_a_cut_that_was_trained_since_shares_no_score(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    cache, cut = ResultCache(tmp_path), truncate(tiny, num_layers=2, dim=8)
+    before, score_before = identity(cut), score(cut, cache)
+    with torch.no_grad():  # as an optimizer does
+        tiny[0].model.embeddings.word_embeddings.weight.normal_()
+    assert identity(cut)[0] == before[0]
+    assert identity(cut)[1] != before[1]
+    assert abs(score(cut, None) - score_before) > 1e-3
+    assert score(cut, cache) == pytest.approx(score(cut, None), abs=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:21 documents tell little")
 def test_derived_models_read_no_weights_for_a_name(
     tiny: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ from st_matryoshka2d import (
     DataWarning,
     Size,
     align,
+    asymmetric,
     encode_sizes,
     evaluate,
     load,
@@ -107,6 +108,15 @@ def test_layers_that_were_not_trained_are_told(tiny: SentenceTransformer) -> Non
         truncate(model, num_layers=2, layers="ends")
     with pytest.warns(DataWarning, match='layers="ends"'):
         truncate(tiny, num_layers=2)
+
+
+def test_queries_by_a_free_cut_search_the_index_of_all_layers(minilm: SentenceTransformer) -> None:
+    texts = [f"{thing} {place}" for thing in ("a cat", "rain", "soup") for place in ("at home", "in town", "at night")]
+    index = minilm.encode(texts)
+    queries = asymmetric(minilm, truncate(minilm, num_layers=3, layers="ends"))
+    best = minilm.similarity(queries.encode_query(texts), index).argmax(dim=1)
+    assert best.tolist() == list(range(len(texts)))
+    assert np.array_equal(queries.encode_document(texts), index)
 
 
 def test_config_of_cut() -> None:

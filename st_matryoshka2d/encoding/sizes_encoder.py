@@ -102,7 +102,7 @@ class SizesEncoder:
             self._path = str(Path(self._path).absolute())  # workers start in another folder
         whole = load(self._path, device=device) if self._model is None else self._model
         wanted = validate_sizes(sizes, full_size(whole), least=least_depth(whole))
-        names = [str(size) for size in wanted] if columns is None else list(columns)
+        names = [str(size) for size in wanted] if columns is None else [columns] if isinstance(columns, str) else [*columns]
         if len(names) != len(wanted) or len({text, *names}) <= len(names):
             raise UsageError(
                 f"columns must be {len(wanted)} different names, one for each size and none of them "

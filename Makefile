@@ -84,7 +84,7 @@ $(READY): pyproject.toml constraints.txt
 .venv-clients/.ready: constraints-clients.txt
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install -q --no-compile torch -c constraints-clients.txt
-	.venv-clients/bin/pip install -q --no-compile -e '.[eval,demo]' langchain-huggingface llama-index-embeddings-huggingface sentence-transformers-haystack -c constraints-clients.txt
+	.venv-clients/bin/pip install -q --no-compile -e '.[train,eval,demo]' langchain-huggingface llama-index-embeddings-huggingface sentence-transformers-haystack -c constraints-clients.txt
 	touch $@
 
 # infinity-emb's own requirements exclude the releases that read a cut, so what works is installed as it is listed.

@@ -51,7 +51,7 @@ def ways(ladder: list[Size]) -> dict[str, dict[str, list[tuple[str, str, Size]]]
         "The ladder": {
             **{
                 f"{kept}, {width}": [(kept, width, size) for size in below]
-                for kept in DEPTHS[:4]
+                for kept in DEPTHS[:3]
                 for width in ("first dims", "components")
             },
             **{kept: [(kept, "first dims", size) for size in below] for kept in ALIGNED_WAYS},

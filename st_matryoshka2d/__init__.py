@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from st_matryoshka2d.extras import naming_the_extra
+from st_matryoshka2d.errors import naming_the_extra
 
 if TYPE_CHECKING:
     from st_matryoshka2d.aligning.align import align

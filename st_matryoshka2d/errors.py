@@ -1,9 +1,20 @@
-"""What the package tells its users: errors about what they gave, and warnings about their data."""
+"""What the package tells its users: mistakes, warnings about their data, missing extras."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Libraries that only some rooms need, and the extra of the package that brings each.
+EXTRAS = {
+    "accelerate": "train",
+    **dict.fromkeys(("datasets", "joblib", "mteb", "pandas", "pytrec_eval", "sklearn"), "eval"),
+    "matplotlib": "plot",
+    "jinja2": "report",
+    "typer": "cli",
+}
 
 
 class UsageError(ValueError):
@@ -46,3 +57,18 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+@contextmanager
+def naming_the_extra(what: str) -> Iterator[None]:
+    """Say how to install a library of an extra, if the import of it fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRAS:
+            raise
+        raise ImportError(
+            f"{what} needs {library}, which is not installed: pip install 'st_matryoshka2d[{EXTRAS[library]}]'.",
+            name=library,
+        ) from error

@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from sentence_transformers import SentenceTransformer
-
-Value = TypeVar("Value")
-Other = TypeVar("Other")
+    from torch import Tensor
 
 _NO_LAYERS = (
     "0 layers mean a token table. `fit_queries(model, documents)` gives a model one; `truncate`, `encode_sizes` and "
@@ -106,51 +105,6 @@ class Size:
         return cls(int(match[1]), int(match[2]))
 
 
-class SizeDict(dict[Size, Value]):
-    """A dict of values by `Size` that also finds, sets and removes them by the text of the size.
-
-    Example:
-        >>> found = SizeDict({Size(6, 128): "whole"})
-        >>> found["6L-128d"], found.get("2L-32d"), "6L-128d" in found, list(found)
-        ('whole', None, True, [Size(num_layers=6, dim=128)])
-    """
-
-    def __missing__(self, size: object) -> Value:
-        raise KeyError(f"There is nothing for {size}, only for {', '.join(map(str, self)) or 'no size'}.")
-
-    def __getitem__(self, size: Size | str) -> Value:
-        return super().__getitem__(_as_key(size))
-
-    def __setitem__(self, size: Size | str, value: Value) -> None:
-        super().__setitem__(as_size(size, "A key"), value)
-
-    def __delitem__(self, size: Size | str) -> None:
-        super().__delitem__(_as_key(size))
-
-    def __contains__(self, size: object) -> bool:
-        return super().__contains__(_as_key(size))
-
-    @overload
-    def get(self, size: Size | str, default: None = None, /) -> Value | None: ...
-    @overload
-    def get(self, size: Size | str, default: Other, /) -> Value | Other: ...
-    def get(self, size: Size | str, default: object = None, /) -> object:
-        """As for a dict."""
-        return super().get(_as_key(size), default)
-
-    def pop(self, size: Size | str, /, *default: Any) -> Any:
-        """As for a dict."""
-        return super().pop(_as_key(size), *default)
-
-
-def _as_key(given: object) -> Any:
-    """Convert the text of a size; leave anything else, which is then not found."""
-    try:
-        return Size.parse(given) if isinstance(given, str) else given
-    except ValueError:
-        return given
-
-
 def as_size(given: object, name: str) -> Size:
     """Convert a `Size` or its text to a `Size`."""
     size = Size.parse(given) if isinstance(given, str) else given
@@ -171,6 +125,16 @@ def resolve_size(size: object, num_layers: object, dim: object) -> tuple[int | N
         numbers = {name: value for name, value in (("num_layers", num_layers), ("dim", dim)) if value is not None}
         raise UsageError(f"Give a size or numbers, not both: got {whole} and {numbers}.")
     return whole.num_layers, whole.dim
+
+
+def prefix(embeddings: Float[Tensor, "*batch full"], dim: int) -> Float[Tensor, "*batch dim"]:
+    """Keep the first `dim` coordinates, as `SentenceTransformer(truncate_dim=dim)` does."""
+    # Training, evaluation and saved cuts all use this, and none normalises again: that changes no
+    # cosine, but dot products and distances. `encode(normalize_embeddings=True)` does it.
+    if dim > embeddings.shape[-1]:
+        width = embeddings.shape[-1]
+        raise UsageError(f"dim={dim} is wider than the embeddings, which have {width} coordinates.")
+    return embeddings[..., :dim]
 
 
 def full_size(model: SentenceTransformer) -> Size:

@@ -1,3 +1,5 @@
+"""The package as it is shipped: names, rooms and the fence around hosts, extras, wheel, README and citation."""
+
 from __future__ import annotations
 
 import ast
@@ -15,9 +17,11 @@ from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 import st_matryoshka2d
-from st_matryoshka2d.extras import EXTRAS
+from st_matryoshka2d.errors import EXTRAS
 from tests import ROOT
 
 PACKAGE = Path(st_matryoshka2d.__file__).parent
@@ -62,18 +66,7 @@ def test_results_need_neither_mteb_nor_matplotlib() -> None:
 
 
 def test_public_names_of_package() -> None:
-    calls = {
-        "align",
-        "asymmetric",
-        "encode_sizes",
-        "encode_to_parquet",
-        "fit_queries",
-        "load",
-        "sizes_ladder",
-        "truncate",
-        "benchmark_latency",
-        "plot_speedup",
-    }
+    calls = {"align", "asymmetric", "encode_sizes", "encode_to_parquet", "fit_queries", "load", "sizes_ladder", "truncate"}
     measures = {"benchmark_latency", "plot_speedup"}
     scores = {"evaluate", "evaluate_truncations", "coordinate_spread", "GridEvaluator"}
     tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
@@ -100,23 +93,8 @@ def test_every_module_imports_and_defines_its_names() -> None:
 
 
 # From the ground up: a room imports from those before it alone. The hall is what stands beside the rooms.
-ROOMS = [
-    *(
-        "_hosts",
-        "hall",
-        "files",
-        "model",
-        "hub",
-        "encoding",
-        "plots",
-        "report",
-        "grid",
-        "aligning",
-        "queries",
-        "losses",
-    ),
-    *("pretraining", "evaluation", "model_card", "cli", "__main__", "__init__"),
-]
+BELOW = ("_hosts", "hall", "files", "model", "hub", "encoding", "plots", "report", "grid", "aligning", "queries")
+ROOMS = [*BELOW, "losses", "pretraining", "evaluation", "model_card", "cli", "__main__", "__init__"]
 
 
 def modules() -> dict[str, set[str]]:
@@ -176,50 +154,56 @@ def test_private_names_of_hosts_stand_behind_the_fence() -> None:
 def test_imports_are_declared() -> None:
     used = {name for path in PACKAGE.rglob("*.py") for name in imports_of(path)} - set(sys.stdlib_module_names)
     distributions = importlib.metadata.packages_distributions()
-    optional = {"peft"}  # imported only for a model that has its layers
+    optional = {"peft", "jaxtyping"}  # for a model that has its layers; for annotations
     needed = requirement_names([dist for name in used - optional - {"st_matryoshka2d"} for dist in set(distributions[name])])
     extras = PROJECT["project"]["optional-dependencies"]
     assert needed <= requirement_names(PROJECT["project"]["dependencies"]) | requirement_names(
-        [one for extra in ("eval", "plot", "report", "cli") for one in extras[extra]]
+        [one for extra in ("train", "eval", "plot", "report", "cli") for one in extras[extra]]
     )
 
 
 def test_each_library_of_an_extra_is_told_by_it() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    told = {dist: extra for name, extra in EXTRAS.items() for dist in importlib.metadata.packages_distributions()[name]}
-    declared = {dist: extra for extra in ("eval", "plot", "report", "cli") for dist in requirement_names(extras[extra])}
-    assert {dist.lower().replace("_", "-"): extra for dist, extra in told.items()} == declared
+    for name, extra in EXTRAS.items():
+        dists = requirement_names(importlib.metadata.packages_distributions()[name])
+        assert dists & requirement_names(extras[extra]), name
 
 
+def test_whoever_cuts_and_embeds_needs_ten_packages() -> None:
+    assert len(PROJECT["project"]["dependencies"]) <= 10
+
+
+@pytest.mark.slow
 def test_most_verbs_need_no_extra(tmp_path: Path) -> None:
     """In an environment without the libraries of the extras: links to all others."""
-    absent = (*(EXTRAS.keys() - {"joblib", "sklearn"}), "pytrec")  # sentence-transformers needs both
+    absent = (*(EXTRAS.keys() - {"joblib", "sklearn"}), "pytrec", "jaxtyping")  # the two are sentence-transformers' own
     for installed in Path(pytest.__file__).parents[1].iterdir():
         if not installed.name.lower().startswith(absent):
             (tmp_path / installed.name).symlink_to(installed)
     code = """
 import st_matryoshka2d
-from st_matryoshka2d import losses, pretraining
+from st_matryoshka2d import losses
 for name in st_matryoshka2d.__all__:
     try:
         getattr(st_matryoshka2d, name)
     except ImportError as error:
         print(name, "|", error)
-try:
-    import st_matryoshka2d.report
-except ImportError as error:
-    print("report", "|", error)
+for room in ("pretraining", "report"):
+    try:
+        __import__(f"st_matryoshka2d.{room}")
+    except ImportError as error:
+        print(room, "|", error)
 """
     path = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True, env=path)
     missing = dict(line.split(" | ") for line in done.stdout.splitlines())
-    tasks = {"sts_task", "pair_task", "retrieval_task", "classification_task"}
-    report = missing.pop("report")
-    assert set(missing) == {"evaluate", "evaluate_truncations", "GridEvaluator", "plot_speedup", *tasks}
-    command = "pip install 'st_matryoshka2d[{}]'."
-    assert missing["evaluate"] == f"`evaluate` needs mteb, which is not installed: {command.format('eval')}"
-    assert missing["plot_speedup"] == f"A figure needs matplotlib, which is not installed: {command.format('plot')}"
-    assert report == f"A report needs jinja2, which is not installed: {command.format('report')}"
+    core = {"align", "asymmetric", "encode_sizes", "encode_to_parquet", "fit_queries", "load", "truncate"}
+    core |= {"DataWarning", "Size", "SizesEncoder", "TruncatedTransformer", "UsageError"}
+    core |= {"add_to_model_card", "sizes_ladder"}
+    assert set(missing) == {*st_matryoshka2d.__all__, "pretraining", "report"} - core
+    extras = {"plot_speedup": "plot", "pretraining": "train", "report": "report"}
+    for name, told in missing.items():
+        assert told.endswith(f"pip install 'st_matryoshka2d[{extras.get(name, 'eval')}]'.")
 
 
 def test_constraints_pin_every_direct_requirement() -> None:
@@ -239,3 +223,48 @@ def test_wheel_holds_the_whole_package(tmp_path: Path) -> None:
     here = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in suffixes}
     assert {"st_matryoshka2d/py.typed", "st_matryoshka2d/report/page.html"} <= here
     assert inside == here
+
+
+LINK = re.compile(r"\]\(([^)]+)\)")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def readme_of_a_release() -> str:
+    core = ProjectMetadata(str(ROOT), PluginManager()).core
+    assert core.readme_content_type == "text/markdown"
+    return core.readme
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {st_matryoshka2d.__version__}\n" in citation
+    released = re.findall(r"date-released: (\S+)", citation)
+    assert f"## [{st_matryoshka2d.__version__}] - {released[0]}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    targets = [target for target in LINK.findall(README) if not target.startswith("https:")]
+    assert len(targets) > 10
+    for target in targets:
+        name, _, heading = target.partition("#")
+        assert (ROOT / name).exists(), target
+        headings = re.findall(r"^#+ (.+)$", Path(ROOT / name).read_text(encoding="utf-8"), re.M) if heading else []
+        slugs = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+        assert not heading or heading in slugs, target
+
+
+def test_an_index_page_has_absolute_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROJECT_URL", "https://host/me/it/")
+    text, tag = readme_of_a_release(), f"v{st_matryoshka2d.__version__}"
+    assert all(target.startswith("https:") for target in LINK.findall(text))
+    assert f"](https://host/me/it/blob/{tag}/docs/index.md)" in text
+    assert re.findall(r"!\[[^\]]*\]\((.*)\)", text) == [f"https://host/me/it/raw/{tag}/docs/images/kept.png"]
+    assert LINK.sub("", text) == LINK.sub("", README)
+    urls = ProjectMetadata(str(ROOT), PluginManager()).core.urls
+    assert urls["Repository"] == "https://host/me/it"
+
+
+def test_without_an_address_links_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROJECT_URL", raising=False)
+    assert readme_of_a_release() == README
+    assert not ProjectMetadata(str(ROOT), PluginManager()).core.urls

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -14,7 +12,6 @@ from sentence_transformers import CrossEncoder
 
 from st_matryoshka2d.sizes import (
     Size,
-    SizeDict,
     full_size,
     mrl_dims,
     resolve_size,
@@ -141,37 +138,3 @@ def test_refuses_model_without_depth_or_width() -> None:
         full_size(model_of(None, 8))
     with pytest.raises(ValueError, match="get_embedding_dimension"):
         full_size(model_of(4, None))
-
-
-def test_a_dict_of_sizes_finds_them_by_their_text() -> None:
-    plain = {Size(3, 64): "small", Size(6, 384): "whole"}
-    found = SizeDict(plain)
-    for size, value in plain.items():
-        for key in (size, str(size), f" {str(size).lower()} "):
-            assert found[key] == found.get(key) == found.get(key, "other") == value
-            assert key in found
-    for missing in (Size(1, 8), "1L-8d", "small", ""):
-        assert missing not in found
-        assert found.get(missing) is None
-        assert found.get(missing, "other") == found.pop(missing, "other") == "other"
-        with pytest.raises(KeyError, match=f"There is nothing for {missing}, only for 3L-64d, 6L-384d"):
-            found[missing]
-        with pytest.raises(KeyError):
-            del found[missing]
-
-
-def test_a_dict_of_sizes_is_a_dict_with_sizes_as_keys() -> None:
-    plain = {Size(3, 64): "small", Size(6, 384): "whole"}
-    found = SizeDict(plain)
-    for each in (found, copy.copy(found), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
-        assert each == plain
-        assert list(each.items()) == list(plain.items())
-        assert repr(each) == repr(plain)
-        assert each["3L-64d"] == "small"
-    found["3L-64d"] = "changed"
-    assert found == {**plain, Size(3, 64): "changed"}
-    del found["3L-64d"]
-    assert found.pop("6L-384d") == "whole"
-    assert found == {}
-    with pytest.raises(ValueError, match="must look like '6L-128d'"):
-        found["small"] = "no size"

@@ -25,8 +25,7 @@ import st_matryoshka2d
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, evaluate, load, truncate
 from st_matryoshka2d._hosts.logs import filtered
 from st_matryoshka2d.losses import StarbucksLoss
-from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.depths import recorded, returning_states
+from st_matryoshka2d.model.depths import returning_states
 from st_matryoshka2d.model.kept_layers import declare_layers
 from tests.support.families import TEXTS
 from tests.support.sts import LocalSTS
@@ -167,18 +166,6 @@ def test_the_model_is_as_it_was_whenever_it_is_called(tiny: SentenceTransformer)
     assert hooks == {1}
 
 
-def test_a_cut_has_a_tokenizer_of_its_own(tiny: SentenceTransformer) -> None:
-    """The tokenizer holds the truncation of the call under way, and added tokens."""
-    expected = tiny.encode(TEXTS)
-    before = tiny.tokenizer.backend_tokenizer.to_str()
-    cut = truncate(tiny, num_layers=2)
-    cut.max_seq_length = 3
-    cut.encode(TEXTS)
-    cut.tokenizer.add_tokens(["zebra", "sat"])
-    assert tiny.tokenizer.backend_tokenizer.to_str() == before
-    assert np.array_equal(tiny.encode(TEXTS), expected)
-
-
 def test_a_model_and_its_shorter_cut_in_two_threads(minilm: SentenceTransformer) -> None:
     texts = ["many words that go on and on, " * length for length in (1, 4, 9)]
     cut = truncate(minilm, num_layers=1)
@@ -199,17 +186,6 @@ def test_contexts_that_overlap_restore_the_config(tiny: SentenceTransformer) -> 
     assert config.output_hidden_states, "the second context still needs it"
     second.__exit__(None, None, None)
     assert not config.output_hidden_states
-
-
-def test_only_calls_of_the_own_thread_are_recorded(tiny: SentenceTransformer) -> None:
-    network = tiny[0].model
-    declare_layers(network.config, {1: [4], 2: [1, 4], 3: [1, 2, 4]})
-    inputs = dict(tiny.preprocess(TEXTS))
-    with recorded(network, find_backbone(network)) as calls:
-        at_once([lambda: network(**inputs)])
-        assert not calls
-        network(**inputs)
-        assert sorted(calls) == [0, 1, 2, 3]
 
 
 def test_threads_share_a_model_whose_depths_skip_layers(tiny: SentenceTransformer) -> None:

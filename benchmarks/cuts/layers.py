@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from st_matryoshka2d import Size, align, encode_sizes
 from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.kept_layers import ENDS, LayersByDepth
 from st_matryoshka2d.model.kept_layers import FIRST as FIRST_LAYERS
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -27,11 +26,10 @@ from st_matryoshka2d.sizes import full_size
 __all__ = ["ALIGNED", "ALIGNED_WAYS", "DEPTHS", "FIRST", "Embedder"]
 
 Rows = NDArray[np.floating]
-FIRST, BOTH_ENDS = "first layers", "first and last layers"
-EVEN, INFLUENCE = "evenly spaced layers", "layers of most influence"
-FIRST_ALIGNED, EVEN_ALIGNED, ALIGNED = f"{FIRST}, aligned", f"{EVEN}, aligned", f"{BOTH_ENDS}, aligned"
+FIRST, EVEN, INFLUENCE = "first layers", "evenly spaced layers", "layers of most influence"
+FIRST_ALIGNED, EVEN_ALIGNED, ALIGNED = f"{FIRST}, aligned", f"{EVEN}, aligned", "first and last layers, aligned"
 ALIGNED_WAYS = [FIRST_ALIGNED, EVEN_ALIGNED, ALIGNED]
-DEPTHS = [FIRST, BOTH_ENDS, EVEN, INFLUENCE, *ALIGNED_WAYS]
+DEPTHS = [FIRST, EVEN, INFLUENCE, *ALIGNED_WAYS]
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Embedder:
     def __call__(self, kept: str, depth: int) -> tuple[Rows, Rows]:
         """Embed the suite's texts and the fitting texts with `depth` layers, selected by the method `kept`."""
         kept = FIRST if depth == max(self.depths) and kept not in ALIGNED_WAYS else kept
-        if kept in (FIRST, BOTH_ENDS, *ALIGNED_WAYS):
+        if kept in (FIRST, *ALIGNED_WAYS):
             rows = self._of_one_pass(kept, depth)
         else:
             [rows] = self._known(f"{kept}-{depth}", lambda: [self._embed(self.kept(kept, depth))])
@@ -78,7 +76,7 @@ class Embedder:
 
     def _of_one_pass(self, kept: str, depth: int) -> Rows:
         def all_depths() -> list[Rows]:
-            model = keeping(self.model, ENDS) if kept == BOTH_ENDS else self.model
+            model = self.model
             if kept in ALIGNED_WAYS:
                 model = align(model, self.fitted, layers=self._layers(kept), show_progress_bar=True)
             sizes = [Size(depth, full_size(model).dim) for depth in self.depths]

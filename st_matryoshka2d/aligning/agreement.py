@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from st_matryoshka2d.aligning.ridge import Fitted
-from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.sizes import Size, ladder_to, mrl_dims, sizes_product
+from st_matryoshka2d.sizes import Size, ladder_to, mrl_dims, prefix, sizes_product
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _TEXTS = 512  # compared with each other
 _FEWEST = 3  # texts of which each has different similarities to the others

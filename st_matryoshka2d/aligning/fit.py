@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -17,6 +17,9 @@ from st_matryoshka2d.aligning.refine import Refinement, refined
 from st_matryoshka2d.aligning.ridge import MANY, Affine, Fitted, calibrated, fit_readout
 from st_matryoshka2d.aligning.rotation import Rotation, chosen_rotation, neighbours
 from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True)

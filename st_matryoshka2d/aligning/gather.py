@@ -6,10 +6,9 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -17,12 +16,13 @@ from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.ridge import MANY
 from st_matryoshka2d.aligning.rotation import Pairs, with_words_left_out
-from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
-from st_matryoshka2d.encoding.left_out import LeftOut
-from st_matryoshka2d.encoding.prompts import chosen_prompt, without_prompts
+from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, rows_of
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 _CHUNK = 4096  # texts embedded between updates of the progress bar
 _SAMPLE_BYTES = 2**30  # of embeddings
@@ -205,15 +205,19 @@ def embedded(
     return embeddings
 
 
-def warn_without_prompts(
-    model: SentenceTransformer,
-    texts: Sequence[Text],
-) -> None:
-    """Warn if a model declares prompts and the texts have none."""
-    if any(text.prompt is not None for text in texts):
+def warn_without_prompts(model: SentenceTransformer, texts: Sequence[Text]) -> None:
+    """Warn if a model declares prompts, and no text has one."""
+    prompts = {name: prompt for name, prompt in model.prompts.items() if prompt and prompt.strip()}
+    starts = (*prompts.values(),)
+    if not prompts or any(text.prompt is not None or text.text.startswith(starts) for text in texts):
         return
-    if told := without_prompts(model, [text.text for text in texts]):
-        warn(told, DataWarning)
+    name, *others = dict.fromkeys([*prompts, *model.prompts])  # a model may have none for documents
+    parts = ", ".join(f"{prompted!r}: [...]" for prompted in (name, *others[:1]))
+    warn(
+        f"The model declares prompts ({prompts}), but the texts have none. Align with the prompt that "
+        f"texts will be embedded with: prompt_name={name!r}; or with the texts of each prompt: {{{parts}}}.",
+        DataWarning,
+    )
 
 
 def without_copies(gathered: Mapping[str, Gathered]) -> dict[str, Gathered]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -17,6 +16,9 @@ from st_matryoshka2d.aligning.gather import Gathered
 from st_matryoshka2d.aligning.ridge import Affine, Fitted, calibrated, left_out
 from st_matryoshka2d.model.readout_files import linear_of
 from st_matryoshka2d.sizes import Size
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 # To try, from the strongest on, in units of the mean variance of the inputs.
 _STRENGTHS = (100.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.ridge import Affine
-from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.similarity import kl_divergence
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.sizes import Size, prefix
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _BATCH = 512  # texts per step of the refinement
 _DIMS_PER_STEP = 2  # small dims drawn for a step
@@ -81,14 +82,14 @@ def _distance(
     # KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 - cos(a^d, z^d)), with rho the correlation.
     full, large = F.normalize(whole, dim=1), F.normalize(embedded, dim=1)
     target = _to_others(full, full)
-    within, across = (kl_divergence(_to_others(large, other), target, temperature) for other in (large, full))
+    within, across = (_divergence(_to_others(large, other), target, temperature) for other in (large, full))
     distance = within + _ACROSS * across + _ANCHOR * (1 - (large * full).sum(1).mean())
     parts = []
     for dim in small:
         short = F.normalize(prefix(embedded, dim), dim=1)
         scores = _to_others(short, short)
         to_own = 1 - (short * F.normalize(prefix(whole, dim), dim=1)).sum(1).mean()
-        parts.append(kl_divergence(scores, target, temperature) + _uncorrelated(scores, target) + _SMALL_ANCHOR * to_own)
+        parts.append(_divergence(scores, target, temperature) + _uncorrelated(scores, target) + _SMALL_ANCHOR * to_own)
     return distance + torch.stack(parts).mean() if parts else distance
 
 
@@ -96,6 +97,12 @@ def _to_others(rows: Float[Tensor, "texts dim"], columns: Float[Tensor, "texts d
     """Compute the similarities of each text to the others, from unit vectors."""
     texts = len(rows)
     return (rows @ columns.T).flatten()[1:].view(texts - 1, texts + 1)[:, :-1].reshape(texts, texts - 1)
+
+
+def _divergence(scores: Float[Tensor, "texts others"], target: Float[Tensor, "texts others"], temperature: float) -> Tensor:
+    """Return the KL divergence of softmaxes from the target's, mean over texts."""
+    student, teacher = (F.log_softmax(values / temperature, dim=1) for values in (scores, target))
+    return F.kl_div(student, teacher, reduction="batchmean", log_target=True)
 
 
 def _uncorrelated(scores: Float[Tensor, "texts others"], target: Float[Tensor, "texts others"]) -> Tensor:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 _STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(-10, 9)]  # to try, in units of the mean variance
 _FOLDS = 4  # parts of few texts that are left out in turn

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.sizes import mrl_dims
+from st_matryoshka2d.sizes import mrl_dims, prefix
 
-Pairs = tuple[Float[Tensor, "pairs dim"], Float[Tensor, "pairs dim"]]
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Pairs: TypeAlias = tuple[Tensor, Tensor]  # both (pairs, dim)
 Rotation: TypeAlias = Literal["keep", "similarity", "search"]
 ROTATIONS: tuple[Rotation, ...] = ("keep", "similarity", "search")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
@@ -27,6 +26,9 @@ from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.identity import model_name
 from st_matryoshka2d.model.trained_sizes import declared_dims
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Embeddings: TypeAlias = ArrayLike | Tensor | str | os.PathLike[str]
 Into: TypeAlias = SentenceTransformer | Embeddings | Mapping[str, Embeddings]

@@ -13,8 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
-from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.encoding.check_texts import strings
+from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
 from st_matryoshka2d.model.cut import pipeline_at_depth
@@ -25,10 +24,13 @@ from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.token_table import is_table, least_depth, require_table
-from st_matryoshka2d.sizes import Size, SizeDict, full_size, validate_sizes
+from st_matryoshka2d.sizes import Size, full_size, prefix, validate_sizes
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
-_REPLACED = {"truncate_dim", "num_layers", "output_value", "convert_to_tensor", "convert_to_numpy", "precision"}
+_REPLACED = {
+    *("truncate_dim", "num_layers", "output_value", "precision", "pool"),
+    *("convert_to_tensor", "convert_to_numpy"),
+}
 
 
 class EveryLayer(SortedByTokens):
@@ -134,7 +136,7 @@ def encode_sizes(
     *,
     normalize_embeddings: bool = False,
     **kwargs: Any,
-) -> SizeDict[NDArray[np.float32]]:
+) -> dict[Size, NDArray[np.float32]]:
     """Embed texts at many sizes with one forward pass through the deepest of them.
 
     Equals `truncate(model, size).encode(texts)` for each size, up to rounding.
@@ -148,8 +150,7 @@ def encode_sizes(
             `device=["cuda:0", "cuda:1"]` each device has a process of its own.
 
     Returns:
-        A dict from each `Size` to an array (texts, dim), of float32 whatever the model computes in. The text of a size, such
-        as `"6L-128d"`, finds the array too.
+        A dict from each `Size` to an array (texts, dim), of float32 whatever the model computes in.
 
     Raises:
         TypeError: `texts` is one string or a table, or a text is not a string.
@@ -158,23 +159,19 @@ def encode_sizes(
 
     Example:
         >>> by_size = encode_sizes(model, ["a text", "another"], ["2L-32d", Size(6, 384)])
-        >>> by_size[Size(2, 32)].shape, by_size["6L-384d"].shape
+        >>> by_size[Size(2, 32)].shape, by_size[Size(6, 384)].shape
         ((2, 32), (2, 384))
     """
     if replaced := _REPLACED & set(kwargs):
         raise UsageError(
-            f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, and arrays are returned."
-        )
-    if kwargs.get("pool") is not None:
-        raise UsageError(
-            "encode_sizes does not take a pool: its processes embed at the one size of the model that started it. "
-            'Give the devices instead, one for each process: device=["cuda:0", "cuda:1"], or device=["cpu"] * 4.'
+            f"encode_sizes does not take {sorted(replaced)}: the sizes say what is kept, arrays are "
+            'returned, and device=["cuda:0", "cuda:1"] takes the place of a pool.'
         )
     full = full_size(model) if is_table(model) else Pipeline.of(model).full
     wanted = validate_sizes(sizes, full, least=least_depth(model))
     rows = strings(texts)
     if not rows:
-        return SizeDict((size, np.empty((0, size.dim), dtype=np.float32)) for size in wanted)
+        return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
     embeddings = every.encode(rows, convert_to_tensor=True, **kwargs)
-    return SizeDict((size, every.vectors(embeddings, size, normalize_embeddings)) for size in wanted)
+    return {size: every.vectors(embeddings, size, normalize_embeddings) for size in wanted}

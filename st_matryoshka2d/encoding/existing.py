@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from jaxtyping import Float
 
 from st_matryoshka2d.errors import UsageError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _ROWS = 4096  # read from a file at once
 
@@ -32,8 +34,11 @@ class Existing:
             column, self.dim = _column(files[0], name, dim)
             self._chunks = _of_files(files, column, self.dim)
         else:
-            found = embeddings if path is None else np.load(path, mmap_mode="r")
-            rows = _rows(found, f"{self.where} must be ({texts}, {dim or 'dims'})", dim)
+            rows = np.load(path, mmap_mode="r") if path is not None else embeddings
+            rows = rows.detach().cpu() if isinstance(rows, torch.Tensor) else np.asanyarray(rows)
+            if rows.ndim != 2 or (dim or rows.shape[1]) != rows.shape[1]:
+                expected = f"({texts}, {dim or 'dims'})"
+                raise UsageError(f"{self.where} must be {expected}, got {tuple(rows.shape)}.")
             self.dim, self._chunks = rows.shape[1], _of_array(rows)
         self._rest = np.empty((0, self.dim), np.float32)
 
@@ -62,13 +67,6 @@ class Existing:
             raise UsageError(f"{self.where} has more rows than the {self.taken:,} {self.texts}. Pass those that it embeds.")
 
 
-def _rows(embeddings: Any, expected: str, dim: int | None) -> Any:
-    rows = embeddings.detach().cpu() if isinstance(embeddings, torch.Tensor) else np.asanyarray(embeddings)  # maybe a file
-    if rows.ndim != 2 or (dim or rows.shape[1]) != rows.shape[1]:
-        raise UsageError(f"{expected}, got {tuple(rows.shape)}.")
-    return rows
-
-
 def _of_array(rows: Any) -> Iterator[Float[np.ndarray, "texts dim"]]:
     for start in range(0, len(rows), _ROWS):
         chunk = rows[start : start + _ROWS]
@@ -92,31 +90,26 @@ def _of_files(files: Iterable[Path], column: str, dim: int) -> Iterator[Float[np
 
 
 def _column(file: Path, name: str | None, dim: int | None) -> tuple[str, int]:
-    """Return the column of the full size, and its dims: by its name, or the only one that is as wide."""
+    """Return the column of the full size, and its dims: by its name, or the only one that wide."""
     widths = _widths(file)
     width = dim or max(widths.values(), default=0)
-    wide = [column for column in widths if width and widths[column] == width]
-    found = [column for column in wide if column == name] or wide
-    if len(found) != 1:
+    wide = [column for column in widths if widths[column] == width]
+    column, *others = [name] if name in wide else wide or [""]
+    if not column or others:
         asked = f"of {dim} dims, such as {name!r}" if dim else "that is wider than all others"
         raise UsageError(
-            f"{file} must have one column of embeddings {asked}; its columns have these dims: {widths}. "
-            "`encode_to_parquet` writes such files."
+            f"{file} must have one column of embeddings {asked}; its columns of numbers have these "
+            f"dims: {widths}. `encode_to_parquet` writes such files."
         )
-    return found[0], width
+    return column, width
 
 
 def _widths(file: Path) -> dict[str, int]:
-    """Return the dims of each column: the numbers in a list, in the first row if their count is not in the type; or 0."""
+    """Return the dims of each column of embeddings, as its first row has them."""
     try:
-        schema = pq.read_schema(file)
-        lists = [field.name for field in schema if _is_list(field.type) and pa.types.is_floating(field.type.value_type)]
-        first = next(pq.ParquetFile(file).iter_batches(1, columns=lists), None)
+        first = next(pq.ParquetFile(file).iter_batches(1), None)
     except pa.ArrowInvalid as error:
         raise UsageError(f"{file} cannot be read as Parquet: {error}") from error
-    there = {} if first is None else {name: len(first.column(name)[0].as_py() or []) for name in lists}
-    return {field.name: getattr(field.type, "list_size", there.get(field.name, 0)) for field in schema}
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any(is_one(kind) for is_one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    cells = {} if first is None else first.to_pylist()[0]
+    lists = {name: cell for name, cell in cells.items() if isinstance(cell, list) and cell}
+    return {name: len(cell) for name, cell in lists.items() if isinstance(cell[0], float)}

@@ -10,23 +10,21 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_device_name
 
-from st_matryoshka2d.encoding.check_texts import strings
-from st_matryoshka2d.encoding.columns import named_columns, require_columns
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer, encode_sizes
+from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.hub.load import load
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 
-# An engine may unpickle an encoder for each of its tasks, so the copies in a process share one model: by its name, its
-# revision, the depths and the device.
+# An engine may unpickle an encoder for each of its tasks, so the copies in a process share one
+# model: by its name, its revision, the depths and the device.
 _IN_THIS_PROCESS: dict[tuple[object, ...], EveryLayer] = {}
 _MAX_MODELS = 4  # in this cache
 
@@ -35,55 +33,54 @@ _ONE_AT_A_TIME = RLock()
 
 
 class SizesEncoder:
-    """Embed the texts of a batch at many sizes: it returns the batch with a new column for each size.
+    """Embed the texts of a batch at many sizes: it returns the batch with a column for each size.
 
     One object fits the engines that spread a corpus over workers. A batch may be
 
-    - a dict of columns, as from Ray Data's `map_batches` and `datasets`' `map(batched=True)`; embeddings are arrays
-      (texts, dim);
-    - a `pandas.DataFrame`, or an iterator over these, as from Spark's `mapInPandas`; embeddings are arrays (dim,) in cells;
+    - a dict of columns, as from Ray Data's `map_batches` and `datasets`' `map(batched=True)`;
+      embeddings are arrays (texts, dim);
+    - a `pandas.DataFrame`, or an iterator over these, as from Spark's `mapInPandas`; embeddings
+      are arrays (dim,) in cells;
     - a `pyarrow.Table` or `RecordBatch`; embeddings are lists of fixed length.
 
-    `encode` takes a column alone, for Spark's `predict_batch_udf` and for Daft. Each text goes through the model once for
-    all sizes, and the embeddings are those of `encode_sizes`.
+    `encode` takes a column alone, for Spark's `predict_batch_udf` and for Daft. Each text goes
+    through the model once for all sizes, and the embeddings are those of `encode_sizes`.
 
-    The model is loaded when the encoder is created, so that mistakes show early, and once in each process that receives a
-    pickled encoder. An encoder made from a folder or a Hub name only carries the name: every worker must be able to read it,
-    and raises an error if it finds other weights. An encoder made from a model carries a copy of it, as it was when the
-    encoder was pickled. In this process, such an encoder follows the model through training and changes of its settings.
+    The model is loaded when the encoder is created, so that mistakes show early, and once in each
+    process that receives a pickled encoder. An encoder made from a folder or a Hub name carries
+    the name alone: every worker must be able to read it, and raises an error if it finds other
+    weights. One made from a model carries a copy of it, as it was when the encoder was pickled,
+    and in this process follows the model through training.
 
     Args:
-        model: A `SentenceTransformer`, a folder or a Hub name. If `load` needs keywords, load the model first and pass it.
+        model: A `SentenceTransformer`, a folder or a Hub name. If `load` needs keywords, load the
+            model first and pass it.
         sizes: Sizes, as `Size` or as text such as `"6L-128d"`.
         text: Name of the column that holds the texts.
-        columns: Names of the new columns, one for each size. The default is the size, such as `"6L-128d"`.
+        columns: Names of the new columns, one for each size. The default is the size, such as
+            `"6L-128d"`.
         normalize_embeddings: Scale embeddings to unit length, after the dims are cut.
-        device: Where each worker computes, such as `"cuda"`; None for its best device. In this process, a model in memory
-            stays where it is.
+        device: Where each worker computes, such as `"cuda"`; None for its best device. In this
+            process, a model in memory stays where it is.
         **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ...
 
     Attributes:
         text: As given.
         columns: The size of each new column, by name.
-        revision: A digest of everything that affects the model's embeddings, as it is now; in a worker, as it was when the
-            encoder was pickled.
+        revision: A digest of everything that affects the model's embeddings, as it is now; in a
+            worker, as it was when the encoder was pickled.
 
     Raises:
-        TypeError: The model is neither a model nor a name.
-        ValueError: A size is not within the model, column names are wrong, the sizes or the engine replace a keyword, or a
-            worker finds another model.
+        ValueError: A size is not within the model, column names are wrong, the sizes or the engine
+            replace a keyword, or a worker finds another model.
         FileNotFoundError: There is no such folder or model.
 
     Example:
-        >>> encoder = SizesEncoder(model, ["2L-32d", "6L-384d"], text="line", columns=["small", "whole"])
+        >>> sizes = ["2L-32d", "6L-384d"]
+        >>> encoder = SizesEncoder(model, sizes, text="line", columns=["small", "whole"])
         >>> batch = encoder({"id": [1, 2], "line": ["a text", "another"]})
         >>> list(batch), batch["small"].shape
         (['id', 'line', 'small', 'whole'], (2, 32))
-
-        With the engines:
-
-            rows.map_batches(SizesEncoder, fn_constructor_args=[folder, sizes], batch_size=1024, compute=...)  # Ray Data
-            frame.mapInPandas(SizesEncoder(folder, sizes), "id long, text string, `2L-32d` array<float>")  # Spark
     """
 
     def __init__(
@@ -97,28 +94,28 @@ class SizesEncoder:
         device: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(model, SentenceTransformer | str | os.PathLike):
-            raise UsageTypeError(
-                f"model must be a SentenceTransformer, a folder or a Hub name, got a {type(model).__name__}."
-            )
-        if isinstance(device, list | tuple) or {"pool", "chunk_size"} & set(kwargs):
-            raise UsageError("A SizesEncoder works in one process on one device: start more workers in the engine instead.")
-        if not isinstance(text, str) or not text:
-            raise UsageTypeError(f"text must be the name of the column that holds the texts, got {text!r}.")
+        if isinstance(device, list | tuple) or "chunk_size" in kwargs:
+            raise UsageError("A SizesEncoder works in one process on one device: start more workers in the engine.")
         self._model = model if isinstance(model, SentenceTransformer) else None
         self._path = "" if isinstance(model, SentenceTransformer) else os.fspath(model)
         if self._path and Path(self._path).exists():
             self._path = str(Path(self._path).absolute())  # workers start in another folder
         whole = load(self._path, device=device) if self._model is None else self._model
         wanted = validate_sizes(sizes, full_size(whole), least=least_depth(whole))
-        self.text, self.columns = text, named_columns(wanted, columns)
-        if text in self.columns:
-            raise UsageError(f"The new column {text!r} would replace the texts: give other names as columns=[...].")
+        names = [str(size) for size in wanted] if columns is None else [columns] if isinstance(columns, str) else [*columns]
+        if len(names) != len(wanted) or len({text, *names}) <= len(names):
+            raise UsageError(
+                f"columns must be {len(wanted)} different names, one for each size and none of them "
+                f"{text!r}, which holds the texts; got {names}."
+            )
+        self.text, self.columns = text, dict(zip(names, wanted, strict=True))
         self.normalize_embeddings, self.device = normalize_embeddings, device
         self.kwargs = {"show_progress_bar": False, **kwargs}
-        encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)  # a wrong keyword fails here, not in a worker
+        # A wrong keyword fails here, not in a worker.
+        encode_sizes(whole, ["a"], wanted, device=device, **self.kwargs)
         self.model_name = model_name(whole)
-        self._revision = model_revision(whole) if self._path else None  # None: the model is the caller's, and may change
+        # None: the model is the caller's, and may change.
+        self._revision = model_revision(whole) if self._path else None
         self._every: EveryLayer | None = self._at_all_depths(whole) if self._path else None
 
     @property
@@ -128,32 +125,42 @@ class SizesEncoder:
             return model_revision(self._model)
         return str(self._revision)
 
+    def _require_columns(self, names: Sequence[str]) -> None:
+        """Refuse a batch that has no texts, or in which a column would be replaced."""
+        if self.text not in names:
+            raise UsageError(
+                f"There is no column {self.text!r} to read texts from, only {list(names)}. Name it: text='...'."
+            )
+        if taken := sorted({*self.columns} & {*names}):
+            raise UsageError(f"There already is a column {taken[0]!r}. Choose other names: columns=[...].")
+
     def __call__(self, batch: Any) -> Any:
-        """Return a batch, of any kind that the class describes, with a new column for each size; nothing changes in place.
+        """Return a batch, of any kind that the class describes, with a new column for each size.
 
         Args:
-            batch: A batch, or an iterator over batches.
+            batch: A batch, which does not change, or an iterator over batches.
 
         Raises:
             TypeError: The batch is none of these, or a row of the text column is not a string.
-            ValueError: The text column is missing, a new column already exists, or a text has half of a surrogate pair.
+            ValueError: The text column is missing, a new column already exists, or a text has half
+                of a surrogate pair.
         """
         if isinstance(batch, Iterator):
             return map(self, batch)
-        if not isinstance(batch, Mapping | pd.DataFrame | pa.Table | pa.RecordBatch):
+        is_arrow, is_frame = isinstance(batch, pa.Table | pa.RecordBatch), hasattr(batch, "assign")
+        if not is_arrow and not is_frame and not isinstance(batch, Mapping):
             raise UsageTypeError(
-                "A batch must be a dict of columns, a pandas DataFrame, a pyarrow Table or RecordBatch, or an iterator over "
-                f"these, got a {type(batch).__name__}."
+                "A batch must be a dict of columns, a pandas DataFrame, a pyarrow Table or RecordBatch, or an "
+                f"iterator over these, got a {type(batch).__name__}."
             )
-        found = list(batch) if isinstance(batch, Mapping | pd.DataFrame) else batch.schema.names
-        require_columns(found, self.text, self.columns)
+        self._require_columns(batch.schema.names if is_arrow else list(batch))
         by_column = self.encode(batch[self.text])
-        if isinstance(batch, Mapping):
+        if is_frame:
+            return batch.assign(**{name: list(rows) for name, rows in by_column.items()})
+        if not is_arrow:
             return {**batch, **by_column}
-        if isinstance(batch, pd.DataFrame):
-            return batch.assign(**{name: list(embeddings) for name, embeddings in by_column.items()})
-        for name, embeddings in by_column.items():
-            lists = pa.FixedSizeListArray.from_arrays(embeddings.reshape(-1), embeddings.shape[1])
+        for name, rows in by_column.items():
+            lists = pa.FixedSizeListArray.from_arrays(rows.reshape(-1), rows.shape[1])
             batch = batch.append_column(name, lists)
         return batch
 
@@ -215,8 +222,7 @@ class SizesEncoder:
         model = load(self._path, device=self.device)
         if model_revision(model) != self._revision:
             raise UsageError(
-                f"{self._path!r} holds another model here than where the SizesEncoder was made, or library versions differ. "
-                "Give all machines the same files and versions, or make the encoder from a model in memory, which is sent "
-                "to the workers."
+                f"{self._path!r} holds another model here than where the SizesEncoder was made, or library versions "
+                "differ. Give all machines the same, or make the encoder from a model in memory, which is sent to them."
             )
         return model

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import xxhash
-from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.encoding.check_texts import rows_of, strings
-from st_matryoshka2d.encoding.columns import require_columns
 from st_matryoshka2d.encoding.sizes_encoder import SizesEncoder
+from st_matryoshka2d.encoding.texts import rows_of, strings
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.files.atomic import check_writable_folder
-from st_matryoshka2d.files.tables import write_parquet
+from st_matryoshka2d.files.atomic import check_writable_folder, write_parquet
 from st_matryoshka2d.sizes import Size, positive_int
 
-__all__ = ["encode_to_parquet"]
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
 
 _ABOUT = b"st_matryoshka2d.encode_to_parquet"
 
@@ -46,38 +44,43 @@ def encode_to_parquet(
     show_progress_bar: bool = True,
     **kwargs: Any,
 ) -> list[Path]:
-    """Embed a corpus at many sizes into Parquet files. Call it again to continue a run that was killed.
+    """Embed a corpus at many sizes into Parquet files. Call it again to continue a killed run.
 
-    Shards are read, embedded and written one after the other, so memory does not grow with the corpus. A file is complete or
-    not there: a killed run only loses the shard it was working on. The next call with the same arguments compares the texts
-    of the finished shards, embeds the rest, and ends with the same bytes. Only one call at a time may write to a folder.
+    Shards are read, embedded and written one after the other, so memory does not grow with the
+    corpus. A file is complete or not there: a killed run only loses the shard it was working on.
+    The next call with the same arguments compares the texts of the finished shards, embeds the
+    rest, and ends with the same bytes. Only one call at a time may write to a folder.
 
     Args:
         model: A `SentenceTransformer`, a folder or a Hub name.
-        texts: A list, a column of NumPy, pandas, pyarrow or `datasets`, or a generator of texts; or a `Dataset`, streamed or
-            not, all of whose columns are kept. They must come in the same order each time.
+        texts: A list, a column of NumPy, pandas, pyarrow or `datasets`, or a generator of texts; or
+            a `Dataset`, streamed or not, all of whose columns are kept. They must come in the same
+            order each time.
         folder: Where to write `shard-000000.parquet` and so on. It is created if it does not exist.
         sizes: Sizes, as `Size` or as text such as `"6L-128d"`.
         text: Name of the column that holds the texts, in a data set and in the files.
         columns: As for `SizesEncoder`. Each new column holds lists of float32 of fixed length.
-        shard_size: Texts in a file. The embeddings of one shard are in memory, at full width for each depth.
+        shard_size: Texts in a file. The embeddings of one shard are in memory, at full width for
+            each depth.
         normalize_embeddings: As for `SizesEncoder`.
         device: Such as `"cuda"`; None for the best device, or the device of the model.
         show_progress_bar: Show a progress bar over the texts, including those of finished shards.
-        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ... A run may continue with another
-            `batch_size`, and on another device.
+        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, ... A run
+            may continue with another `batch_size`, and on another device.
 
     Returns:
-        The files, in the order of the texts. `datasets.load_dataset("parquet", data_dir=folder)` reads them.
+        The files, in the order of the texts. `load_dataset("parquet", data_dir=folder)` of
+        `datasets` reads them.
 
     Raises:
         TypeError: The texts are a table of another kind or one string, or a row is not a string.
-        ValueError: There are no texts, the folder holds embeddings of other weights, sizes, texts or settings, the model is
-            trained meanwhile, or `SizesEncoder` refuses an argument.
+        ValueError: There are no texts, the folder holds embeddings of other weights, sizes, texts or
+            settings, the model is trained meanwhile, or `SizesEncoder` refuses an argument.
         OSError: A file cannot be read or written.
 
     Example:
-        >>> files = encode_to_parquet(model, texts, "embeddings", ["2L-32d", "6L-384d"], show_progress_bar=False)
+        >>> sizes = ["2L-32d", "6L-384d"]
+        >>> files = encode_to_parquet(model, texts, "embeddings", sizes, show_progress_bar=False)
         >>> files[0].name
         'shard-000000.parquet'
         >>> import pandas as pd
@@ -86,12 +89,12 @@ def encode_to_parquet(
     """
     shard_size = positive_int(shard_size, "shard_size")
     tables = _tables(texts, text, shard_size)
-    place = _folder(folder)
-    encoder = SizesEncoder(
-        model, sizes, text=text, columns=columns, normalize_embeddings=normalize_embeddings, device=device, **kwargs
-    )
-    if isinstance(texts, Dataset | IterableDataset) and texts.column_names is not None:
-        require_columns(texts.column_names, text, encoder.columns)
+    place = Path(folder)
+    check_writable_folder(place)
+    for part in place.glob(".*.part.parquet"):  # of a killed run
+        part.unlink(missing_ok=True)
+    unit = normalize_embeddings
+    encoder = SizesEncoder(model, sizes, text=text, columns=columns, normalize_embeddings=unit, device=device, **kwargs)
     about = _about(encoder, shard_size)
     for present in _shards(place)[:1]:
         _require_same(present, about)  # before anything is embedded
@@ -131,29 +134,15 @@ def _run(
 
 def _tables(texts: Any, column: str, rows: int) -> Iterator[pa.Table]:
     """The corpus as one table for each shard, read when it is needed."""
-    if isinstance(texts, Dataset | IterableDataset):
+    if hasattr(texts, "with_format") and not isinstance(texts, Mapping):  # a split of `datasets`
         return iter(texts.with_format("arrow").iter(batch_size=rows))
     try:
         source = rows_of(texts)
     except TypeError as error:
-        error.add_note(
-            "To keep the other columns of a table, make a datasets.Dataset of it, as with Dataset.from_pandas(frame), or "
-            "choose a split of a DatasetDict."
-        )
+        error.add_note("To keep the other columns of a table, pass a Dataset: Dataset.from_pandas(frame), or a split.")
         raise
     chunks = iter(lambda: list(islice(source, rows)), [])
     return (pa.table({column: strings(chunk, column)}) for chunk in chunks)
-
-
-def _folder(folder: str | os.PathLike[str]) -> Path:
-    """Create the folder, and remove the partial file of a killed run."""
-    place = Path(folder)
-    if place.exists() and not place.is_dir():
-        raise NotADirectoryError(f"{place} is a file; name a folder for the shards.")
-    check_writable_folder(place)
-    for part in place.glob(".*.part.parquet"):
-        part.unlink(missing_ok=True)
-    return place
 
 
 def _shards(place: Path) -> list[Path]:
@@ -182,21 +171,20 @@ def _require_same(path: Path, wanted: Mapping[str, Any]) -> None:
         raise OSError(f"{path} cannot be read: {error}. Delete it to have it written again.") from error
     if _ABOUT not in metadata:
         raise UsageError(f"{path} was not written by encode_to_parquet. Choose an empty folder.")
-    found = json.loads(metadata[_ABOUT])
+    there = json.loads(metadata[_ABOUT])
     for name, value in wanted.items():
-        there = found.get(name)
-        if there == value or (name == "model" and _revision(there) == _revision(value)):
-            continue
-        values = "" if name == "texts" else f": {there} there, {value} now"
-        trained = "A number after the name stands for the weights and settings: was the model trained since? "
-        raise UsageError(
-            f"{path} was written with other {name}{values}. {trained if name == 'model' else ''}Call with the same "
-            "arguments to continue, or choose another folder to start again."
-        )
+        if name == "model" and _revision(there.get(name)) == _revision(value):
+            continue  # it may have been moved to a folder of another name
+        if there.get(name) != value:
+            values = "" if name == "texts" else f": {there.get(name)} there, {value} now"
+            raise UsageError(
+                f"{path} was written with other {name}{values}. Call with the same arguments, and a model that was "
+                "not trained since, to continue; or choose another folder to start again."
+            )
 
 
 def _revision(model: object) -> str:
-    """The weights and settings of a model, which may have been moved to a folder of another name."""
+    """The digest behind the name of a model."""
     return str(model).rpartition(" ")[2]
 
 
@@ -206,4 +194,4 @@ def _digest(table: pa.Table) -> str:
     plain = table.replace_schema_metadata(None).combine_chunks()
     with pa.ipc.new_stream(sink, plain.schema) as stream:
         stream.write_table(plain)
-    return xxhash.xxh3_128_hexdigest(sink.getvalue())
+    return hashlib.sha256(sink.getvalue()).hexdigest()

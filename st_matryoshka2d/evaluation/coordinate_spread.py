@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
-from st_matryoshka2d.encoding.left_out import filled_texts
+from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.tables import SavedTable, TableFile
 from st_matryoshka2d.model.pipeline import Pipeline

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset, DatasetDict
 
-from st_matryoshka2d.encoding.check_texts import check_text
-from st_matryoshka2d.encoding.left_out import LeftOut
+from st_matryoshka2d.encoding.texts import LeftOut, check_text
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 
 Table: TypeAlias = Dataset | pd.DataFrame | Mapping[str, Sequence[Any]]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 
-from st_matryoshka2d.encoding.left_out import is_missing
+from st_matryoshka2d.encoding.texts import is_missing
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.evaluation import custom_data
 from st_matryoshka2d.evaluation.tasks import OwnData, check_name

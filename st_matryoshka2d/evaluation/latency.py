@@ -6,20 +6,23 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_matryoshka2d.encoding.left_out import filled_texts
+from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 

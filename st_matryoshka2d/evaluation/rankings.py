@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 _EPSILON = 1e-12  # smallest norm by which sentence-transformers divides
 _NONE = -1  # row number of an absent document

@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from st_matryoshka2d._hosts.mteb import quiet_mteb
-from st_matryoshka2d.encoding.check_texts import naming_a_broken_text
+from st_matryoshka2d.encoding.texts import naming_a_broken_text
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.embeddings import Embeddings
 from st_matryoshka2d.evaluation.launch import Processes

@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d.encoding.encode_sizes import encode_sizes
-from st_matryoshka2d.encoding.left_out import filled_texts
+from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.evaluation.run import score_variants
 from st_matryoshka2d.evaluation.store import Cache
@@ -27,6 +26,9 @@ from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, positive_int, within
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True)

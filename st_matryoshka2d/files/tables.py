@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.files.atomic import check_is_file, replace_file
+from st_matryoshka2d.files.atomic import check_is_file, replace_file, write_parquet
 
 _Content = tuple[pd.DataFrame, dict[str, Any]]
 
@@ -97,12 +97,6 @@ class TableFile:
         if table is None or any(table[name].null_count for name in self.columns):
             raise UsageError(f"{path} is a JSON file of {self.name}.save, but its rows are broken.")
         return table, content
-
-
-def write_parquet(path: str | os.PathLike[str], table: pa.Table, metadata: Mapping[Any, Any]) -> None:
-    """Write one file completely or not at all; the same rows give the same bytes."""
-    table = table.replace_schema_metadata(metadata)
-    replace_file(path, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True))
 
 
 class SavedTable:

@@ -196,7 +196,8 @@ class Checkpoint:
         """Read an index, downloaded if necessary: the shard of each tensor, relative to the index."""
         folder, files = PurePosixPath(path).parent, map(PurePosixPath, self.files)
         below = {file.relative_to(folder).as_posix() for file in files if file.is_relative_to(folder)}
-        return parse_index(self.fetch(path).read_bytes(), path, below, ".safetensors" if path.endswith(INDEX) else ".bin")
+        file, ending = self.fetch(path), ".safetensors" if path.endswith(INDEX) else ".bin"
+        return parse_index(file.read_bytes(), str(file), below, ending)
 
     def within_transformer(self, file: str) -> str:
         """Path of a file in the Transformer's folder."""

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device, cos_sim, pairwise_cos_sim
 from torch import Tensor
 
 from st_matryoshka2d._hosts.sentence_transformers import mini_batches
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.losses.checks import check_mini_batches, positive
 from st_matryoshka2d.losses.reading import check_reads_alike
-from st_matryoshka2d.losses.scores import scores_of_others
+from st_matryoshka2d.losses.scores import at_least_float32, kl_divergence, scores_of_others
 from st_matryoshka2d.losses.step import Step, Term
 from st_matryoshka2d.model.readout import Readout
-from st_matryoshka2d.similarity import at_least_float32, kl_divergence
-from st_matryoshka2d.sizes import full_size
+from st_matryoshka2d.sizes import full_size, prefix
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class RelationalDistill(Term):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
 from sentence_transformers.util import all_gather_with_grad, get_rank, is_dist_initialized
 from torch import Tensor, distributed, nn
 
 from st_matryoshka2d.model.pipeline import Pipeline, unwrap
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 
 def gather(rows: Float[Tensor, "batch width"], gathered: bool = True) -> Float[Tensor, "world width"]:

@@ -8,12 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import one_of, positive
-from st_matryoshka2d.losses.scores import score_logits
+from st_matryoshka2d.losses.scores import at_least_float32, kl_divergence, score_logits
 from st_matryoshka2d.losses.step import Step, Term
-from st_matryoshka2d.similarity import at_least_float32, kl_divergence
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.sizes import Size, prefix
 
 
 class KLAlignment(Term):

@@ -14,7 +14,6 @@ from sentence_transformers.util import cos_sim, is_dist_initialized
 from torch import Tensor, distributed, nn
 from torch.autograd.graph import register_multi_grad_hook
 
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.errors import UsageError, warn
 from st_matryoshka2d.losses.checks import (
     check_columns,
@@ -38,7 +37,7 @@ from st_matryoshka2d.model.pipeline import Pipeline, Route, unwrap
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.token_table import token_table
 from st_matryoshka2d.model.trained_sizes import declare_dims, declare_training, declared_dims
-from st_matryoshka2d.sizes import Size, validate_sizes
+from st_matryoshka2d.sizes import Size, prefix, validate_sizes
 
 # Embeddings are checked in the first batch and in every so many: a check waits for the GPU. NaN does not go away, because a
 # step with it makes the weights NaN.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
 from sentence_transformers.base.losses import CachedLossMixin, RandContext
 from torch import Tensor, nn
 
@@ -19,7 +18,7 @@ from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 
-Column = Float[Tensor, "texts values"]
+Column: TypeAlias = Tensor  # (texts, values)
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.losses.checks import positive
 from st_matryoshka2d.losses.distributed import gather
+from st_matryoshka2d.losses.scores import at_least_float32, kl_divergence
 from st_matryoshka2d.losses.step import Step, Term
-from st_matryoshka2d.similarity import at_least_float32, kl_divergence
-from st_matryoshka2d.sizes import Size
+from st_matryoshka2d.sizes import Size, prefix
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class PCACompression(Term):

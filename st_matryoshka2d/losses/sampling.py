@@ -12,7 +12,7 @@ from torch import distributed
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import finite_weights, one_of
-from st_matryoshka2d.sizes import Size, SizeDict, all_within, as_size, sizes_product, validate_sizes
+from st_matryoshka2d.sizes import Size, all_within, as_size, sizes_product, validate_sizes
 
 
 class SizeSampler(ABC):
@@ -65,10 +65,10 @@ class FixedSizes(SizeSampler):
         self.weights = finite_weights(weights, len(self.candidates), "size_weights")
         self.reduction = one_of(reduction, "reduction", ("mean", "sum"))
 
-    def draw(self) -> SizeDict[float]:
+    def draw(self) -> dict[Size, float]:
         """Return all sizes."""
         share = 1 / len(self.candidates) if self.reduction == "mean" else 1.0
-        return SizeDict((size, weight * share) for size, weight in zip(self.candidates, self.weights, strict=True))
+        return {size: weight * share for size, weight in zip(self.candidates, self.weights, strict=True)}
 
     def every_draw(self) -> list[dict[Size, float]]:
         """Return all sizes, once."""
@@ -107,7 +107,7 @@ class UniformSizes(SizeSampler):
         self.candidates = sizes_product(range(1, full.num_layers + 1), [*self.dims, full.dim])
         self.generator: torch.Generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
-    def draw(self) -> SizeDict[float]:
+    def draw(self) -> dict[Size, float]:
         """Draw n and d; return the four sizes."""
         num_layers = int(torch.randint(1, self.full.num_layers, (), generator=self.generator))
         dim = self.dims[int(torch.randint(len(self.dims), (), generator=self.generator))]
@@ -124,15 +124,15 @@ class UniformSizes(SizeSampler):
         """Return dims and weights."""
         return {"dims": self.dims, "weights": self.weights}
 
-    def _step(self, num_layers: int, dim: int) -> SizeDict[float]:
+    def _step(self, num_layers: int, dim: int) -> dict[Size, float]:
         sizes = [self.full, Size(num_layers, self.full.dim), Size(self.full.num_layers, dim), Size(num_layers, dim)]
-        return SizeDict(zip(sizes, self.weights, strict=True))
+        return dict(zip(sizes, self.weights, strict=True))
 
 
-def averaged(draws: Sequence[Mapping[Size, float]]) -> tuple[SizeDict[float], SizeDict[float]]:
+def averaged(draws: Sequence[Mapping[Size, float]]) -> tuple[dict[Size, float], dict[Size, float]]:
     """Return the mean weight of each size over the draws, and the share of the draws that have the size."""
-    weights: SizeDict[float] = SizeDict()
-    shares: SizeDict[float] = SizeDict()
+    weights: dict[Size, float] = {}
+    shares: dict[Size, float] = {}
     for size, weight in (item for draw in draws for item in draw.items()):
         weights[size] = weights.get(size, 0.0) + weight / len(draws)
         shares[size] = shares.get(size, 0.0) + 1 / len(draws)

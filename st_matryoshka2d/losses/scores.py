@@ -1,20 +1,22 @@
-"""Similarities between the texts of a batch, as the wrapped loss compares them."""
+"""Similarities between the texts of a batch, as the wrapped loss compares them, and their divergence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from jaxtyping import Float
 from sentence_transformers import util
 from sentence_transformers.sentence_transformer.losses import SiameseDistanceMetric, TripletDistanceMetric
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.distributed import gather, own_rows
-from st_matryoshka2d.similarity import at_least_float32
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
@@ -68,3 +70,15 @@ def scores_of_others(
     others = torch.arange(scores.shape[1] - 1, device=scores.device)
     # A mask of booleans would select the same, but wait for the GPU.
     return scores.gather(1, others + (others >= own_rows(texts, gathered).unsqueeze(1)))
+
+
+def kl_divergence(student: Float[Tensor, "batch n"], teacher: Float[Tensor, "batch n"], temperature: float) -> Tensor:
+    r"""Return the KL divergence of two softmaxes, :math:`\sum t (\log t - \log s)`, mean over rows."""
+    log_student = F.log_softmax(student / temperature, dim=-1)
+    log_teacher = F.log_softmax(teacher.detach() / temperature, dim=-1)
+    return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Convert half precision, which loses divergences of close distributions."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

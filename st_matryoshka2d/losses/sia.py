@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_matryoshka2d.dims import prefix
-from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.losses.checks import positive
+from st_matryoshka2d.losses.scores import at_least_float32
 from st_matryoshka2d.losses.step import Step, Term, Tokens
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.similarity import at_least_float32
-from st_matryoshka2d.sizes import all_within, full_size, sizes_ladder
+from st_matryoshka2d.sizes import all_within, full_size, prefix, sizes_ladder
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
 
 # If a text's states vary by less than this share of their size, its tokens count as equal, up to rounding.
 _CONSTANT = 1e-6
@@ -154,10 +155,6 @@ def ascending_dims(dims: Sequence[int], full: int) -> list[int]:
 
 
 def _checked_gammas(gammas: Sequence[float], dims: list[int]) -> list[float]:
-    if isinstance(gammas, str) or not isinstance(gammas, Iterable):
-        raise UsageTypeError(
-            f"gammas must be a list of shares of the tokens, one for each dim below {dims[-1]}, got {gammas!r}."
-        )
     checked = [positive(gamma, "each of gammas") for gamma in gammas]
     if len(checked) != len(dims) - 1:
         raise UsageError(f"gammas needs {len(dims) - 1} values, one for each dim below {dims[-1]}, got {len(checked)}.")

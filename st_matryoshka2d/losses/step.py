@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-from st_matryoshka2d.sizes import Size, as_size
+from st_matryoshka2d.sizes import Size, as_size, prefix
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 
 @dataclass(frozen=True)
@@ -140,19 +141,16 @@ def check_parts(term: Term, parts: object) -> Mapping[str, Tensor]:
     """Check that a term returned a dict of scalars."""
     if isinstance(parts, dict) and all(isinstance(value, Tensor) and value.ndim == 0 for value in parts.values()):
         return parts
-    found = (
-        {name: getattr(value, "shape", value) for name, value in parts.items()} if isinstance(parts, dict) else type(parts)
-    )
-    raise UsageTypeError(f"{type(term).__name__}.forward must return a dict of names and scalar tensors, got {found}.")
+    name = type(term).__name__
+    raise UsageTypeError(f"{name}.forward must return a dict of names and scalar tensors, got {parts!r:.80}.")
 
 
 def check_terms(terms: Iterable[Term]) -> list[Term]:
     """Check that `terms` is a list of terms."""
-    checked: list[Any] = list(terms) if isinstance(terms, Iterable) else [terms]
+    checked = list(terms)
     for term in checked:
-        if isinstance(terms, Term) or not isinstance(term, Term):
-            found = f"the class {term.__name__}; call it: {term.__name__}()" if isinstance(term, type) else f"{term!r:.80}"
-            raise UsageTypeError(f"terms must be a list of Term objects such as [KLAlignment()], got {found}.")
+        if not isinstance(term, Term):
+            raise UsageTypeError(f"terms must be Term objects such as [KLAlignment()], got {term!r:.80}.")
         has_method = type(term).observe is not Term.observe
         if bool(term.observes) != has_method:
             raise UsageTypeError(

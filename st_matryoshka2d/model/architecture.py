@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
-import xxhash
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -20,7 +21,7 @@ def settings(module: nn.Module) -> dict[str, object]:
 
 def architecture(model: PreTrainedModel) -> str:
     """Digest all that decides how a model computes, but for its weights: config, modules, their settings and buffers."""
-    digest = xxhash.xxh3_128(model.config.to_json_string(use_diff=False).encode())
+    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
     for path, module in model.named_modules(remove_duplicate=False):
         functions = {name: getattr(value, "__qualname__", "") for name, value in vars(module).items() if callable(value)}
         weights = module.named_parameters(recurse=False, remove_duplicate=False)

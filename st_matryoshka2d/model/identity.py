@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
 from huggingface_hub import RepoCard
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.base.modules import Transformer
@@ -98,9 +97,9 @@ def model_revision(model: SentenceTransformer) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # numpy has no bfloat16, so hash a view of the bytes. xxHash is as fast as memory, unlike SHA-256
+        # numpy has no bfloat16, so hash a view of the bytes
         content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        digest.update(xxhash.xxh3_128_digest(memoryview(content)))
+        digest.update(memoryview(content))
     digest.update(json.dumps(_settings(model), sort_keys=True, default=str).encode())
     return digest.hexdigest()[:40]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.grid.grid_result import GridResult
-from st_matryoshka2d.model_card.grid_section import grid_section
 from st_matryoshka2d.model_card.readme import USAGE, card_of, write_section
 from st_matryoshka2d.model_card.sides_section import sides_section
 from st_matryoshka2d.model_card.sizes_section import sizes_section
+
+if TYPE_CHECKING:
+    from st_matryoshka2d.grid.grid_result import GridResult
 
 
 def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = None) -> None:
@@ -49,6 +51,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
             "of st_matryoshka2d, align or cut it, which declare them; or pass a grid of its scores."
         )
     if grid is not None:
+        from st_matryoshka2d.model_card.grid_section import grid_section  # needs pandas, as grids do
+
         scores = grid_section(readme, grid)
         if "load(" not in sizes:
             scores += f"\n\n{USAGE.format(name=name, size=grid.sizes[len(grid.sizes) // 2])}"

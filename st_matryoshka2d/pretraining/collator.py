@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.pretraining.tokens import Ids, Words, split_special
 from st_matryoshka2d.sizes import positive_int
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 _NOT_MASKED = -100
 

@@ -9,12 +9,14 @@ of the weight is kept for the backward pass, and no logit is computed twice.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 # Logits in memory at a time: 2^24 numbers are 64 MiB in float32. Smaller chunks make matrix products slower.
 _LOGITS_AT_A_TIME = 2**24

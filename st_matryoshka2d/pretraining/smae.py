@@ -6,10 +6,9 @@ import copy
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -22,6 +21,9 @@ from st_matryoshka2d.model.skeleton import register_outputs
 from st_matryoshka2d.pretraining.cross_entropy import vocabulary_cross_entropy
 from st_matryoshka2d.pretraining.masked_lm import find_masked_lm, load_masked_lm, register_tied_weights
 from st_matryoshka2d.sizes import Size, ladder_to, positive_int, validate_sizes
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 _NOT_MASKED = -100
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from st_matryoshka2d.encoding.left_out import LeftOut, is_empty
+from st_matryoshka2d.encoding.texts import LeftOut, is_empty
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.sizes import positive_int
 

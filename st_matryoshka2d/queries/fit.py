@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d.aligning.agreement import agreement
-from st_matryoshka2d.dims import prefix
 from st_matryoshka2d.queries.gather import Gathered
 from st_matryoshka2d.queries.solve import solved
 from st_matryoshka2d.queries.vocabulary import shrunk
-from st_matryoshka2d.sizes import Size, mrl_dims
+from st_matryoshka2d.sizes import Size, mrl_dims, prefix
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _HELD, _MOST_HELD = 0.1, 1000  # share of the queries that is left out to choose by, and the most
 _STRENGTHS = (1.0, 0.3, 0.1, 0.03)

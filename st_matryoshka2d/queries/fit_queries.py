@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable, Sequence, Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
@@ -31,6 +30,9 @@ from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.gather import Gathered, add_documents, different
 from st_matryoshka2d.queries.stand_ins import StandIns
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _SAMPLE = 10_000  # documents of which stand-ins for queries are made
 _FEW = 100  # with fewer documents, little is known of their words

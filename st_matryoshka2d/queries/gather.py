@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from st_matryoshka2d.encoding.check_texts import checked_text, rows_of
 from st_matryoshka2d.encoding.existing import Existing
-from st_matryoshka2d.encoding.left_out import LeftOut
-from st_matryoshka2d.encoding.prompts import chosen_prompt
+from st_matryoshka2d.encoding.texts import LeftOut, checked_text, chosen_prompt, rows_of
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.solve import DOCUMENTS, QUERIES, Sums
 from st_matryoshka2d.queries.stand_ins import StandIns
 from st_matryoshka2d.queries.vocabulary import table_tokenizer
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 _CHUNK = 4096  # documents that are embedded at once
 _JOINED = 16  # chunks in a block of the fit: products with many small blocks are slow
 _CHECKED = 8  # documents of a chunk whose existing embeddings are compared with the model's
 _SAME = 0.98  # the least cosine: quantized embeddings differ a little
 
-Embed = Callable[[Sequence[str]], Float[np.ndarray, "texts dim"]]
+Embed = Callable[[Sequence[str]], np.ndarray]  # (texts, dim)
 
 
 @dataclass

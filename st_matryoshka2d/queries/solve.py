@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 _STEPS, _ENOUGH = 60, 1e-2  # at most so many steps, until residuals are this share of the right side
 _COLUMNS = 128  # solved at once, which bounds memory

@@ -97,7 +97,7 @@ def test_call_time_depth_uses_its_readout(tiny: SentenceTransformer) -> None:
 
 
 def test_loss_trains_embeddings_of_the_cut_routes(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For routes; `test_readout_gradients.py` has models without."""
+    """For routes; `losses/test_equations.py` has models without."""
     aligned = align(routed(tiny, shared=False), TEXTS, steps=5)
     loss = MultipleNegativesRankingLoss(aligned)
     seen: list[list[torch.Tensor]] = []
@@ -110,17 +110,6 @@ def test_loss_trains_embeddings_of_the_cut_routes(tiny: SentenceTransformer, mon
         for task, column in zip(named, embedded, strict=True):
             expected = truncate(aligned, num_layers=size.num_layers, dim=size.dim).encode(OTHERS, task=task)
             np.testing.assert_allclose(column.detach().numpy(), expected, atol=2e-6)
-
-
-def test_small_sizes_share_space_of_whole_model(tiny: SentenceTransformer) -> None:
-    aligned = align(tiny, TEXTS * 2)
-
-    def apart(model: SentenceTransformer, depth: int) -> float:
-        cut, whole = (each.encode(TEXTS, normalize_embeddings=True) for each in (truncate(model, num_layers=depth), model))
-        return float(1 - (cut * whole).sum(axis=1).mean())
-
-    for depth in (1, 2, 3):
-        assert apart(aligned, depth) < 0.3 * apart(tiny, depth)
 
 
 def test_same_texts_give_same_model(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,31 +128,12 @@ def test_same_texts_give_same_model(tiny: SentenceTransformer, monkeypatch: pyte
     assert not any(parameter.is_inference() for parameter in inside.parameters())
 
 
-def test_other_defaults_for_tensors_give_same_model(tiny: SentenceTransformer) -> None:
-    expected = align(tiny, TEXTS, steps=5)
-    twice = align(expected, TEXTS, steps=5)
-    torch.set_default_dtype(torch.float64)
-    try:
-        found = align(tiny, TEXTS, steps=5)
-        assert equal(align(found, TEXTS, steps=5), twice)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert equal(found, expected)
-    assert found.dtype == torch.float32
-
-
 @pytest.mark.parametrize("kind", ["mean", "mean, unit"])
 def test_with_kept_coordinates_the_full_size_is_bit_for_bit_the_model(kind: str, tiny: SentenceTransformer) -> None:
     model = tiny if kind == "mean" else normalized(tiny)
     aligned = align(model, TEXTS, rotation="keep", steps=0)
     before, after = (each.encode(OTHERS, convert_to_tensor=True) for each in (model, aligned))
     assert torch.equal(before, after)
-
-
-def test_an_unknown_rotation_is_refused_before_a_text_is_read(tiny: SentenceTransformer) -> None:
-    unread = (pytest.fail("a text is read") for _ in range(1))
-    with pytest.raises(ValueError, match="rotation must be 'keep', 'similarity', 'search' or None, got 'none'"):
-        align(tiny, unread, rotation="none")  # type: ignore[arg-type]
 
 
 def test_a_rotation_is_told_once_where_align_is_called(tiny: SentenceTransformer) -> None:

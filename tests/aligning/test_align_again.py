@@ -1,9 +1,10 @@
-"""Aligning again, what `align` keeps and refuses, and the config and card of an aligned model."""
+"""What a model is before it is aligned, and aligning again: what stays, and what is declared."""
 
 from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,79 @@ import pandas as pd
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from st_matryoshka2d import Size, add_to_model_card, align, encode_sizes, evaluate, sts_task, truncate
+from st_matryoshka2d import Size, align, encode_sizes, evaluate, sts_task, truncate
+from st_matryoshka2d.aligning import starting_point as module
+from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.losses import RelationalDistillLoss
+from st_matryoshka2d.model.kept_layers import declare_layers
+from st_matryoshka2d.model.trained_sizes import declare_training
 from tests.support.losses import batch
-from tests.support.pipelines import OTHERS, SIZES, TEXTS, equal, products, readouts, routed
+from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, routed
+
+ENDS = {"1": [1], "2": [1, 4], "3": [1, 2, 4]}
+
+
+def layers(model: SentenceTransformer) -> object:
+    return getattr(model.config, "matryoshka_layers", None)
+
+
+def test_a_fresh_model_keeps_both_ends(tiny: SentenceTransformer) -> None:
+    assert layers(starting_point(tiny, None)) == ENDS
+    assert layers(starting_point(tiny, "first")) is None
+    assert layers(starting_point(tiny, {2: [1, 3]})) == {**ENDS, "2": [1, 3], "3": [1, 2, 3]}
+    assert layers(tiny) is None, "the model given is as it was"
+
+
+def test_layers_that_were_chosen_before_stay(tiny: SentenceTransformer) -> None:
+    first = align(tiny, TEXTS, layers="first", steps=0)
+    assert layers(starting_point(first, None)) is None
+    assert layers(starting_point(first, "ends")) == ENDS
+    declare_layers(tiny.config, {1: [2], 2: [2, 4], 3: [1, 2, 3]})
+    assert layers(starting_point(tiny, None)) == {"1": [2], "2": [2, 4], "3": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(("trained", "expected"), [(Size(2, 8), None), (Size(4, 8), ENDS)], ids=["depths", "dims"])
+def test_a_model_trained_for_shallower_sizes_keeps_its_first_layers(
+    trained: Size, expected: object, tiny: SentenceTransformer
+) -> None:
+    declare_training(tiny.config, [trained, Size(4, 32)], "MatryoshkaLoss")
+    assert layers(starting_point(tiny, None)) == expected
+
+
+def test_layers_that_only_work_in_a_row_are_the_first(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("the layers only work in a row")
+
+    monkeypatch.setattr(module, "check_depths", refuse)
+    assert layers(starting_point(tiny, None)) is None
+    assert layers(starting_point(tiny, "ends")) == ENDS, "whoever asks for them is told later"
+
+
+TOLD: dict[str, Callable[[SentenceTransformer], object]] = {
+    "config": lambda model: setattr(model.config, "is_matryoshka", True),
+    "dims": lambda model: setattr(model.config, "matryoshka_dimensions", [8, 32]),
+    "tag": lambda model: model.model_card_data.add_tags("loss:MatryoshkaLoss"),
+}
+
+
+@pytest.mark.parametrize("how", TOLD)
+def test_a_model_trained_for_several_dims_says_so(how: str, tiny: SentenceTransformer) -> None:
+    assert not trained_narrow(tiny)
+    TOLD[how](tiny)
+    assert trained_narrow(tiny)
+
+
+def test_a_cut_in_depth_alone_was_not_trained_for_several_dims(tiny: SentenceTransformer) -> None:
+    assert not trained_narrow(truncate(tiny, num_layers=3))
+
+
+def test_the_card_a_model_was_loaded_with_says_so(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    assert not trained_narrow(SentenceTransformer(str(tmp_path), device="cpu"))
+    with (tmp_path / "README.md").open("a", encoding="utf-8") as card:
+        card.write("\nIt was trained with Matryoshka representation learning.\n")
+    assert trained_narrow(SentenceTransformer(str(tmp_path), device="cpu"))
 
 
 def apart(model: SentenceTransformer, depth: int) -> float:
@@ -70,20 +138,6 @@ def test_leaves_model_unchanged(tiny: SentenceTransformer) -> None:
     assert not np.array_equal(tiny.encode(OTHERS), before)
 
 
-@pytest.mark.filterwarnings("ignore:The model declares prompts")
-def test_prompts_are_kept_and_used(tiny: SentenceTransformer) -> None:
-    tiny.prompts, tiny.default_prompt_name = {"query": "the old ", "document": ""}, "query"
-    aligned = align(tiny, TEXTS, steps=0)
-    assert (aligned.prompts, aligned.default_prompt_name) == (tiny.prompts, "query")
-    tiny.default_prompt_name = None
-    bare = align(tiny, TEXTS, steps=0)
-    typed = align(tiny, [f"the old {text}" for text in TEXTS], steps=0)
-    for depth in (1, 2, 3):
-        found, without, expected = (readouts(model)[0].at(depth).weight for model in (aligned, bare, typed))
-        assert torch.allclose(found, expected, atol=1e-4)
-        assert not torch.allclose(found, without, atol=1e-2)
-
-
 def test_half_precision_stays(tiny: SentenceTransformer) -> None:
     half = copy.deepcopy(tiny).to(torch.bfloat16)
     aligned = align(half, TEXTS, steps=2)
@@ -105,10 +159,6 @@ def test_a_model_of_one_layer_is_rotated(tiny: SentenceTransformer) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encode_sizes(aligned, OTHERS, ["1L-8d"])
-
-
-def test_few_texts_are_not_refined(tiny: SentenceTransformer) -> None:
-    assert equal(*(align(tiny, TEXTS, steps=steps) for steps in (0, 20)))
 
 
 @pytest.mark.usefixtures("more_than_20_are_many")
@@ -144,51 +194,3 @@ def test_config_records_alignment(tiny: SentenceTransformer) -> None:
     assert {"2L-5d", "3L-8d"} <= set(trained.config.matryoshka_sizes), "it was trained at the others"
     again = align(trained, TEXTS, ["3L-8d"], steps=1)
     assert again.config.matryoshka_loss == "RelationalDistillLoss, align"
-
-
-def test_card_of_aligned_model(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    aligned = align(tiny, TEXTS, SIZES, steps=1)
-    aligned.model_card_data.set_model_id("you/model")
-    aligned.save_pretrained(str(tmp_path / "whole"))
-    truncate(aligned, num_layers=2, dim=6).save_pretrained(str(tmp_path / "cut"))
-    for name in ("whole", "cut"):
-        add_to_model_card(tmp_path / name)
-    whole, cut = ((tmp_path / name / "README.md").read_text(encoding="utf-8") for name in ("whole", "cut"))
-    assert "This model can be cut in layers and in dimensions. It was aligned for these sizes, without training:" in whole
-    assert "| 2 | 6, 32 |" in whole
-    assert "can be compared" in whole
-    assert "- aligned\n" in whole
-    assert "Of the sizes that the whole model was aligned for, this cut has:" in cut
-    assert "can be compared" in cut
-
-
-class TestRefused:
-    def test_texts(self, tiny: SentenceTransformer) -> None:
-        with pytest.raises(ValueError, match=r"at least 3 different texts, and works best with thousands; got 2"):
-            align(tiny, TEXTS[:2] * 2)
-        with pytest.raises(TypeError, match=r"texts\[40\] is 3"):
-            align(tiny, [*TEXTS, 3])  # type: ignore[list-item]
-        with pytest.raises(ValueError, match=r"texts\[1\]: character 0 .* half of a surrogate pair"):
-            align(tiny, ["red", "\ud800", "blue"])
-
-    def test_models(self, tiny: SentenceTransformer) -> None:
-        with pytest.raises(TypeError, match="Expected a SentenceTransformer, got str"):
-            align("a model", TEXTS)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"truncate_dim=8.*cut it afterwards"):
-            align(truncate(tiny, dim=8), TEXTS)
-        within = [*tiny.children(), Dense(32, 32)]
-        router = Router.for_query_document(list(tiny.children()), list(tiny.children()))
-        with pytest.raises(ValueError, match=r"followed by \['Dense', 'Normalize'\].*to the end of each route"):
-            align(SentenceTransformer(modules=[router, Dense(32, 32), Normalize()], device="cpu"), TEXTS)
-        align(SentenceTransformer(modules=[Router.for_query_document(within, within)], device="cpu"), TEXTS, steps=0)
-        with torch.no_grad():
-            tiny.get_parameter("0.model.encoder.layer.3.output.dense.bias")[0] = torch.nan
-        with pytest.raises(ValueError, match="not all finite"):
-            align(tiny, TEXTS)
-
-    def test_numbers(self, tiny: SentenceTransformer) -> None:
-        for steps in (-1, 2.0, True, "3"):
-            with pytest.raises((TypeError, ValueError), match="steps"):
-                align(tiny, TEXTS, steps=steps)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="has 5 layers"):
-            align(tiny, TEXTS, ["5L-8d"])

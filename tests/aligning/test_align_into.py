@@ -1,9 +1,8 @@
-"""Models in the space of another model: computed, cut, saved and loaded like aligned ones; what is refused."""
+"""Models in the space of another model: computed, cut, saved and loaded like aligned ones."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from st_matryoshka2d import (
     GridResult,
     Size,
     align,
-    asymmetric,
     encode_sizes,
     encode_to_parquet,
     load,
@@ -26,7 +24,7 @@ from st_matryoshka2d import (
 )
 from st_matryoshka2d.model.declared_agreement import declared_agreement
 from tests.support import families
-from tests.support.pipelines import OTHERS, TEXTS, normalized, routed
+from tests.support.pipelines import OTHERS, TEXTS, normalized
 
 pytestmark = pytest.mark.filterwarnings("ignore:This model was not aligned for")
 
@@ -146,80 +144,6 @@ def test_readouts_of_an_alignment_are_replaced(tiny: SentenceTransformer, other:
         np.testing.assert_allclose(encode_sizes(found, OTHERS, [size])[size], rows, atol=1e-5)
     np.testing.assert_array_equal(aligned.encode(OTHERS), before)
     assert aligned.config.matryoshka_readouts == [1, 2, 3]
-
-
-def test_both_sides_of_an_asymmetric_model_are_in_the_other_space(mapped: SentenceTransformer) -> None:
-    joined = asymmetric(mapped, query="2L-24d")
-    np.testing.assert_allclose(joined.encode_query(OTHERS), truncate(mapped, num_layers=2).encode(OTHERS), atol=1e-6)
-    np.testing.assert_allclose(joined.encode_document(OTHERS), mapped.encode(OTHERS), atol=1e-6)
-
-
-def changed(model: SentenceTransformer, **settings: object) -> SentenceTransformer:
-    made = copy.deepcopy(model)
-    for name, value in settings.items():
-        setattr(made, name, value)
-    return made
-
-
-def test_refuses_models_that_have_no_one_space(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
-    for model in (changed(tiny, truncate_dim=8), routed(tiny, shared=True)):
-        word = "truncate_dim=8" if model.truncate_dim else "starts with a Router"
-        with pytest.raises(ValueError, match=word):
-            align(model, TEXTS, into=other)
-        with pytest.raises(ValueError, match=f"model of the other space.*{word}"):
-            align(tiny, TEXTS, into=model)
-
-
-def test_refuses_to_map_twice(mapped: SentenceTransformer, other: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match=r"in the space of .* already"):
-        align(mapped, TEXTS, into=other)
-
-
-REFUSED: list[tuple[Any, Any, str]] = [
-    (TEXTS, np.zeros((39, 24)), "ends after 39 rows, but there are more texts"),
-    (TEXTS, np.zeros((41, 24)), "has more rows than the 40 texts"),
-    (TEXTS, np.zeros(40), r"must be \(texts, dims\), got \(40,\)"),
-    (TEXTS, np.full((40, 24), np.nan), "row 0 is not finite"),
-    (TEXTS, {"query": np.zeros((40, 24))}, "`into` is a dict of"),
-    ({"query": TEXTS}, np.zeros((40, 24)), "`into` is one ndarray"),
-    ({"query": TEXTS, "document": TEXTS}, {"query": np.zeros((40, 24)), "document": np.zeros((40, 8))}, "differ in width"),
-]
-
-
-@pytest.mark.parametrize(("texts", "into", "words"), REFUSED)
-def test_refuses_embeddings_that_do_not_fit(
-    texts: list[str] | Mapping[str, list[str]], into: Any, words: str, tiny: SentenceTransformer
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        align(tiny, texts, into=into)
-
-
-def test_refuses_a_prompt_that_one_model_lacks(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
-    tiny.prompts = {"query": "", "document": "", "title": ""}
-    with pytest.raises(ValueError, match="no prompt 'title'") as caught:
-        align(tiny, TEXTS, into=other, prompt_name="title")
-    assert caught.value.__notes__ == ["This is about the model of the other space."]
-    with pytest.raises(FileNotFoundError, match="no Parquet files"):
-        align(tiny, TEXTS, into="nowhere")
-
-
-@pytest.mark.parametrize("given", [{"sizes": ["1L-8d"]}, {"rotation": "keep"}], ids=str)
-def test_refuses_what_is_about_the_models_own_space(given: Any, tiny: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match=f"`sizes` and `rotation`.*{next(iter(given))}="):
-        align(tiny, TEXTS, into=np.zeros((40, 24)), **given)
-
-
-def test_the_printed_table_names_the_other_space(
-    tiny: SentenceTransformer, other: SentenceTransformer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = other.encode(TEXTS)
-    align(tiny, TEXTS, into=rows, show_progress_bar=True)
-    assert capsys.readouterr().out.startswith("Agreement with other embeddings, on texts left out")
-
-
-def test_few_texts_are_told(tiny: SentenceTransformer, other: SentenceTransformer) -> None:
-    with pytest.warns(DataWarning, match="40 texts are too few to align a model with another"):
-        align(tiny, TEXTS, into=other)
 
 
 def test_a_decoder_is_mapped(other: SentenceTransformer, tmp_path: Path) -> None:

@@ -1,21 +1,26 @@
-"""The sample of the texts that readouts are fitted on, and its embeddings."""
+"""The texts that readouts are fitted on: a sample, with prompts as `encode` has them, without near copies."""
 
 from __future__ import annotations
 
+import copy
 import sys
+import warnings
 from io import StringIO
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from transformers import BertConfig
 
-from st_matryoshka2d import align, truncate
+from st_matryoshka2d import DataWarning, align, truncate
 from st_matryoshka2d.aligning import gather as module
 from st_matryoshka2d.aligning.gather import (
     Gathered,
     Text,
     different,
+    drawn,
     gather,
     parts_of,
     without_copies,
@@ -25,14 +30,8 @@ from tests.support.families import WORDS
 from tests.support.pipelines import TEXTS, require_same_rows, routed
 
 
-def drawn(model: SentenceTransformer, texts: list[str], cost: float = 1.0, most: int = 20_000) -> tuple[list[Text], int]:
+def sampled(model: SentenceTransformer, texts: list[str], cost: float = 1.0, most: int = 20_000) -> tuple[list[Text], int]:
     return module.drawn(parts_of(model, texts, None, None), most, 4 * 4 * 32, cost)
-
-
-def test_the_batch_size_changes_nothing(tiny: SentenceTransformer) -> None:
-    made, other = (align(tiny, TEXTS, steps=0, batch_size=size).state_dict() for size in (32, 7))
-    for name in ("2.linear.weight", "2.shallower.1.weight", "2.shallower.3.weight"):
-        assert torch.allclose(made[name] @ made[name].T, other[name] @ other[name].T, atol=1e-3), name
 
 
 class Terminal(StringIO):
@@ -55,20 +54,10 @@ def test_shows_progress_on_a_terminal_or_on_request(
     assert ("Embedding texts: 100%" in told, "Refining readouts: 100%" in told) == (is_shown, is_shown)
 
 
-def test_progress_counts_the_texts_and_the_copies_of_long_ones(
-    tiny: SentenceTransformer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """For each route of a model."""
-    model = routed(tiny, shared=False)
-    gather(model, drawn(model, [*TEXTS, TEXTS[0]])[0], 32, False)
-    done = 2 * (len(TEXTS) + sum(len(text.split()) >= 6 for text in TEXTS))
-    assert f" {done}/{done} [" in capfd.readouterr().err.strip().rpartition("\r")[2]
-
-
 def drawn_texts(
     model: SentenceTransformer, texts: list[str], cost: float = 1.0, most: int = 20_000
 ) -> tuple[list[str], int]:
-    sample, total = drawn(model, texts, cost, most)
+    sample, total = sampled(model, texts, cost, most)
     return [text.text for text in sample], total
 
 
@@ -113,7 +102,7 @@ def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int
 def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer) -> None:
     declare_layers(tiny.config, chosen_layers("ends", 4))
     texts = [f"{one} {other} {third}" for one, other, third in zip(WORDS, WORDS[3:], WORDS[7:], strict=False)]
-    kept = gather(tiny, drawn(tiny, texts)[0], 4, True)[""]
+    kept = gather(tiny, sampled(tiny, texts)[0], 4, True)[""]
     cuts = [truncate(tiny, num_layers=depth).encode(texts, convert_to_tensor=True) for depth in (1, 2, 3, 4)]
     require_same_rows(kept.states, torch.stack(cuts, 1))
 
@@ -142,3 +131,116 @@ def test_near_copies_are_closer_than_a_share_of_the_median() -> None:
     expected = [all(distances[i][j] > 0.2 * median for j in range(i)) for i in range(39)]
     assert different(rows).tolist() == expected
     assert sum(expected) < 36
+
+
+PROMPTS = {"query": "the old ", "document": "a new "}
+
+
+QUERIES, DOCUMENTS = TEXTS[:20], TEXTS[15:35]  # some texts are both
+
+
+@pytest.fixture
+def prompted(tiny: SentenceTransformer) -> SentenceTransformer:
+    tiny.prompts = dict(PROMPTS)
+    return tiny
+
+
+def written(model: SentenceTransformer, prompt: str, texts: list[str], *more: str, **kwargs: Any) -> SentenceTransformer:
+    """Align a model without prompts with texts that have one in front."""
+    bare = copy.deepcopy(model)
+    bare.prompts, bare.default_prompt_name = {}, None
+    return align(bare, [*(prompt + text for text in texts), *more], **kwargs)
+
+
+def require_equal(found: SentenceTransformer, expected: SentenceTransformer) -> None:
+    states = found.state_dict(), expected.state_dict()
+    assert states[0].keys() == states[1].keys()
+    for name, tensor in states[1].items():
+        assert torch.allclose(states[0][name], tensor, atol=1e-5), name
+
+
+@pytest.mark.parametrize(
+    ("given", "prompt"),
+    [
+        ({"prompt": "under the tree "}, "under the tree "),
+        ({"prompt_name": "document"}, "a new "),
+        ({}, "the old "),  # the default
+        ({"prompt": ""}, ""),
+        ({"prompt": "under the tree ", "prompt_name": "document"}, "under the tree "),
+        ({"prompt": "", "prompt_name": "unknown"}, ""),
+    ],
+    ids=str,
+)
+def test_a_prompt_is_put_in_front(given: dict[str, str], prompt: str, prompted: SentenceTransformer) -> None:
+    """Which one is that of `encode` with the same keywords."""
+    prompted.default_prompt_name = "query"
+    by_hand = prompted.encode([prompt + text for text in TEXTS], prompt="")
+    np.testing.assert_allclose(prompted.encode(TEXTS, **given), by_hand, atol=1e-6)
+    require_equal(align(prompted, TEXTS, steps=3, **given), written(prompted, prompt, TEXTS, steps=3))
+
+
+def test_texts_of_a_dict_get_the_prompt_of_their_key(prompted: SentenceTransformer) -> None:
+    """Also those that are in both; a sample is drawn as from one list."""
+    prompted.default_prompt_name = "query"
+    found = align(prompted, {"query": iter([*QUERIES, QUERIES[3]]), "document": DOCUMENTS}, steps=3)
+    expected = written(prompted, "the old ", QUERIES, *("a new " + text for text in DOCUMENTS), steps=3)
+    require_equal(found, expected)
+
+
+@pytest.mark.parametrize("given", [{"prompt": "the old red "}, {"prompt_name": "query"}, {}], ids=str)
+def test_a_prompt_may_be_left_out_of_pooling(
+    given: dict[str, str], prompted: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompted.set_pooling_include_prompt(False)
+    prompted.default_prompt_name = "document"
+    monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
+    parts = parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"]))
+    [route] = gather(prompted, drawn(parts, 100, 1)[0], 32, True).values()
+    cuts = [truncate(prompted, num_layers=depth).encode(TEXTS, convert_to_tensor=True, **given) for depth in (1, 2, 3, 4)]
+    require_same_rows(route.states, torch.stack(cuts, 1))
+    prompt = given.get("prompt") or prompted.prompts[given.get("prompt_name", "document")]
+    other = prompted.encode([prompt + text for text in TEXTS], prompt="", convert_to_tensor=True)
+    assert torch.cdist(route.whole, other).min() > 0.01, "the pooling makes a difference"
+
+
+def test_each_route_gets_the_prompts(prompted: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
+    model = routed(prompted, shared=False)
+    model.prompts = dict(PROMPTS)
+    texts, _ = drawn(parts_of(model, {"document": TEXTS}, None, None), 100, 1)
+    for task, route in gather(model, texts, 32, True).items():
+        expected = truncate(model, num_layers=2).encode(
+            TEXTS, task=task, prompt_name="document", normalize_embeddings=True, convert_to_tensor=True
+        )
+        require_same_rows(torch.nn.functional.normalize(route.at(2), dim=1), expected)
+
+
+def test_warnings_name_the_part(prompted: SentenceTransformer) -> None:
+    with pytest.warns(DataWarning, match=r"texts\['document'\]: 1 of 41 rows have an empty cell") as found:
+        align(prompted, {"query": QUERIES, "document": [*TEXTS, ""]}, steps=0)
+    assert {warning.filename for warning in found if "rows" in str(warning.message)} == {__file__}
+
+
+def test_tells_of_prompts_once(tiny: SentenceTransformer) -> None:
+    tiny.prompts = {"query": "query: ", "document": "passage: ", "other": "title: "}
+    with pytest.warns(DataWarning, match="prompt_name='query'") as found:
+        align(tiny, TEXTS, steps=0)
+    [told] = [warning for warning in found if "prompts" in str(warning.message)]
+    assert told.filename == __file__
+
+
+@pytest.mark.parametrize(
+    "how", ["empty prompts", "default prompt", "prompts in the texts", "prompt", "prompt_name", "no prompt", "dict"]
+)
+def test_says_nothing_where_all_is_well(how: str, tiny: SentenceTransformer) -> None:
+    tiny.prompts = {"query": "", "document": " "} if how == "empty prompts" else {"query": "query: ", "document": ""}
+    tiny.default_prompt_name = "query" if how == "default prompt" else None
+    given: dict[str, Any] = {
+        "prompt": {"prompt": "title: "},
+        "prompt_name": {"prompt_name": "query"},
+        "no prompt": {"prompt": ""},
+    }.get(how, {})
+    texts: Any = {"prompts in the texts": [*TEXTS, "query: a cat"], "dict": {"document": TEXTS}}.get(how, TEXTS)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="The model declares prompts")
+        align(tiny, texts, steps=0, **given)

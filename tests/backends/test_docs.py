@@ -1,4 +1,4 @@
-"""The blocks of docs/serving.md that are marked `python backends`; tests/docs/test_blocks.py runs the others."""
+"""The blocks of docs/serving.md that are marked `python backends`; tests/docs/test_pages.py runs the others."""
 
 from __future__ import annotations
 

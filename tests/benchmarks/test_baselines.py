@@ -1,7 +1,8 @@
-"""Untrained cuts and their scores, compared with other libraries and loops."""
+"""Untrained cuts, peers and early exit: their scores, compared with other libraries and loops."""
 
 from __future__ import annotations
 
+import re
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ import pandas as pd
 import pytest
 import torch
 from cuts.layers import ALIGNED_WAYS, EVEN, FIRST, INFLUENCE, Embedder, with_layers
-from cuts.scores import Pairs, Search, counts
+from cuts.scores import Pairs, Search
 from cuts.widths import WIDTHS
+from early_exit import learned, stopped
+from peers import COLUMNS, int8, report
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 from torch.nn import functional as F
 
 from st_matryoshka2d import align, evaluate, retrieval_task, truncate
+from tests import ROOT
 from tests.support.quick import quick
 
 TEXTS = ["a cat", "rain in town", "he plays chess", "a kitten sleeps", "the piano at home", "my car"]
@@ -59,11 +63,6 @@ def test_other_widths_keep_coordinates() -> None:
     assert len({tuple(column) for column in random.T}) == 4
 
 
-def test_a_random_rotation_keeps_all_similarities_at_the_full_width() -> None:
-    turned = WIDTHS["random rotation"](SAMPLE, 16)(SAMPLE)
-    assert turned @ turned.T == pytest.approx(SAMPLE @ SAMPLE.T)
-
-
 def test_the_first_layers_are_those_of_a_cut(model: SentenceTransformer, embedder: Embedder) -> None:
     expected = truncate(model, num_layers=2).encode(TEXTS)
     assert with_layers(model, [0, 1]).encode(TEXTS) == pytest.approx(expected, abs=1e-6)
@@ -99,12 +98,6 @@ def test_keeps_layers_with_largest_influence(model: SentenceTransformer, embedde
     assert embedder.kept(INFLUENCE, 2) == sorted(moved.argsort(descending=True)[:2].tolist())
 
 
-def test_embeddings_are_made_once(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = np.concatenate(embedder(EVEN, 2))
-    monkeypatch.setattr(Embedder, "_embed", lambda *_: pytest.fail("embedded again"))
-    assert (np.concatenate(embedder(EVEN, 2)) == first).all()
-
-
 def test_pairs_are_scored_as_scipy_does() -> None:
     one, two = zip(*permutations(TEXTS, 2), strict=True)
     frame = pd.DataFrame({"sentence1": one, "sentence2": two, "score": DRAW.integers(0, 6, len(one))})
@@ -133,13 +126,6 @@ def test_search_is_scored_as_mteb_does(model: SentenceTransformer) -> None:
     assert search.scores(rows).mean == pytest.approx(100 * expected, abs=1e-3)
 
 
-def test_a_resample_draws_as_many_as_there_are() -> None:
-    drawn = counts(7)
-    assert (drawn[0] == 1).all()
-    assert (drawn.sum(1) == 7).all()
-    assert len({tuple(row) for row in drawn}) > 100
-
-
 @pytest.mark.parametrize("way", quick(ALIGNED_WAYS, ALIGNED_WAYS[-1]))
 def test_aligned_ways_are_those_of_align(way: str, embedder: Embedder, model: SentenceTransformer) -> None:
     """The embedder aligns once, and embeds all depths together."""
@@ -151,3 +137,52 @@ def test_aligned_ways_are_those_of_align(way: str, embedder: Embedder, model: Se
     for depth in (1, 2, 3, 4):
         rows, _ = embedder(way, depth)
         np.testing.assert_allclose(rows, truncate(aligned, num_layers=depth).encode(TEXTS[:4]), atol=1e-5)
+
+
+PEERS = ROOT / "benchmarks" / "results" / "peers"
+
+
+def test_report_matches_scores() -> None:
+    frame = pd.read_csv(PEERS / "peers.csv")
+    assert list(frame) == list(COLUMNS)
+    assert report(frame) == (PEERS / "README.md").read_text(encoding="utf-8")
+
+
+def test_page_quotes_rows_of_report() -> None:
+    report = (PEERS / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "other_ways.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| way \|.*\n(?:\|.*\n)+", page, flags=re.MULTILINE)
+    rows = table.splitlines()
+    assert len(rows) > 10
+    assert set(rows) <= set(report.splitlines())
+
+
+def test_int8_approximates_embeddings() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    coded = int8(lambda texts: rows[: len(texts)], ["text"] * 50)(["text"] * 50)
+    step = (rows.max(0) - rows.min(0)) / 255
+    assert (np.abs(coded - rows) <= 1.001 * step).all()
+    assert np.abs(coded - rows).max() > 0
+
+
+@pytest.mark.parametrize("depths", [[1, 2, 3], [1, 3], [2, 3]])
+@pytest.mark.parametrize("threshold", [-1.0, 0.3, 0.7, np.inf])
+def test_a_query_stops_where_its_lead_is_large_enough(depths: list[int], threshold: float) -> None:
+    random = np.random.default_rng(0)
+    leads, scores = random.random((3, 20)), random.random((3, 20))
+    layers, ndcg = [], []
+    for query in range(20):
+        enough = [depth for depth in depths if leads[depth - 1, query] > threshold]
+        layers.append(enough[0] if enough else depths[-1])
+        ndcg.append(scores[layers[-1] - 1, query])
+    assert stopped(leads, scores, depths, threshold) == pytest.approx((np.mean(layers), np.mean(ndcg)))
+
+
+def test_informative_leads_save_layers() -> None:
+    easy = np.arange(200) % 2 == 0
+    scores = np.array([np.where(easy, 1.0, 0.2), np.ones(200)])
+    leads = np.array([np.where(easy, 0.9, 0.1), np.ones(200)])
+    layers, ndcg, whole = learned(leads, scores, [1, 2])
+    assert ndcg == whole == 1.0
+    assert layers == pytest.approx(1.5, abs=0.05)

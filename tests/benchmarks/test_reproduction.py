@@ -11,13 +11,11 @@ import pandas as pd
 import pytest
 from reproduction.methods import (
     ABLATIONS,
-    ALL_DIMS,
     BEST,
     BY_SIZE,
     CUT,
     FOR_LADDER,
     METHODS,
-    PRETRAINED,
     SIMCSE,
     UNALIGNED_ENDS,
 )
@@ -164,17 +162,6 @@ def numbers(lines: list[str], name: str) -> list[str]:
 
 
 REPRODUCE = PUBLISHED.parents[1]
-NOTES = REPRODUCE / "notes.md"
-
-
-def test_alignment_notes_quote_the_decoder() -> None:
-    """How fast half the layers are."""
-    results = REPRODUCE.parent
-    report = (results / "decoders" / "README.md").read_text(encoding="utf-8")
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.splitlines() if line.startswith("| ")]
-    rows = {name: numbers for name, *numbers in cells[-2:]}
-    notes = " ".join((results / "alignment" / "notes.md").read_text(encoding="utf-8").split())
-    assert f"{rows['200 characters'][2]} and {rows['2048 tokens'][2]} times as fast" in notes
 
 
 def test_the_picture_of_the_readme_is_described_as_the_scores_are() -> None:
@@ -210,25 +197,6 @@ def search_of(model: str, dims: str) -> pd.DataFrame:
     return cells[cells["table"] == f"Search, {dims} dims"].pivot_table(index="row", columns="column", values="score")
 
 
-def test_notes_quote_learning_rates() -> None:
-    folders = {"2e-5": "100x64-2e-05", "5e-5": "100x64-5e-05", "2e-4": "100x64", "5e-4": "100x64-0.0005"}
-    page = NOTES.read_text(encoding="utf-8").split("## Learning rates")[1].split("## ")[0]
-    table = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
-    head, _, *rows = table
-    quoted = 0
-    for name, *cells in rows:
-        for rate, cell in zip(head[1:], cells, strict=True):
-            if cell:
-                folder = folders.get(rate, folders["5e-4"])
-                scores = pd.read_csv(file_of(PUBLISHED.parents[1] / folder / "scores", "choosing", name.split(" ")[0], 0))
-                full = (scores["num_layers"] == 6) & (scores["dim"] == 384)
-                found = scores[full] if rate.startswith("full size") else scores
-                sizes = found["num_layers"].astype(str) + "L-" + found["dim"].astype(str) + "d"
-                assert cell == f"{found[sizes.isin(LADDER)]['score'].mean():.1f}"
-                quoted += 1
-    assert quoted == 20
-
-
 def test_papers_page_quotes_reports() -> None:
     """Means and full sizes of both models stand in their reports, and the papers' in `STARBUCKS_BY_RUNG`."""
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -248,21 +216,6 @@ def test_papers_page_quotes_reports() -> None:
     for method in ("2DMSE", "Starbucks"):
         rungs = STARBUCKS_BY_RUNG[method]
         assert cells[method][4:] == [f"{score:.1f}" for score in (np.mean(rungs), rungs[5])]
-
-
-def test_notes_quote_mipic_by_width() -> None:
-    page = " ".join(NOTES.read_text(encoding="utf-8").split())
-    cut, mrl, mipic = (
-        pd.read_csv(file_of(PUBLISHED.parents[1] / folder / "scores", "sts", name, 0))
-        .query("num_layers == 6")
-        .groupby("dim")["score"]
-        .mean()
-        for folder, name in (("100x64", "cut"), ("100x64-2e-05", "MRL"), ("100x64-2e-05", "MIPIC"))
-    )
-    assert (mipic > cut).all()
-    assert f"{mipic[16]:.1f} and {cut[16]:.1f} with 16 dims, {mipic[384]:.1f} and {cut[384]:.1f} with all" in page
-    ahead = mrl - mipic
-    assert f"is {ahead.min():.1f} to {ahead.max():.1f} points ahead of MIPIC" in page
 
 
 @pytest.mark.parametrize(
@@ -293,42 +246,6 @@ def test_page_quotes_what_sizes_keep(model: str, folder: str, sts: str) -> None:
         found = by_size(suites[family], methods[way])
         whole = by_size(suites[family], CUT)[sizes[-1]]
         assert cells == [f"{found[size]:.1f} ({found[size] / whole:.0%})" for size in sizes[1:]]
-
-
-def test_notes_quote_larger_model_by_method() -> None:
-    page = " ".join(NOTES.read_text(encoding="utf-8").split())
-
-    def by_task(folder: str, method: str, seeds: str = "?") -> pd.DataFrame:
-        scores = PUBLISHED.parents[1] / f"all-mpnet-base-v2-100x32{folder}" / "scores"
-        found = pd.concat([pd.read_csv(file) for file in scores.glob(file_of(scores, "ladder", method, seeds).name)])
-        return found.pivot_table(index="task", columns=["num_layers", "dim"], values="score")
-
-    separate, starbucks = by_task("-ends", "separate"), by_task("", "Starbucks")
-    aligned, best = (by_task("-ends", name).to_numpy().mean() for name in (f"{CUT}, aligned", BEST))
-    six, one = separate.to_numpy().mean(), starbucks.to_numpy().mean()
-    assert f"Six separate models are {six - one:.1f} points ahead of Starbucks" in page
-    assert f"{aligned - six:.1f} points ahead of them on average without training, and the recipe {best - six:.1f}" in page
-    assert [size for size in separate if ttest_rel(starbucks[size], separate[size]).pvalue > 0.05] == [(8, 256), (10, 512)]
-    assert "The difference is significant at every size but 8L-256d and 10L-512d" in page
-    at_all_dims = by_task("-ends", ALL_DIMS)
-    assert f"separate models score {six - at_all_dims.to_numpy().mean():.1f} points less on average" in page
-    assert abs((separate - at_all_dims)[12, 768].mean()) > six - at_all_dims.to_numpy().mean()
-    smae = by_task("-ends", PRETRAINED).to_numpy().mean()
-    assert f"{one - smae:.1f} points less than Starbucks alone" in page
-    assert f"trained again in bfloat16, by {(by_task('-ends', 'Starbucks') - starbucks).mean().abs().max():.2f}" in page
-    pretrained = by_task("-ends", PRETRAINED)
-    assert all(ttest_rel(starbucks[size], pretrained[size]).pvalue > 0.05 for size in pretrained)
-    whole, half = (12, 768), (6, 128)
-    sizes = {name: by_task("-ends", name).mean() for name in (CUT, f"{CUT}, aligned", BEST, "MRL")}
-    untrained, recipe = (sizes[name][half] / sizes[CUT][whole] for name in (f"{CUT}, aligned", BEST))
-    kept = (ROOT / "docs" / "kept.md").read_text(encoding="utf-8")
-    assert f"keep 94 and {100 * untrained:.0f} % without training, and 97 and {100 * recipe:.0f} % with it" in kept
-    assert f"Labels add {sizes[BEST][whole] - sizes[CUT][whole]:.1f} points at the full size" in page
-    gained = sizes["MRL"][whole] - sizes[CUT][whole]
-    assert f"{sizes['MRL'].mean():.1f}, but the full size gains {gained:.1f} points" in page
-    named, without = (by_task("-ends", name, "[12]").mean() for name in (f"{BEST} for the ladder", BEST))
-    assert f"{named.mean():.1f} instead of {without.mean():.1f} (two seeds)" in page
-    assert f"{(named - without).iloc[0]:.1f} points more with two layers" in page
 
 
 def test_page_quotes_distances_of_other_ways() -> None:

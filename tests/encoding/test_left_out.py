@@ -13,7 +13,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import DataWarning, align, benchmark_latency, classification_task, pair_task, retrieval_task, sts_task
-from st_matryoshka2d.encoding.left_out import LeftOut
+from st_matryoshka2d.encoding.texts import LeftOut
 from st_matryoshka2d.pretraining.tokens import token_rows
 from tests.support import tokenizers
 from tests.support.pipelines import TEXTS
@@ -114,10 +114,3 @@ def test_full_tables_say_nothing() -> None:
     left_out = LeftOut("texts")
     assert list(left_out.filled(["NA", "null", "0", 0, False])) == ["NA", "null", "0", 0, False]
     left_out.tell()
-
-
-def test_missing_words_are_told_how_to_keep() -> None:
-    read, kept = LeftOut("texts"), LeftOut("texts")
-    list(read.filled(["a", None])), list(kept.filled(["a", ""]))
-    assert "read it with keep_default_na=False" in str(read)
-    assert "keep_default_na" not in str(kept)

@@ -14,7 +14,7 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import DataWarning, SizesEncoder, align, benchmark_latency, encode_sizes, encode_to_parquet
-from st_matryoshka2d.encoding.check_texts import strings
+from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.evaluation.coordinate_spread import coordinate_spread
 from st_matryoshka2d.evaluation.truncations import PCA
 from tests.support.families import TEXTS, WORDS
@@ -87,7 +87,7 @@ MISSING: dict[str, tuple[Any, str]] = {
     "missing in pyarrow": (pa.array([*TEXTS, None]), "5.* is None"),
     "NA": (pd.Series([*TEXTS, pd.NA], dtype=object), "5.* is <NA>"),
     "NaN": ([*TEXTS, float("nan")], r"5.* is nan \(float\), but every text must be a string. Remove or fill such rows"),
-    "two": ([*TEXTS, None, float("nan")], r"5.* is None.* In all, 2 of 7 rows are no texts: 5, 6\."),
+    "two": ([*TEXTS, None, float("nan")], "5.* is None"),
 }
 
 

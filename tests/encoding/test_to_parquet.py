@@ -155,7 +155,7 @@ def test_refuses_folder_of_other_model(tiny: SentenceTransformer, tmp_path: Path
     write(tiny, LINES, tmp_path)
     next(tiny.parameters()).data += 1
     encoded.clear()
-    told = r"was written with other model: .* there, .* now.*was the model trained since\? Call with the same arguments"
+    told = "was written with other model: .* there, .* now.*Call with the same arguments.*not trained since"
     with pytest.raises(ValueError, match=told):
         write(tiny, LINES, tmp_path)
     assert not encoded
@@ -187,7 +187,7 @@ def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Pa
     (tmp_path / "mine.parquet").write_bytes(b"not Parquet")
     with pytest.raises(OSError, match=r"mine.parquet cannot be read: .* Delete it to have it written again"):
         write(tiny, LINES, tmp_path)
-    with pytest.raises(NotADirectoryError, match="is a file; name a folder"):
+    with pytest.raises(FileExistsError, match=r"mine\.parquet"):
         write(tiny, LINES, tmp_path / "mine.parquet")
 
 
@@ -196,7 +196,7 @@ def test_refuses_folder_with_other_files(tiny: SentenceTransformer, tmp_path: Pa
     [
         ("a text", TypeError, "texts must be a list of texts, got one string; wrap it"),
         (pd.DataFrame({"text": LINES}), TypeError, r"got a DataFrame.(.|\n)*Dataset.from_pandas\(frame\)"),
-        (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "choose a split of a DatasetDict"),
+        (DatasetDict({"train": Dataset.from_dict({"text": LINES})}), TypeError, "or a split"),
         (Dataset.from_dict({"body": LINES}), ValueError, "There is no column 'text' to read texts from"),
         ([*LINES[:7], None], TypeError, "Row 2 of column 'text' is None(.|\n)*The shard starts at row 5"),
         (Dataset.from_dict({"text": [*LINES[:7], None]}), TypeError, "Row 2 of column(.|\n)*starts at row 5"),

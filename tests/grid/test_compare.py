@@ -20,7 +20,11 @@ from st_matryoshka2d.grid.compare import GridComparison
 from st_matryoshka2d.grid.significance import correlation_test, fisher_z_test, holm
 
 SIZES = [Size(2, 32), Size(2, 64), Size(4, 64)]
+
+
 PAIRS = [f"pair {index}" for index in range(300)]
+
+
 Values = NDArray[np.float64]
 
 
@@ -116,14 +120,6 @@ def test_queries_get_a_paired_t_test_whatever_their_order() -> None:
             assert frame["test"].tolist() == ["paired t"] * 2
             assert frame["p_value"].tolist() == pytest.approx([p, 1.0])
             assert frame["p_adjusted"].tolist() == pytest.approx([2 * p, 1.0])
-
-
-def test_pairs_in_another_order_are_the_same_pairs(ours: GridResult, theirs: GridResult) -> None:
-    def turned(cell: dict[str, Any]) -> dict[str, Any]:
-        return cell | {"ids": cell["ids"][::-1], "values": cell["values"][::-1], "gold": cell["gold"][::-1]}
-
-    other = GridResult(theirs.frame, pd.DataFrame([turned(cell) for cell in theirs.items.to_dict("records")]), "lab/theirs")
-    pd.testing.assert_frame_equal(ours.compare(other).to_frame(), ours.compare(theirs).to_frame())
 
 
 def test_a_grid_against_itself(ours: GridResult) -> None:
@@ -234,13 +230,6 @@ def test_marks_untested_cells(ours: GridResult, theirs: GridResult) -> None:
     assert "Holm over 5 tests). ? 1 of 6 differences are not tested (no items)." in str(comparison)
 
 
-def test_a_size_that_a_task_lacks_has_no_mean(ours: GridResult, theirs: GridResult) -> None:
-    lacks = (ours.frame["task"] == "B") & (ours.frame["num_layers"] == 4)
-    comparison = GridResult(ours.frame[~lacks], ours.items, "lab/ours").compare(theirs)
-    assert cells(comparison)[1] == ["", ""]
-    assert cells(comparison, "A")[1][1].startswith(f"{comparison.pivot('A')[64][4] * 100:+.2f}")
-
-
 def test_two_sizes_of_one_model(ours: GridResult) -> None:
     larger, smaller = ours.at(num_layers=2, dims=64), ours.at(num_layers=2, dims=32)
     comparison = larger.compare(smaller)
@@ -250,13 +239,6 @@ def test_two_sizes_of_one_model(ours: GridResult) -> None:
         r1, r2 = (stats.spearmanr(values, gold_of(task)).statistic for values in (one, other))
         assert found.delta == pytest.approx(r1 - r2)
         assert found.p_value == correlation_test(gold_of(task), one, other, ranks=True)
-
-
-def test_names_distinguish_states_of_one_model(ours: GridResult) -> None:
-    comparison = ours.named("after training").compare(ours)
-    assert comparison.names == ("after training", "ours")
-    with pytest.raises(ValueError, match="name of a grid must be a text"):
-        ours.named("")
 
 
 def test_a_single_test_tells_its_p(ours: GridResult, theirs: GridResult) -> None:
@@ -282,54 +264,6 @@ def test_precisions_of_one_model() -> None:
 def changed(grid: GridResult, **items: Any) -> GridResult:
     cells = [cell | items for cell in grid.items.to_dict("records")]
     return GridResult(grid.frame, pd.DataFrame(cells), grid.model)
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (
-            lambda grid: grid.at(tasks="A"),
-            r"only the first has task B\. Compare the tasks of both, `grid.at\(tasks=\.\.\.\)`",
-        ),
-        (lambda grid: GridResult(grid.frame.assign(split="dev"), grid.items), "only the other has task A, split dev"),
-        (
-            lambda grid: GridResult(grid.frame.assign(metric="m"), grid.items),
-            "only the first has .*, metric cosine_spearman",
-        ),
-        (
-            lambda grid: GridResult(grid.frame.assign(num_layers=grid.frame.num_layers + 9), grid.items),
-            "no size in common: .*, the other 11L-32d",
-        ),
-        (
-            lambda grid: changed(grid, ids=[*PAIRS[1:], "new"]),
-            r"A \(test, default\) at 2L-32d: .* 'new' is only in one of them",
-        ),
-        (lambda grid: changed(grid, ids=["twice"] * 300), "different items"),
-        (lambda grid: changed(grid, ids=[*PAIRS[1:], *PAIRS[:2]]), "some ids are repeated"),
-        (lambda grid: changed(grid, gold=np.zeros(300)), "different gold scores"),
-        (lambda grid: changed(grid, gold=None), "only one of the grids has gold scores"),
-    ],
-)
-def test_refuses_grids_of_other_data(ours: GridResult, other: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ours.compare(other(ours))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"test": "z"}, "'auto' or 'fisher', got 'z'"),
-        ({"correction": "bonferroni"}, "'holm' or None"),
-        ({"alpha": 5}, "between 0 and 1, got 5"),
-    ],
-)
-def test_refuses_invalid_comparison_arguments(ours: GridResult, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ours.compare(ours, **arguments)
-    with pytest.raises(TypeError, match="another GridResult, got DataFrame"):
-        ours.compare(ours.frame)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no task 'C'"):
-        ours.compare(ours).pivot("C")
 
 
 def test_figure_shows_which_model_is_better(ours: GridResult, theirs: GridResult, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Grids in files and other formats: bit-exact round trips, or a clear error."""
+"""Grids in files, cut and merged: bit-exact round trips, or an error that names the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_matryoshka2d import CoordinateSpread, GridResult, TruncationResult
-from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.grid.grid_tables import AXES, ITEM_COLUMNS
 from tests.support.quick import quick
 from tests.support.results import assert_identical
 from tests.support.truncations import SCORES, made_of
 
 ENDINGS = ["parquet", "json"]
+
+
 ODD = [float("nan"), float("inf"), -0.0, 1 / 3, 5e-324, 1.0, 0.1 + 0.2]
 
 
@@ -101,65 +101,6 @@ def test_a_file_that_is_cut_off_anywhere_is_an_error_that_names_it(tmp_path: Pat
             GridResult.load(path)
 
 
-def foreign_json(folder: Path, content: str) -> Path:
-    (folder / "other.json").write_text(content)
-    return folder / "other.json"
-
-
-def saved_json(folder: Path, **changed: Any) -> Path:
-    """Save a grid and change some entries of the file."""
-    grid().save(folder / "saved.json")
-    content = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
-    return foreign_json(folder, json.dumps({**content, **changed}))
-
-
-def one_row(folder: Path, **changed: Any) -> Path:
-    grid().save(folder / "saved.json")
-    row = json.loads((folder / "saved.json").read_text(encoding="utf-8"))["rows"][0]
-    return saved_json(folder, rows=[{**row, **changed}])
-
-
-def a_folder(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def foreign_parquet(folder: Path) -> Path:
-    pd.DataFrame({"task": ["a"], "score": [1.0]}).to_parquet(folder / "other.parquet")
-    return folder / "other.parquet"
-
-
-def without_items(folder: Path) -> Path:
-    grid().save(folder / "other.parquet")
-    pq.write_table(pq.read_table(folder / "other.parquet").drop_columns(["ids"]), folder / "other.parquet")
-    return folder / "other.parquet"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda folder: foreign_json(folder, "[1, 2]"), "is a JSON file, but not one that GridResult.save wrote"),
-        (lambda folder: foreign_json(folder, '{"kind": "Other"}'), "is a JSON file, but not one that GridResult.save"),
-        (lambda folder: foreign_json(folder, "score,task"), "is not a JSON file"),
-        (lambda folder: foreign_json(folder, "[" * 100_000), "is not a JSON file"),
-        *((lambda folder, rows=rows: saved_json(folder, rows=rows), "its rows are broken") for rows in (3, [3], [{}])),
-        (lambda folder: saved_json(folder, rows=[]), "holds no GridResult that this version can read: .* at least one"),
-        (lambda folder: saved_json(folder, later=1), "holds no GridResult that this version can read: .*'later'"),
-        (lambda folder: one_row(folder, score="much"), "its rows are broken"),
-        (lambda folder: one_row(folder, num_layers="two"), "its rows are broken"),
-        (lambda folder: a_folder(folder / "grid.json"), "grid.json' is a folder"),
-        (lambda folder: a_folder(folder / "grid.parquet"), "grid.parquet' is a folder"),
-        (foreign_parquet, "is a Parquet file, but not one that GridResult.save wrote"),
-        (without_items, "is a Parquet file, but not one that GridResult.save wrote"),
-        (lambda folder: folder / "grid.csv", "saved as .parquet or .json, got '.*grid.csv'"),
-        (lambda folder: folder / "grid", "saved as .parquet or .json, got '.*grid'"),
-    ],
-)
-def test_refuses_files_without_grid(tmp_path: Path, make: Callable[[Path], Path], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GridResult.load(make(tmp_path))
-
-
 RESULTS: list[Any] = [
     grid(),
     CoordinateSpread(np.array([0.1 + 0.2, 1 / 3, 0.0]), num_layers=3, num_texts=50),
@@ -179,7 +120,6 @@ def test_every_kind_of_result_goes_to_a_file_and_back(result: Any, ending: str, 
     result.save(path)
     again = kind.load(path)
     pd.testing.assert_frame_equal(again.to_frame(), result.to_frame(), check_exact=True)
-    assert str(again) == str(result)
     for name in ("model", "document_size", "num_layers", "num_texts"):
         assert getattr(again, name, None) == getattr(result, name, None)
     assert list(path.parent.iterdir()) == [path]
@@ -199,22 +139,6 @@ def test_a_grid_without_random_subsets_is_no_truncation(ending: str, tmp_path: P
             TruncationResult.load(tmp_path / f"grid.{ending}")
 
 
-def test_failed_write_keeps_old_file(tmp_path: Path) -> None:
-    def fail(part: Path) -> None:
-        part.write_text("half of")
-        raise OSError("No space left on device")
-
-    path = tmp_path / "grid.parquet"
-    with pytest.raises(OSError, match="No space left"):
-        replace_file(path, fail)
-    assert list(tmp_path.iterdir()) == []
-    grid().save(path)
-    with pytest.raises(OSError, match="No space left"):
-        replace_file(path, fail)
-    assert list(tmp_path.iterdir()) == [path]
-    assert_identical(GridResult.load(path), grid())
-
-
 @pytest.mark.parametrize("ending", quick([*ENDINGS], "json"))
 def test_concurrent_reader_sees_complete_grid(tmp_path: Path, ending: str) -> None:
     path, grids, done = tmp_path / f"grid.{ending}", [grid(0), grid(1)], threading.Event()
@@ -229,7 +153,7 @@ def test_concurrent_reader_sees_complete_grid(tmp_path: Path, ending: str) -> No
 
     with ThreadPoolExecutor() as threads:
         seen = threads.submit(read)
-        for number in range(60):
+        for number in range(20):
             grids[number % 2].save(path)
         done.set()
     assert seen.result() <= contents
@@ -271,29 +195,3 @@ def test_merge_inverts_at() -> None:
     timed = GridResult.merge([parts[0].with_latency(latency), parts[1]])
     assert timed.latency is not None
     assert timed.at(precision="int8").latency is not None
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: GridResult.merge([]), "no grid to merge"),
-        (lambda: GridResult.merge([grid(), replace(grid(1, task="B"), model="x/y")]), "different models: x/y, ørg/mödel"),
-        (
-            lambda: GridResult.merge([grid(task="T"), grid(task="T").at(precision="int8", dims=768)]),
-            r"^T \(test, déu\) at 12L-768d int8 is in two of these grids\. Remove it from one: `grid\.at\(",
-        ),
-        (
-            lambda: GridResult.merge([grid(), replace(grid(1, task="B"), revision="77")]),
-            "ørg/mödel with different weights or settings, .* two names: `grid.named",
-        ),
-        (lambda: grid().at(precision="int4"), "no precision 'int4' in this grid, only float32, int8"),
-        (lambda: grid().at(truncation="random-0"), "no truncation 'random-0' in this grid, only first"),
-        (lambda: grid().at(tasks=["C"]), "no task 'C' in this grid"),
-        (lambda: grid().at(num_layers=6), "no num_layers 6 in this grid, only 12, 2"),
-        (lambda: grid().at(num_layers=2, dims=[8, 64]), "no dim 64 in this grid, only 8, 768"),
-        (lambda: grid().at(tasks=[]), "at least one score"),
-    ],
-)
-def test_refuses_invalid_merge_and_missing_slice(call: Callable[[], GridResult], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()

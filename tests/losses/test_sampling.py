@@ -1,11 +1,11 @@
-"""Losses accept a `Size` and its text form."""
+"""The sizes that a step trains: given as sizes or as text, or drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
@@ -41,10 +41,28 @@ def test_losses_take_sizes_and_their_text(tiny: SentenceTransformer, taker: str)
     assert made[0].sampler.candidates == made[1].sampler.candidates
 
 
-def test_sizes_of_a_draw_are_found_by_their_text() -> None:
-    assert FixedSizes(AS_SIZES, "4L-32d", weights=[1, 3]).draw()["4L-32d"] == 1.5
-    assert UniformSizes("4L-32d", [8]).draw()["4L-8d"] == 1
-    drawn: list[dict[Any, float]] = [{"2L-8d": 1.0}, {Size(2, 8): 2.0, "4L-32d": 1.0}]
-    weights, shares = averaged(drawn)
+def test_draws_are_averaged() -> None:
+    weights, shares = averaged([{Size(2, 8): 1.0}, {Size(2, 8): 2.0, Size(4, 32): 1.0}])
     assert weights == {Size(2, 8): 1.5, Size(4, 32): 0.5}
     assert shares == {Size(2, 8): 1.0, Size(4, 32): 0.5}
+
+
+def test_2dmse_draws_every_layer_below_the_last_and_every_dim_below_the_full() -> None:
+    torch.manual_seed(0)
+    sampler = UniformSizes(Size(4, 32), [8, 16])
+    draws = [list(sampler.draw()) for _ in range(300)]
+    assert all(full == Size(4, 32) for full, *_ in draws)
+    drawn = [small for *_, small in draws]
+    counts = {size: drawn.count(size) for size in set(drawn)}
+    assert set(counts) == {Size(n, d) for n in (1, 2, 3) for d in (8, 16)}
+    assert all(25 <= count <= 80 for count in counts.values()), counts
+    assert {size for draw in draws for size in draw} <= set(sampler.candidates)
+
+
+def test_draws_follow_the_seed_and_nothing_else_that_is_random() -> None:
+    drawn = []
+    for others in (0, 3):
+        torch.manual_seed(0)
+        sampler = UniformSizes(Size(12, 768), [8, 16, 32])
+        drawn.append([(torch.rand(others), sampler.draw())[1] for _ in range(5)])
+    assert drawn[0] == drawn[1]

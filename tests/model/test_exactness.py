@@ -1,4 +1,4 @@
-"""Five ways to the first n layers of a model agree for every family and depth."""
+"""Six ways to the first n layers of a model agree for every family and depth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_matryoshka2d import Size, encode_sizes, load, truncate
+from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, truncate
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.backbone import find_backbone, shallow_view
 from st_matryoshka2d.model.exactness import check_depths
@@ -41,17 +41,20 @@ def seen_by_losses(model: SentenceTransformer, sizes: list[Size]) -> dict[Size, 
 
 @pytest.mark.parametrize("name", quick([*families.CONFIGS, *families.UNNAMED], "bert", "modernbert", "gpt2"))
 @pytest.mark.filterwarnings("ignore:.* does not train the full size")
-def test_five_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_six_ways_to_a_size(name: str, family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     """With CLS, mean and last-token pooling at once, padding, a Dense layer and Normalize."""
     model = families.pipeline((families.CONFIGS | families.UNNAMED)[name](), tmp_path / "weights")
     full = family_folder(name)
     model.save_pretrained(str(full))
     sizes = [Size(num_layers, 16) for num_layers in range(1, 5)]
     encoded = encode_sizes(model, TEXTS, sizes)
+    elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path / "weights")), *list(model)[1:]], device="cpu")
+    assert np.array_equal(elastic.encode(TEXTS), model.encode(TEXTS))
     trained = seen_by_losses(model, sizes)
     for size in sizes:
         cut = truncate(model, num_layers=size.num_layers, dim=size.dim)
         ways = {"losses": trained[size], "truncate": cut.encode(TEXTS)}
+        ways["at call time"] = elastic.encode(TEXTS, num_layers=size.num_layers, truncate_dim=size.dim)
         if size.num_layers in (1, 3):  # files take longest
             cut.save_pretrained(str(tmp_path / str(size)))
             ways["saved and reloaded"] = SentenceTransformer(str(tmp_path / str(size)), device="cpu").encode(TEXTS)
@@ -93,11 +96,6 @@ def test_refuses_family_without_exact_cut(name: str) -> None:
     model = families.build(families.REFUSED[name]())
     with pytest.raises(ValueError, match=rf"{type(model).__name__} cannot be cut in depth exactly"):
         check_depths(model, find_backbone(model), [1, 2, 3])
-
-
-def test_refuses_wrapped_model() -> None:
-    with pytest.raises(TypeError, match="got Linear"):
-        find_backbone(nn.Linear(2, 2))
 
 
 def test_layers_that_are_one_module_are_refused(tiny: SentenceTransformer) -> None:

@@ -12,10 +12,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.nn.functional import cosine_similarity
 
-from st_matryoshka2d import align, asymmetric, load, truncate
+from st_matryoshka2d import align, asymmetric, encode_sizes, load, sizes_ladder, truncate
 from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, turned
+from tests.support.quick import quick
 
 SIDES = {"encode_query", "encode_document"}
 
@@ -29,7 +30,7 @@ def models(_tiny_bert: SentenceTransformer) -> dict[str, SentenceTransformer]:
     return {**pairs, "cut": truncate(whole, num_layers=2), "table": truncate(whole, num_layers=0), "whole": whole}
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", quick([torch.bfloat16, torch.float16], torch.bfloat16))
 @pytest.mark.parametrize("saved", [True, False])
 @pytest.mark.parametrize("read", [SentenceTransformer, load])
 def test_all_encode_in_half_precision(
@@ -52,3 +53,11 @@ def test_a_table_is_read_in_the_precision_asked_for(models: dict[str, SentenceTr
     models["whole"].save_pretrained(str(tmp_path))
     table = load(tmp_path, num_layers=0, device="cpu", model_kwargs={"dtype": "bfloat16"})
     assert table.encode(OTHERS, convert_to_tensor=True).dtype == torch.bfloat16
+
+
+def test_sizes_in_half_precision_are_those_of_cuts(tiny: SentenceTransformer) -> None:
+    half = tiny.bfloat16()
+    for size, embeddings in encode_sizes(half, TEXTS, sizes_ladder(half)).items():
+        cut = truncate(half, size).encode(TEXTS, convert_to_tensor=True)
+        assert cut.dtype == torch.bfloat16
+        assert (cut.float() - torch.from_numpy(embeddings)).abs().max() < 1e-6

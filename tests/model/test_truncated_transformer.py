@@ -14,7 +14,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, load, sizes_ladder, truncate
 from st_matryoshka2d.losses import StarbucksLoss
-from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.quick import quick
 from tests.support.training import train
@@ -37,16 +36,6 @@ def blocks_run(model: SentenceTransformer, **kwargs: int) -> int:
     for hook in hooks:
         hook.remove()
     return len(calls)
-
-
-@pytest.mark.parametrize("name", quick(families.CONFIGS, "modernbert", "albert"))
-def test_every_depth_equals_the_cut_in_every_family(name: str, tmp_path: Path) -> None:
-    plain = families.pipeline(families.CONFIGS[name](), tmp_path)
-    elastic = SentenceTransformer(modules=[TruncatedTransformer(str(tmp_path)), *list(plain)[1:]], device="cpu")
-    for num_layers in range(1, 5):
-        expected = truncate(plain, num_layers=num_layers, dim=8).encode(TEXTS)
-        assert np.abs(elastic.encode(TEXTS, num_layers=num_layers, truncate_dim=8) - expected).max() <= 1e-6
-    assert np.array_equal(elastic.encode(TEXTS), plain.encode(TEXTS))
 
 
 def test_computes_only_requested_layers(elastic: SentenceTransformer) -> None:
@@ -117,30 +106,9 @@ def test_it_trains_in_the_trainer(elastic: SentenceTransformer, default: int | N
         assert np.abs(elastic.encode(TEXTS, num_layers=size.num_layers, truncate_dim=size.dim) - embeddings).max() < 1e-6
 
 
-def test_repr_names_the_class(elastic: SentenceTransformer) -> None:
-    assert "TruncatedTransformer(" in repr(elastic)
-    assert "Truncated" not in repr(truncate(elastic, num_layers=2))
-
-
 def test_states_of_all_layers_stay_right_call_after_call(elastic: SentenceTransformer) -> None:
     elastic[0].model.config.output_hidden_states = True
     for _ in range(3):
         for num_layers in (2, 3, 4):
             features = elastic[0](elastic.preprocess(TEXTS), num_layers=num_layers)
             assert len(features["all_layer_embeddings"]) == num_layers + 1
-
-
-@pytest.mark.parametrize(
-    ("value", "error"), [(5, ValueError), (0, ValueError), (True, TypeError), ("2", TypeError), ("2L-8d", TypeError)]
-)
-def test_depths_outside_the_model_are_refused(
-    elastic: SentenceTransformer, tiny: SentenceTransformer, value: object, error: type
-) -> None:
-    with pytest.raises(error, match="num_layers"):
-        elastic.encode(TEXTS, num_layers=value)
-    with pytest.raises(error, match="num_layers"):
-        TruncatedTransformer.from_transformer(tiny[0], num_layers=value)  # type: ignore[arg-type]
-    with pytest.raises(error, match="num_layers"):
-        elastic[0].to_transformer(value)
-    with pytest.raises(TypeError, match="Expected a Transformer module, got Pooling"):
-        TruncatedTransformer.from_transformer(tiny[1])

@@ -1,10 +1,9 @@
-"""The two maskings of a text: chosen tokens, their replacements, and the seed."""
+"""The two maskings of a text: whole words, chosen tokens, their replacements, and the seed."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -12,14 +11,94 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from st_matryoshka2d.pretraining import SMAEDataCollator
+from st_matryoshka2d.pretraining.tokens import Words, special_ids, split_special
 from tests.support import tokenizers as tokenizers_support
 from tests.support.tokenizers import KINDS, between_spaces, texts
 
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_those_of_the_tokenizer_and_numbered_in_order(kind: str) -> None:
+    """None is torn, no two with a space between are one, numbers have no gaps, and special tokens have none."""
+    tokenizer = KINDS[kind]()
+    words = Words(tokenizer)
+    compared = 0
+    for text in texts(120):
+        encoded = tokenizer(text)
+        ids = np.array(encoded["input_ids"])
+        numbers = words.number(ids)
+        pieces = between_spaces(text, encoded)
+        of_word: dict[int, set[int]] = {}
+        of_number: dict[int, set[int]] = {}
+        for word, piece, number in zip(encoded.word_ids(), pieces, numbers.tolist(), strict=True):
+            if number >= 0:
+                of_number.setdefault(number, set()).add(piece)
+                if pieces.count(piece) <= 16:  # longer words may be split
+                    of_word.setdefault(word, set()).add(number)
+        assert all(len(found) == 1 for found in of_word.values()), (text, encoded.tokens(), numbers)
+        assert all(len(found) == 1 for found in of_number.values()), text
+        assert ((numbers == -1) == np.isin(ids, tokenizer.all_special_ids)).all()
+        drawn = numbers[numbers >= 0]
+        assert set(drawn.tolist()) == set(range(drawn.max(initial=-1) + 1))
+        assert (np.diff(drawn) >= 0).all()
+        compared += len(of_word)
+    assert compared > 1500
+
+
+@pytest.mark.parametrize("make", [tokenizers_support.byte_level, tokenizers_support.unigram])
+@pytest.mark.parametrize(
+    "text", ["東京は日本の首都です。私は毎日本を読みます。" * 3, "ภาษาไทยไม่มีช่องว่างระหว่างคำ" * 3, "x" * 200]
+)
+def test_splits_script_without_spaces(make: Callable[[], PreTrainedTokenizerFast], text: str) -> None:
+    tokenizer = make()
+    numbers = Words(tokenizer).number(np.array(tokenizer("the fox " + text)["input_ids"]))
+    assert np.bincount(numbers[numbers >= 0]).max() <= 16
+    assert numbers.max() > 20
+
+
+def test_words_of_packed_texts_end_at_the_separator() -> None:
+    tokenizer = tokenizers_support.byte_level()
+    first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the fox", "fox"))
+    numbers = Words(tokenizer).number(np.array([*first, tokenizer.sep_token_id, *second]))
+    assert numbers[len(first)] == -1
+    assert numbers[len(first) + 1] == numbers[len(first) - 1] + 1
+
+
+def test_tokens_added_later_are_special_if_they_say_so() -> None:
+    tokenizer = tokenizers_support.wordpiece()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[EN]"]})
+    tokenizer.add_tokens(["[FR]"], special_tokens=True)  # not in `all_special_ids`
+    tokenizer.add_tokens(["zyzzyva"])
+    english, french, insect = tokenizer.convert_tokens_to_ids(["[EN]", "[FR]", "zyzzyva"])
+    words = Words(tokenizer)
+    assert {english, french} <= set(words.special.tolist())
+    assert insect in words.ordinary
+    assert words.number(np.array(tokenizer("[EN] the zyzzyva [FR]")["input_ids"])).tolist() == [-1, -1, 0, 1, -1, -1]
+
+
+def test_the_token_for_unknown_text_stands_for_text() -> None:
+    tokenizer = tokenizers_support.wordpiece()
+    ids = tokenizer("☃ the fox ☃")["input_ids"]
+    unknown = tokenizer.unk_token_id
+    assert ids.count(unknown) == 2
+    front, text, behind = split_special(ids, special_ids(tokenizer))
+    assert (front, text, behind) == ([ids[0]], ids[1:-1], [ids[-1]])
+    assert unknown in Words(tokenizer).special
+
+
+def test_a_token_that_is_also_the_unknown_one_stays_special() -> None:
+    tokenizer = tokenizers_support.byte_level()
+    tokenizer.unk_token = tokenizer.sep_token
+    assert tokenizer.sep_token_id in special_ids(tokenizer)
+
+
 NAMES = ["attention_mask", "decoder_input_ids", "decoder_labels", "input_ids", "labels"]
+
+
 BOTH = [("input_ids", "labels", 0.2), ("decoder_input_ids", "decoder_labels", 0.4)]
+
 
 Drawn = tuple[Tensor, dict[str, Tensor]]  # original rows, and their batch
 
@@ -241,64 +320,3 @@ class TestSeed:
     def test_a_copy_by_pickle_masks_alike(self, wordpiece: PreTrainedTokenizerFast) -> None:
         collator = SMAEDataCollator(wordpiece, seed=3, pad_to_multiple_of=8, max_length=16)
         assert equal(pickle.loads(pickle.dumps(collator))(examples(4)), collator(examples(4)))
-
-
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("options", "error", "words"),
-        [
-            ({"encoder_mask_ratio": 0.3, "decoder_mask_ratio": 0.3}, ValueError, "got 0.3 and 0.3"),
-            ({"encoder_mask_ratio": 0.0}, ValueError, "0 < encoder_mask_ratio"),
-            ({"decoder_mask_ratio": 1.0}, ValueError, "decoder_mask_ratio < 1"),
-            ({"decoder_mask_ratio": float("nan")}, ValueError, "got 0.2 and nan"),
-            ({"encoder_mask_ratio": "0.2"}, TypeError, "must be a number between 0 and 1, got '0.2'"),
-            ({"decoder_mask_ratio": True}, TypeError, "must be a number between 0 and 1, got True"),
-            ({"seed": 1.5}, TypeError, "seed must be an integer"),
-            ({"seed": -1}, ValueError, "seed must be 0 or more"),
-            ({"pad_to_multiple_of": 0}, ValueError, "pad_to_multiple_of must be 1 or more"),
-            ({"max_length": "12"}, TypeError, "max_length must be an integer"),
-            ({"max_length": 2}, ValueError, "max_length=2 leaves no room for a text beside 2 special tokens"),
-        ],
-    )
-    def test_options(
-        self, wordpiece: PreTrainedTokenizerFast, options: dict[str, Any], error: type[Exception], words: str
-    ) -> None:
-        with pytest.raises(error, match=words):
-            SMAEDataCollator(wordpiece, **options)
-
-    @pytest.mark.parametrize("name", ["mask", "pad"])
-    def test_a_tokenizer_that_lacks_a_token(self, name: str) -> None:
-        tokenizer = tokenizers_support.wordpiece()
-        setattr(tokenizer, f"{name}_token", None)
-        with pytest.raises(ValueError, match=f"has no {name} token"):
-            SMAEDataCollator(tokenizer)
-
-    def test_other_tokenizers(self) -> None:
-        with pytest.raises(ValueError, match="ByT5Tokenizer is a slow tokenizer"):
-            SMAEDataCollator(ByT5Tokenizer())
-        with pytest.raises(TypeError, match="got str"):
-            SMAEDataCollator("bert-base-uncased")
-
-    @pytest.mark.parametrize(
-        ("batch", "error", "words"),
-        [
-            ([], ValueError, "The batch is empty"),
-            ([{"text": ""}], ValueError, "Nothing can be masked in ''"),
-            ([{"text": "the fox"}, {"text": "[SEP] ☃"}], ValueError, r"Nothing can be masked in '\[SEP\] ☃'"),
-            ([{"input_ids": [2, 3]}], ValueError, r"Nothing can be masked in '\[2, 3\]'"),
-            ([{"label": 1, "body": "a"}], ValueError, r"got \['body', 'label'\].*remove_unused_columns"),
-            (["the fox"], ValueError, "'input_ids' or 'text', got str"),
-            ([{"text": None}], TypeError, "must be a string, got None"),
-            ([{"text": ["the", "fox"]}], TypeError, r"must be a string, got \['the', 'fox'\]"),
-            ([{"input_ids": None}], TypeError, "must be a list of integers, got None"),
-            ([{"input_ids": [2.0, 9.5, 3.0]}], TypeError, "must be a list of integers"),
-            ([{"input_ids": [2, 9, 99999, 3]}], ValueError, r"The ids \[99999\] are not in the tokenizer's vocabulary"),
-        ],
-    )
-    def test_batches(self, wordpiece: PreTrainedTokenizerFast, batch: list[Any], error: type[Exception], words: str) -> None:
-        with pytest.raises(error, match=words):
-            SMAEDataCollator(wordpiece)(batch)
-
-    def test_a_row_with_more_special_tokens_than_fit(self, wordpiece: PreTrainedTokenizerFast) -> None:
-        with pytest.raises(ValueError, match="leave no room in max_length=4"):
-            SMAEDataCollator(wordpiece, max_length=4)([{"input_ids": [2, 2, 2, 9, 10, 3, 3]}])

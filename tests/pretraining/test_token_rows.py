@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
+from datasets import Dataset, IterableDataset, load_dataset
 from transformers import PreTrainedTokenizerFast
 
 from st_matryoshka2d.pretraining import SMAEDataCollator, token_rows
@@ -26,6 +26,8 @@ def _stream(texts: list[str]) -> IterableDataset:
 
 
 Make = Callable[[list[str]], Dataset | IterableDataset]
+
+
 KIND_OF_DATASET: dict[str, Make] = {
     "in memory": lambda texts: Dataset.from_dict({"text": texts, "label": [0] * len(texts)}),
     "stream": _stream,
@@ -72,10 +74,6 @@ class TestEveryKindOfDataset:
             batch = SMAEDataCollator(wordpiece)(rows)
             assert (batch["labels"] != -100).any(dim=1).all()
 
-    def test_an_unknown_column_is_refused(self, make: Make, wordpiece: PreTrainedTokenizerFast) -> None:
-        with pytest.raises(ValueError, match=r"no column 'body'; it has \['text'.*text_column"):
-            token_rows(make(TEXTS), wordpiece, text_column="body")
-
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_tokens_are_those_of_the_tokenizer(kind: str) -> None:
@@ -107,46 +105,9 @@ def test_truncation_and_padding_saved_with_a_tokenizer_are_not_applied(wordpiece
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_text_files(tmp_path: Path, wordpiece: PreTrainedTokenizerFast, streaming: bool) -> None:
-    (tmp_path / "corpus.txt").write_text("the fox\n\nencoders and decoders\n", encoding="utf-8")
-    files = str(tmp_path / "corpus.txt")
-    found = load_dataset("text", data_files=files, cache_dir=str(tmp_path / "cache"), streaming=streaming)
-    assert _ids(token_rows(found["train"], wordpiece)) == [
-        wordpiece(text)["input_ids"] for text in ("the fox", "encoders and decoders")
-    ]
-    with pytest.raises(TypeError, match=r"DatasetDict with the splits \['train'\]: choose one"):
-        token_rows(found, wordpiece)
-
-
-@pytest.mark.parametrize("streaming", [False, True])
 def test_parquet_with_missing_texts(tmp_path: Path, wordpiece: PreTrainedTokenizerFast, streaming: bool) -> None:
     files = str(tmp_path / "corpus.parquet")
     Dataset.from_dict({"id": [1, 2, 3], "body": ["the fox", None, "fox"]}).to_parquet(files)
     found = load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"), streaming=streaming)
     rows = token_rows(found, wordpiece, text_column="body")
     assert _ids(rows) == [wordpiece(text)["input_ids"] for text in ("the fox", "fox")]
-
-
-@pytest.mark.parametrize(
-    ("texts", "options", "error", "words"),
-    [
-        (["a"], {"pack_to": 2}, ValueError, "pack_to=2 leaves no room for a text beside 2 special tokens"),
-        (["a"], {"pack_to": 10**6}, ValueError, "pack_to=1000000 is more than tokenizer.model_max_length=512"),
-        (["a"], {"pack_to": 0}, ValueError, "pack_to must be 1 or more"),
-        (["a"], {"pack_to": 8.5}, TypeError, "pack_to must be an integer"),
-        ([3], {}, TypeError, "'text' must hold texts, got 3"),
-        ([["a", "fox"]], {}, TypeError, "'text' must hold texts, got"),
-    ],
-)
-def test_refused(
-    texts: list[object], options: dict[str, object], error: type[Exception], words: str, wordpiece: PreTrainedTokenizerFast
-) -> None:
-    with pytest.raises(error, match=words):
-        token_rows(Dataset.from_dict({"text": texts}), wordpiece, **options)
-
-
-def test_refuses_other_types_of_datasets(wordpiece: PreTrainedTokenizerFast) -> None:
-    with pytest.raises(TypeError, match="got list"):
-        token_rows(["the fox"], wordpiece)
-    with pytest.raises(TypeError, match=r"splits \['test', 'train'\]"):
-        token_rows(DatasetDict({name: Dataset.from_dict({"text": ["a"]}) for name in ("train", "test")}), wordpiece)

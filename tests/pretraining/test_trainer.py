@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
-from st_matryoshka2d.pretraining import SMAEDataCollator, SMAEForPreTraining, SMAETrainer
-from tests.pretraining.trainer_script import SAVED, SEEDS, STEPS
-from tests.support import families
+from st_matryoshka2d.pretraining import SMAEForPreTraining, SMAETrainer
+from tests.pretraining.trainer_script import SEEDS
+from tests.support.killed import assert_resumed_bit_by_bit, different
 from tests.support.launch import finished, finished_in_two
 from tests.support.quick import quick
 from tests.support.smae import batch, masked_lm, rows, trainer
@@ -39,11 +36,6 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 
 
-def different(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
-    assert left.keys() == right.keys()
-    return [name for name in left if not torch.equal(left[name], right[name])]
-
-
 def badness(model: SMAEForPreTraining) -> dict[str, float]:
     """Return each part of the loss on fixed masked texts."""
     collator, examples = trainer(model, Path()).data_collator, list(rows())
@@ -61,19 +53,6 @@ def test_every_part_learns(settings: dict[str, Any], tmp_path: Path) -> None:
     after = badness(model)
     assert all(after[name] < 0.9 * value for name, value in before.items()), f"{before} -> {after}"
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
-
-
-def test_refuses_invalid_trainings(tmp_path: Path) -> None:
-    arguments = TrainingArguments(str(tmp_path), report_to="none")
-    with pytest.raises(TypeError, match=r"got BertForMaskedLM.*SMAEForPreTraining\(model\)"):
-        SMAETrainer(masked_lm(), arguments)
-    with pytest.raises(ValueError, match="data_collator is missing"):
-        SMAETrainer(SMAEForPreTraining(masked_lm()), arguments, train_dataset=rows())
-    model = SMAEForPreTraining(masked_lm(), tokenizer=families.tokenizer())
-    other = copy.deepcopy(families.tokenizer())
-    other.add_tokens(["quokka"])
-    with pytest.raises(ValueError, match=r"tokenizer \(.*, \d+ tokens\) is not the model's"):
-        SMAETrainer(model, arguments, train_dataset=rows(), data_collator=SMAEDataCollator(other))
 
 
 def test_both_trainers_train_the_same_weights(tmp_path: Path) -> None:
@@ -148,26 +127,13 @@ def test_checkpointed_activations_change_nothing(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_training_resumes_bit_by_bit(runs: Path, seed: str) -> None:
+def test_killed_training_resumes_bit_by_bit(runs: Path) -> None:
     """Includes the decoder and W, which affect the encoder."""
-    signals = json.loads((runs / "signals.json").read_text())
-    assert [signals[f"{seed}, {end}"] for end in ("whole", "killed", "resumed")] == [0, signal.SIGKILL, 0]
-    assert not (runs / f"{seed}, killed.safetensors").exists()
-    whole, resumed = (load_file(runs / f"{seed}, {end}.safetensors") for end in ("whole", "resumed"))
-    assert different(whole, resumed) == []
-    folder = runs / seed / "killed"
-    before, after = (load_file(folder / f"checkpoint-{step}" / "model.safetensors") for step in (SAVED, STEPS))
-    moved = different(before, after)
-    assert {"W", "decoder.0.output.dense.weight", "mlm.bert.encoder.layer.3.output.dense.weight"} < set(moved)
-    assert different(whole, after) == []
-
-
-@pytest.mark.slow
-def test_masks_without_a_seed_are_others(runs: Path) -> None:
-    """This also shows that the test above can fail."""
-    with_seed, without = (load_file(runs / f"{seed}, whole.safetensors") for seed in SEEDS)
-    assert different(with_seed, without)
+    for name in SEEDS:
+        moved = assert_resumed_bit_by_bit(runs, name, runs / name / "killed")
+        assert {"W", "decoder.0.output.dense.weight", "mlm.bert.encoder.layer.3.output.dense.weight"} < set(moved)
+    with_seed, without = (load_file(runs / f"{name}, whole.safetensors") for name in SEEDS)
+    assert different(with_seed, without), "this also shows that the comparison can fail"
 
 
 @pytest.mark.slow
@@ -180,11 +146,6 @@ def test_two_processes_stay_alike(ranks: list[dict[str, Any]], case: int | str) 
     moved = different(dict(start), first)
     assert {"W", "decoder.0.output.dense.weight", "mlm.bert.encoder.layer.1.output.dense.weight"} < set(moved)
     assert not any(name.startswith("mlm.bert.encoder.layer.2") for name in moved)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [1, 2, "stream"])
-def test_parts_are_logged_over_both_processes(ranks: list[dict[str, Any]], case: int | str) -> None:
     logs = [[entry for entry in rank["logs"][case] if "loss" in entry] for rank in ranks]
     for entries in zip(*logs, strict=True):
         parts = [{name: value for name, value in entry.items() if "/" in name} for entry in entries]

@@ -1,18 +1,14 @@
-"""Depth 0 wherever a size goes: equal to the table alone, and refused in words where it has no use."""
+"""Depth 0 wherever a size goes: equal to the table alone."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -21,8 +17,6 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_matryoshka2d import (
     Size,
     SizesEncoder,
-    TruncatedTransformer,
-    align,
     benchmark_latency,
     encode_sizes,
     encode_to_parquet,
@@ -32,15 +26,18 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
-from st_matryoshka2d.losses import MultiSizeLoss, RelationalDistillLoss, StarbucksLoss
+from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.token_table import token_table
 from tests.support.command_line import PAIRS
-from tests.support.pipelines import OTHERS, TEXTS, equal, normalized
+from tests.support.pipelines import OTHERS, equal
 from tests.support.training import train
 
-EMPTY = [*OTHERS, ""]
-SIZES = ["0L-8d", "0L-32d", "2L-8d", "4L-32d"]
 pytestmark = pytest.mark.filterwarnings("ignore:Nothing says that this model")
+
+EMPTY = [*OTHERS, ""]
+
+
+SIZES = ["0L-8d", "0L-32d", "2L-8d", "4L-32d"]
 
 
 def by_hand(model: SentenceTransformer, texts: list[str], dim: int = 32) -> Any:
@@ -88,29 +85,21 @@ def test_encode_sizes(sizes: list[str], fitted: SentenceTransformer) -> None:
         found = encode_sizes(fitted, EMPTY, sizes, batch_size=2, **kwargs)
         for size in sizes:
             expected = truncate(fitted, size).encode(EMPTY, **kwargs)
-            np.testing.assert_allclose(found[size], expected, atol=1e-6)
+            np.testing.assert_allclose(found[Size.parse(size)], expected, atol=1e-6)
 
 
 def test_no_network_runs_for_depth_0_alone(fitted: SentenceTransformer) -> None:
     with torch.no_grad():
         for weight in fitted[0].parameters():
             weight.fill_(torch.nan)
-    assert np.isfinite(encode_sizes(fitted, OTHERS, ["0L-8d", "0L-32d"])["0L-32d"]).all()
-
-
-@pytest.mark.slow
-def test_encode_sizes_in_other_processes(fitted: SentenceTransformer) -> None:
-    found = encode_sizes(fitted, TEXTS, SIZES, device=["cpu", "cpu"])
-    expected = encode_sizes(fitted, TEXTS, SIZES)
-    for size in SIZES:
-        np.testing.assert_allclose(found[size], expected[size], atol=1e-6)
+    assert np.isfinite(encode_sizes(fitted, OTHERS, ["0L-32d", "0L-8d"])[Size(0, 32)]).all()
 
 
 def test_encoders_and_files(fitted: SentenceTransformer, tmp_path: Path) -> None:
     expected = encode_sizes(fitted, OTHERS, SIZES)
     found = SizesEncoder(fitted, SIZES).encode(OTHERS)
-    for size in SIZES:
-        np.testing.assert_allclose(found[size], expected[size], atol=1e-6)
+    for size, embeddings in expected.items():
+        np.testing.assert_allclose(found[str(size)], embeddings, atol=1e-6)
     fitted.save_pretrained(str(tmp_path / "model"))
     assert np.array_equal(SizesEncoder(tmp_path / "model", ["0L-8d"]).encode(OTHERS)["0L-8d"], found["0L-8d"])
     files = encode_to_parquet(fitted, OTHERS, tmp_path / "rows", ["0L-8d", "4L-32d"], show_progress_bar=False)
@@ -144,44 +133,6 @@ def test_latency(fitted: SentenceTransformer) -> None:
     assert times["parameters"][0] == token_table(fitted).embedding.weight.numel()  # type: ignore[union-attr]
 
 
-def plain(tiny: SentenceTransformer) -> SentenceTransformer:
-    return normalized(tiny)
-
-
-USES: dict[str, Callable[[SentenceTransformer], object]] = {
-    "truncate": lambda model: truncate(model, num_layers=0),
-    "encode_sizes": lambda model: encode_sizes(model, OTHERS, ["0L-8d"]),
-    "encoder": lambda model: SizesEncoder(model, ["0L-8d"]),
-    "evaluate": lambda model: evaluate(model, sts_task(PAIRS), num_layers=0),
-    "latency": lambda model: benchmark_latency(model, [0]),
-}
-NO_USE: dict[str, Callable[[SentenceTransformer], object]] = {
-    "loss": lambda model: MultiSizeLoss(model, MultipleNegativesRankingLoss(model), ["0L-8d", "4L-32d"]),
-    "ladder loss": lambda model: StarbucksLoss(model, MultipleNegativesRankingLoss(model), ["0L-8d", "4L-32d"]),
-    "distillation": lambda model: RelationalDistillLoss(model, sizes=["0L-8d", "4L-32d"]),
-    "align": lambda model: align(model, TEXTS, ["0L-8d"]),
-    "elastic": lambda model: elastic(model).encode(OTHERS, num_layers=0),
-    "elastic, default": lambda model: TruncatedTransformer.from_transformer(model[0], 0),
-}
-
-
-def elastic(model: SentenceTransformer) -> SentenceTransformer:
-    model[0] = TruncatedTransformer.from_transformer(model[0])
-    return model
-
-
-@pytest.mark.parametrize("use", USES)
-def test_refused_without_a_table(use: str, tiny: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match=r"`fit_queries\(model, documents\)` gives"):
-        USES[use](tiny)
-
-
-@pytest.mark.parametrize("use", NO_USE)
-def test_refused_where_it_has_no_use(use: str, fitted: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match=r"0 layers mean a token table.*neither trained nor aligned"):
-        NO_USE[use](fitted)
-
-
 def test_other_depths_are_as_without_a_table(fitted: SentenceTransformer) -> None:
     model = SentenceTransformer(modules=[*list(fitted.children())[:2], Normalize()], device="cpu")
     del model.config.matryoshka_readouts
@@ -208,76 +159,6 @@ def test_folder_is_loaded_and_read(fitted: SentenceTransformer, tmp_path: Path) 
         load(tmp_path, num_layers=0, dim=99)
 
 
-def test_refuses_to_load_what_is_not_there(tiny: SentenceTransformer, fitted: SentenceTransformer, tmp_path: Path) -> None:
-    tiny.save_pretrained(str(tmp_path / "plain"))
-    with pytest.raises(ValueError, match=r"has no token table.*`fit_queries\(model, documents\)`"):
-        load(tmp_path / "plain", num_layers=0)
-    fitted.save_pretrained(str(tmp_path / "fitted"))
-    with pytest.raises(ValueError, match=r"readouts for \[0\] layers, but they were not loaded"):
-        truncate(SentenceTransformer(str(tmp_path / "fitted"), device="cpu"), num_layers=0)
-    (table,) = (tmp_path / "fitted").rglob("readout-0L.safetensors")
-    table.unlink()
-    for num_layers in (None, 0):
-        with pytest.raises(ValueError, match=r"readout-0L.safetensors is missing"):
-            load(tmp_path / "fitted", num_layers=num_layers)
-
-
-def rewritten(file: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
-    with safe_open(file, "pt") as opened:
-        facts = opened.metadata()
-    save_file(change(load_file(file)), file, facts)
-
-
-BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
-    "cut off": (lambda file: file.write_bytes(file.read_bytes()[:100]), "cannot be read"),
-    "rows": (
-        lambda file: rewritten(file, lambda held: {**held, "embedding.weight": held["embedding.weight"][:-1].clone()}),
-        "is 26 x 32, but must be 27 x 32",
-    ),
-    "narrow": (
-        lambda file: rewritten(file, lambda held: {**held, "embedding.weight": held["embedding.weight"][:, :8].clone()}),
-        "is 27 x 8, but must be 27 x 32",
-    ),
-    "tokenizer": (
-        lambda file: rewritten(file, lambda held: {**held, "tokenizer": held["tokenizer"][:50].clone()}),
-        "has no usable tokenizer",
-    ),
-    "no tokenizer": (
-        lambda file: rewritten(file, lambda held: {"embedding.weight": held["embedding.weight"]}),
-        "cannot be read",
-    ),
-    "not UTF-8": (
-        lambda file: rewritten(file, lambda held: {**held, "tokenizer": held["tokenizer"] | 0x80}),
-        "has no usable tokenizer",
-    ),
-}
-
-
-@pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.parametrize("num_layers", [None, 0])
-def test_refuses_broken_tables(how: str, num_layers: int | None, fitted: SentenceTransformer, tmp_path: Path) -> None:
-    fitted.save_pretrained(str(tmp_path))
-    (table,) = tmp_path.rglob("readout-0L.safetensors")
-    change, told = BROKEN[how]
-    change(table)
-    with pytest.raises(ValueError, match=told):
-        load(tmp_path, num_layers=num_layers)
-
-
-@pytest.mark.filterwarnings("ignore:.*too few to align", "ignore:This model was not aligned for")
-def test_table_of_another_model_is_refused(fitted: SentenceTransformer, tmp_path: Path) -> None:
-    from tests.support.pipelines import turned
-
-    folders = {name: tmp_path / name for name in ("one", "other")}
-    fitted.save_pretrained(str(folders["one"]))
-    turned(align(fitted, TEXTS, steps=0)).save_pretrained(str(folders["other"]))
-    one, other = (next(folder.rglob("readout-0L.safetensors")) for folder in folders.values())
-    shutil.copy(one, other)
-    for num_layers in (None, 0):
-        with pytest.raises(ValueError, match="belongs to other weights"):
-            load(folders["other"], num_layers=num_layers)
-
-
 @pytest.mark.slow
 def test_trainer_keeps_the_table(fitted: SentenceTransformer, tmp_path: Path) -> None:
     before = truncate(fitted, num_layers=0).encode(OTHERS)
@@ -296,7 +177,7 @@ def test_folder_of_a_table_is_its_depth_0(fitted: SentenceTransformer, tmp_path:
         loaded = load(tmp_path, device="cpu", **asked)
         assert loaded.get_embedding_dimension() == dim
         np.testing.assert_allclose(loaded.encode(OTHERS), expected[:, :dim], atol=1e-6)
-        found = encode_sizes(loaded, OTHERS, ["0L-8d"])["0L-8d"]
+        found = encode_sizes(loaded, OTHERS, ["0L-8d"])[Size(0, 8)]
         np.testing.assert_allclose(found, expected[:, :8], atol=1e-6)
     np.testing.assert_allclose(SizesEncoder(tmp_path, ["0L-8d"]).encode(OTHERS)["0L-8d"], expected[:, :8], atol=1e-6)
     np.testing.assert_allclose(truncate(truncate(fitted, num_layers=0), dim=8).encode(OTHERS), expected[:, :8], atol=1e-6)

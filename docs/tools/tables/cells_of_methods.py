@@ -27,17 +27,17 @@ METHODS = {
     "aligned, not trained": "cut, aligned",
     "recipe": RECIPE,
 }
+BOTH_ENDS = "first and last layers"
 WIDTHS = [
     *["first dims", "random dims, seed 0", "dims of most variance", "random rotation"],
     *["components", "components, white", "first and last layers, aligned"],
 ]
 DEPTHS = [
-    *["first layers", "first and last layers", "evenly spaced layers", "layers of most influence"],
+    *["first layers", BOTH_ENDS, "evenly spaced layers", "layers of most influence"],
     *["first layers, aligned", "evenly spaced layers, aligned", "first and last layers, aligned"],
 ]
 CUTS = [
-    *["first layers, first dims", "first and last layers, first dims"],
-    *["evenly spaced layers, first dims", "layers of most influence, first dims"],
+    *["first layers, first dims", BOTH_ENDS, "evenly spaced layers, first dims", "layers of most influence, first dims"],
     *["layers of most influence, components", "first and last layers, aligned"],
 ]
 WAYS = [
@@ -111,8 +111,10 @@ def cuts(table: str, sizes: Sequence[str], ways: Iterable[str]) -> Cells:
                 star = "*" if float(cell["low"]) > 0 or float(cell["high"]) < 0 else ""
                 if cell["table"] == table:
                     shown[kind][cell["way"], cell["size"]] = f"{float(cell['score']):.1f}{star}"
+    free = by_size(MINILM[1], "sts", "first_and_last_layers")  # scored on the same sets, without an interval
+    shown["STS"] |= {(BOTH_ENDS, size): f"{free[size]:.1f}" for size in sizes}
     head = ["", *(f"{kind}, {size}" for kind in shown for size in sizes)]
-    return [head, *([way, *(cells[way, size] for cells in shown.values() for size in sizes)] for way in ways)]
+    return [head, *([way, *(cells.get((way, size), "") for cells in shown.values() for size in sizes)] for way in ways)]
 
 
 def steps() -> Cells:

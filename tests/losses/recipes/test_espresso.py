@@ -83,15 +83,6 @@ def test_compression_gradient(tmp_path: Path) -> None:
     assert_gradients_close(ours, theirs, case.tolerance)
 
 
-@pytest.mark.parametrize("name", quick(["one column", "three columns", "Normalize", "pre-norm"], "Normalize", "pre-norm"))
-def test_single_precision(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    loss, task = build(case, tmp_path, torch.float32)
-    batch = features(loss.model, case.columns)
-    wanted = expected(copy.deepcopy(loss).double(), case, task, batch)
-    assert_parts_close(loss([dict(column) for column in batch], None), wanted, rel=1e-5, abs=1e-5)
-
-
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", quick(["one column", "two columns", "Normalize", "pre-norm"], "two columns"))
 def test_half_precision(name: str, half: str, tmp_path: Path) -> None:

@@ -173,17 +173,6 @@ def test_gradient_of_each_part(part: str, tmp_path: Path) -> None:
     assert_gradients_close(ours, theirs, case.tolerance)
 
 
-@pytest.mark.parametrize(
-    "name", quick(["one column", "three columns", "CLS", "Normalize", "pre-norm", "uneven"], "pre-norm", "uneven")
-)
-def test_single_precision(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    loss, task = build(case, tmp_path, torch.float32)
-    batch = features(loss.model, case.columns)
-    wanted = expected(copy.deepcopy(loss).double(), case, task, batch)
-    assert_parts_close(loss([dict(column) for column in batch], None), wanted, rel=1e-5, abs=1e-5)
-
-
 @pytest.mark.parametrize("dtype", quick([torch.float64, torch.float32], torch.float32))
 @pytest.mark.parametrize("arguments", [{}, {"mini_batch_size": 2}], ids=["whole", "gradient caching"])
 @pytest.mark.parametrize("name", DEGENERATE)

@@ -1,4 +1,4 @@
-"""Costs of sizes, and latency in a grid."""
+"""Costs of sizes, latency in a grid, and the Pareto front, compared with loops over all sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentence_transformers.util import quantize_embeddings
 
 from st_matryoshka2d import GridResult, benchmark_latency
 from st_matryoshka2d.grid.costs import costs, vector_bytes
-from tests.support.grids import BITS, random_grid, random_times
+from tests.support.grids import BITS, curve, random_grid, random_times, timed, with_scores
 
 
 @pytest.mark.parametrize("dim", [1, 7, 8, 12, 384])
@@ -32,11 +32,6 @@ def test_bytes_match_numpy(dim: int) -> None:
 def test_bytes_match_sentence_transformers(precision: Any) -> None:
     embeddings = np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
     assert vector_bytes(64, precision) == quantize_embeddings(embeddings, precision)[0].nbytes  # type: ignore[union-attr]
-
-
-def test_unknown_precisions_have_no_bytes() -> None:
-    with pytest.raises(ValueError, match="Unknown precision 'int3'; known are float32"):
-        vector_bytes(8, "int3")
 
 
 @pytest.mark.parametrize("task", [None, "B"])
@@ -129,23 +124,47 @@ def test_grid_accepts_benchmark_latency(tiny: Any) -> None:
         assert table[column][depth] == times.set_index("num_layers")[column][depth]
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda times: 3.0, TypeError, "got float"),
-        (lambda times: times.drop(columns="milliseconds_per_text"), ValueError, "milliseconds_per_text is missing"),
-        (lambda times: times[times["num_layers"] != 2], ValueError, "no row for num_layers 2, which .*, only for 1, 4"),
-        (lambda times: pd.concat([times, times.head(1)]), ValueError, "more than once"),
-        (lambda times: times.assign(milliseconds_per_text=0.0), ValueError, "must be above 0"),
-        (lambda times: times.assign(milliseconds_per_text=float("nan")), ValueError, "must be above 0"),
-    ],
-)
-def test_refuses_mismatched_latency(change: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        random_grid(0).with_latency(change(random_times(0)))
+def members(table: pd.DataFrame) -> set[tuple[int, int, str]]:
+    return set(zip(table["num_layers"], table["dim"], table["precision"], strict=True))
 
 
-def test_a_merge_whose_depths_were_not_all_timed_is_refused() -> None:
-    shallow = random_grid(0, layers=(1, 2)).with_latency(random_times(0, layers=(1, 2)))
-    with pytest.raises(ValueError, match="no row for num_layers 4"):
-        GridResult.merge([shallow, random_grid(0, layers=(4,))])
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("cost", [None, "bytes", "num_layers", ("parameters", "dim"), ("milliseconds_per_text",)])
+def test_front_is_the_set_of_undominated_sizes(seed: int, cost: Any) -> None:
+    grid = timed(seed, precisions=tuple(BITS))
+    grid = with_scores(
+        grid, lambda frame: frame["score"].where(~((frame["dim"] == 20) & (frame["num_layers"] == 2)), np.nan)
+    )
+    names = ["milliseconds_per_text", "bytes"] if cost is None else [cost] if isinstance(cost, str) else list(cost)
+    rows = [row for row in costs(grid.frame, grid.latency).to_dict("records") if not np.isnan(row["score"])]
+    expected = set()
+    for row in rows:
+        beaten = False
+        for other in rows:
+            no_worse = other["score"] >= row["score"] and all(other[name] <= row[name] for name in names)
+            better = other["score"] > row["score"] or any(other[name] < row[name] for name in names)
+            beaten = beaten or (no_worse and better)
+        if not beaten:
+            expected.add((row["num_layers"], row["dim"], row["precision"]))
+    front = grid.pareto(cost)
+    assert members(front) == expected
+    assert len(front) == len(expected)
+    assert front[names[0]].is_monotonic_increasing
+
+
+def test_uses_layers_without_latency() -> None:
+    grid = random_grid(0)
+    assert members(grid.pareto()) == members(grid.pareto(["num_layers", "bytes"])) != members(grid.pareto("bytes"))
+
+
+def test_the_front_prints_in_few_columns_and_is_a_table() -> None:
+    front = curve().pareto("milliseconds_per_text")
+    assert [line.split() for line in str(front).splitlines()] == [
+        ["size", "score", "of", "4L-64d", "ms", "per", "text", "parameters", "bytes"],
+        ["1L-64d", "60.00", "75.0", "%", "0.5", "1,100", "256"],
+        ["2L-64d", "70.00", "87.5", "%", "0.9", "1,200", "256"],
+        ["4L-64d", "80.00", "100.0", "%", "1.75", "1,400", "256"],
+    ]
+    assert type(front.head(1)) is type(front[["score", "bytes"]]) is pd.DataFrame
+    untimed = GridResult(curve().to_frame()).pareto("bytes")
+    assert str(untimed).splitlines()[0].split() == ["size", "score", "of", "4L-64d", "bytes"]

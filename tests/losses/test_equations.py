@@ -1,22 +1,39 @@
-"""Losses compared with the papers' equations, written as loops: values and all gradients."""
+"""Losses compared with the papers' equations, written as loops, and with physically cut models: values and gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer, util
+from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, CosineSimilarityLoss, MultipleNegativesRankingLoss
 from torch import Tensor, nn
+from torch.nn import functional
 
-from st_matryoshka2d import Size
-from st_matryoshka2d.losses import FixedSizes, KLAlignment, MultiSizeLoss, StarbucksLoss, TwoDMSELoss, UniformSizes
+from st_matryoshka2d import Size, align
+from st_matryoshka2d.losses import (
+    FixedSizes,
+    KLAlignment,
+    MultiSizeLoss,
+    RelationalDistillLoss,
+    StarbucksLoss,
+    TwoDMSELoss,
+)
 from tests.support import oracles
 from tests.support.losses import assert_gradients_close, batch, exact, gradients, physical_columns, seed_draws, total
+from tests.support.pipelines import TEXTS, elastic, normalized, readouts, turned
+from tests.support.quick import quick
+from tests.support.training import cut_by_hand
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* trains .* tensors of its own", "ignore:.* does not train the full size")
 
 SIZES = [(1, 4), (2, 8), (3, 20), (4, 32)]
+
+
 TOLERANCE = 1e-5
 
 
@@ -86,7 +103,6 @@ def test_one_text_column_is_compared_with_itself(tiny: SentenceTransformer) -> N
     assert_gradients_close(gradients(model, total(parts)), gradients(model, task + align))
 
 
-@pytest.mark.filterwarnings("ignore:.* does not train the full size")
 def test_score_labels(tiny: SentenceTransformer) -> None:
     model = exact(tiny)
     labels = torch.tensor([0.9, 0.1, 0.5, 0.5, 0.3])
@@ -117,27 +133,6 @@ def test_2dmse_matches_equations_2_to_7(tiny: SentenceTransformer, weights: tupl
     assert parts["task"].item() == pytest.approx(task.item(), abs=TOLERANCE)
     assert parts["kl"].item() == pytest.approx(align.item(), abs=TOLERANCE)
     assert_gradients_close(gradients(model, total(parts)), gradients(model, task + align))
-
-
-def test_2dmse_draws_every_layer_below_the_last_and_every_dim_below_the_full() -> None:
-    torch.manual_seed(0)
-    sampler = UniformSizes(Size(4, 32), [8, 16])
-    draws = [list(sampler.draw()) for _ in range(300)]
-    assert all(full == Size(4, 32) for full, *_ in draws)
-    drawn = [small for *_, small in draws]
-    counts = {size: drawn.count(size) for size in set(drawn)}
-    assert set(counts) == {Size(n, d) for n in (1, 2, 3) for d in (8, 16)}
-    assert all(25 <= count <= 80 for count in counts.values()), counts
-    assert {size for draw in draws for size in draw} <= set(sampler.candidates)
-
-
-def test_draws_follow_the_seed_and_nothing_else_that_is_random() -> None:
-    drawn = []
-    for others in (0, 3):
-        torch.manual_seed(0)
-        sampler = UniformSizes(Size(12, 768), [8, 16, 32])
-        drawn.append([(torch.rand(others), sampler.draw())[1] for _ in range(5)])
-    assert drawn[0] == drawn[1]
 
 
 def test_the_teacher_gets_no_gradient(tiny: SentenceTransformer) -> None:
@@ -178,3 +173,63 @@ def test_the_starbucks_authors_code_for_sentence_pairs_is_a_composition(tiny: Se
         assert divergence.item() > 1e-6
         expected = expected + 0.3 * divergence
     assert total(parts).item() == pytest.approx(expected.item(), abs=TOLERANCE)
+
+
+ENDS: dict[str, Callable[[SentenceTransformer], SentenceTransformer]] = {
+    "as it is": lambda model: model,
+    "elastic": lambda model: elastic(normalized(model)),
+    "last layers": normalized,
+}
+
+
+KEPT = {1: [0], 2: [0, 3], 3: [0, 1, 3], 4: [0, 1, 2, 3]}  # by "last layers"
+
+
+THROUGH_READOUTS = [Size(1, 4), Size(3, 8), Size(3, 32)]
+
+
+@pytest.fixture(params=ENDS)
+def aligned(request: pytest.FixtureRequest, tiny: SentenceTransformer) -> SentenceTransformer:
+    layers = "ends" if request.param == "last layers" else "first"
+    return exact(turned(align(ENDS[request.param](tiny), TEXTS, layers=layers)))
+
+
+def kept_by(model: SentenceTransformer, depth: int) -> list[int]:
+    return KEPT[depth] if hasattr(model.config, "matryoshka_layers") else list(range(depth))
+
+
+def by_hand(model: SentenceTransformer, size: Size, features: dict[str, Any]) -> Tensor:
+    with cut_by_hand(model, size.num_layers, kept_by(model, size.num_layers)):
+        pooled = model[1](model[0](dict(features)))["sentence_embedding"]
+    [readout] = readouts(model)
+    linear = readout.linear if size.num_layers == 4 else readout.shallower[str(size.num_layers)]
+    embedded = linear(pooled)
+    unit = isinstance(list(model)[-1], Normalize)
+    return (functional.normalize(embedded, dim=1) if unit else embedded)[:, : size.dim]
+
+
+@pytest.mark.parametrize(
+    ("mini_batch_size", "sizes"),
+    [(None, THROUGH_READOUTS), (2, [*THROUGH_READOUTS, Size(4, 32)])],
+    ids=["shallow", "cached, and the full size"],
+)
+def test_a_loss_and_its_gradients(aligned: SentenceTransformer, mini_batch_size: int | None, sizes: list[Size]) -> None:
+    loss = MultiSizeLoss(aligned, MultipleNegativesRankingLoss(aligned), sizes, mini_batch_size=mini_batch_size)
+    found = total(loss(batch(aligned, 2)))
+    each = [oracles.mnrl([by_hand(aligned, size, features) for features in batch(aligned, 2)]) for size in sizes]
+    expected = torch.stack(each).mean()
+    assert found.item() == pytest.approx(expected.item(), abs=1e-9)
+    assert_gradients_close(gradients(aligned, found), gradients(aligned, expected), 1e-9)
+
+
+@pytest.mark.parametrize("depth", quick([1, 2, 3], 2))
+def test_trains_only_readout_and_layers_of_depth(aligned: SentenceTransformer, depth: int) -> None:
+    for loss in (
+        MultiSizeLoss(aligned, MultipleNegativesRankingLoss(aligned), [Size(depth, 8)]),
+        RelationalDistillLoss(aligned, sizes=[Size(depth, 8)]),
+    ):
+        found = gradients(aligned, total(loss(batch(aligned, 2))))
+        trained = {name for name, gradient in found.items() if gradient.abs().max() > 0}
+        assert {name for name in trained if name.startswith("2.") and "weight" in name} == {f"2.shallower.{depth}.weight"}
+        layers = {int(name.split("layer.")[1].split(".")[0]) for name in trained if ".layer." in name}
+        assert layers == set(kept_by(aligned, depth))

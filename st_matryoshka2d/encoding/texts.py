@@ -1,0 +1,132 @@
+"""Read and check texts before a model runs: a column row by row, and which rows are left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sentence_transformers import SentenceTransformer
+
+from st_matryoshka2d.errors import DataWarning, UsageError, UsageTypeError, warn
+
+Text = TypeVar("Text")
+
+_NAMED = 5  # rows that a warning names
+
+
+def rows_of(texts: Any, name: str = "texts") -> Iterator[Any]:
+    """Read a list, a column of any library or a generator, row by row; refuse a table."""
+    if isinstance(texts, str | bytes):
+        raise UsageTypeError(f"{name} must be a list of texts, got one string; wrap it: [text].")
+    # Iterating over a table gives the names of its columns, or rows of several cells.
+    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns") or hasattr(texts, "column_names")
+    is_column = isinstance(texts, Iterable) or hasattr(texts, "to_pylist")
+    if is_table or not is_column or getattr(texts, "ndim", 1) != 1:
+        raise UsageTypeError(
+            f"{name} must be a list or a generator of texts or one column of a table, got a "
+            f"{type(texts).__name__}. Choose a column of a table like this: table['text']."
+        )
+    rows = texts if isinstance(texts, Iterable) else texts.to_pylist()  # a series of Daft
+    return (row.as_py() if hasattr(row, "as_py") else row for row in rows)  # pyarrow's scalars
+
+
+def strings(texts: Any, column: str = "") -> list[str]:
+    """Convert texts, or a column of a table by its name, to a list; refuse rows that are not texts."""
+    name, place = (f"Column {column!r}", f"Row {{}} of column {column!r}") if column else ("texts", "texts[{}]")
+    return [checked_text(row, place.format(number)) for number, row in enumerate(rows_of(texts, name))]
+
+
+def checked_text(text: object, where: str) -> str:
+    """Refuse anything but a text that can be encoded."""
+    if not isinstance(text, str):
+        raise UsageTypeError(
+            f"{where} is {text!r} ({type(text).__name__}), but every text must be a string. Remove or fill such rows first."
+        )
+    check_text(text, where)
+    return text
+
+
+def check_text(text: object, where: str) -> None:
+    """Refuse a text that cannot be encoded in UTF-8, which tokenizers and files need."""
+    if isinstance(text, str) and not text.isascii():
+        with naming_a_broken_text(where):
+            text.encode()
+
+
+@contextmanager
+def naming_a_broken_text(where: str) -> Iterator[None]:
+    """Name the text in the error if it cannot be encoded."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{where}: character {error.start} of the text {error.object[:80]!r} is half of a surrogate pair. "
+            "The text was read with a wrong encoding or cut within an emoji. Read it again, or replace the "
+            "character: text.encode('utf-8', 'replace').decode()."
+        ) from error
+
+
+def is_missing(cell: object) -> bool:
+    """Tell whether a cell has no value: None, NaN or pandas' NA."""
+    is_nan = isinstance(cell, float) and math.isnan(cell)
+    return cell is None or is_nan or type(cell).__name__ == "NAType"
+
+
+def is_empty(cell: object) -> bool:
+    """Tell whether a cell is missing or a blank text."""
+    return is_missing(cell) or (isinstance(cell, str) and not cell.strip())
+
+
+class LeftOut:
+    """Counts the rows of a table that have an empty cell: one warning names the first few."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what  # as in "pairs: 3 of 200 rows ..."
+        self.total = 0
+        self.rows: list[int] = []
+
+    def lacks(self, *cells: object) -> bool:
+        """Count the next row, and tell whether it is left out."""
+        row, self.total = self.total, self.total + 1
+        is_left_out = any(map(is_empty, cells))
+        if is_left_out:
+            self.rows.append(row)
+        return is_left_out
+
+    def filled(self, texts: Iterable[Text]) -> Iterator[Text]:
+        """Yield the texts that are not left out."""
+        return (text for text in texts if not self.lacks(text))
+
+    def tell(self) -> None:
+        """Warn if rows were left out."""
+        if self.rows:
+            warn(f"{self}", DataWarning)
+
+    def __str__(self) -> str:
+        """Return how many rows were left out, and the first few."""
+        named = ", ".join(map(str, self.rows[:_NAMED])) + (", ..." if len(self.rows) > _NAMED else "")
+        return (
+            f"{self.what}: {len(self.rows):,} of {self.total:,} rows have an empty cell and are left out: "
+            f"{named} (counted from 0)."
+        )
+
+
+def filled_texts(texts: Any) -> list[str]:
+    """Convert texts to a list without the empty ones, and warn of these."""
+    left_out = LeftOut("texts")
+    filled = strings(left_out.filled(rows_of(texts)))
+    left_out.tell()
+    return filled
+
+
+def chosen_prompt(model: SentenceTransformer, prompt: str | None, prompt_name: str | None) -> str | None:
+    """Return what `encode` puts in front of each text with these keywords; refuse a name that the model does not have."""
+    if prompt is not None:
+        return prompt
+    if prompt_name is None:
+        return None if model.default_prompt_name is None else model.prompts.get(model.default_prompt_name)
+    if prompt_name not in model.prompts:
+        raise UsageError(f"The model has no prompt {prompt_name!r}, only {list(model.prompts)}.")
+    return model.prompts[prompt_name]

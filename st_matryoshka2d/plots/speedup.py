@@ -45,8 +45,10 @@ def _drawn(times: pd.DataFrame, title: str) -> Figure:
     layers = times["num_layers"].to_numpy()
     axes.plot(layers, times["theory"], "o--", color="0.55", markersize=4, label="theory: N / layers")
     axes.plot(layers, times["speedup"], "o-", color=BLUE, markersize=5, label="measured")
-    for depth, speedup in zip(layers, times["speedup"], strict=True):
-        axes.annotate(f"{speedup:.2f}x", (depth, speedup), (3, 3), textcoords="offset points", fontsize=8)
+    for depth, speedup, theory in zip(layers, times["speedup"], times["theory"], strict=True):
+        place, side = ((3, 3), "left") if speedup >= theory else ((-3, -10), "right")  # beside both lines
+        label = f"{speedup:.2f}x"
+        axes.annotate(label, (depth, speedup), place, ha=side, textcoords="offset points", fontsize=8)
     labels = times["milliseconds_per_text"].map("{:.3g} ms".format)
     axes.set_xticks(layers, [f"{depth}\n{time}" for depth, time in zip(layers, labels, strict=True)], fontsize=8)
     axes.margins(x=0.11, y=0.08)  # room for the label of the first point

@@ -42,7 +42,10 @@ class TwoModels:
 
 
 def of_two_cuts(model: SentenceTransformer, queries: Size, documents: int, task: Any) -> dict[Any, float]:
-    cuts = truncate(model, num_layers=queries.num_layers, dim=queries.dim), truncate(model, documents, queries.dim)
+    cuts = (
+        truncate(model, num_layers=queries.num_layers, dim=queries.dim),
+        truncate(model, num_layers=documents, dim=queries.dim),
+    )
     return cells_of_mteb(TwoModels(*cuts), task)  # type: ignore[arg-type]
 
 

@@ -225,7 +225,6 @@ def test_figure_numbers_do_not_overlap_lines(times: pd.DataFrame, factor: float)
 
 
 def test_figure_refuses_other_tables(times: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="speedup is missing"):
-        plot_speedup(times.drop(columns="speedup"))
-    with pytest.raises(ValueError, match="no times"):
-        plot_speedup(times.head(0))
+    for other in (times.drop(columns="speedup"), times.head(0)):
+        with pytest.raises(ValueError, match=f"got {len(other)} rows"):
+            plot_speedup(other)

@@ -36,7 +36,7 @@ def test_what_is_not_significant_has_no_colour_nor_has_anything_on_few_examples(
     noise = {"1L-8d": 1.5, "2L-8d": 1.0}
     better = pairs_grid(noise | {"1L-8d": 0.2}, n).named("better")
     comparison = better.compare(pairs_grid(noise, n).named("worse"))
-    assert comparison.to_frame()["significant"].tolist() == [True, False]
+    assert comparison.to_frame()["significant"].tolist() == [coloured, False]
     figure = comparison.plot()
     (image,) = figure.axes[0].images
     assert np.ma.getmaskarray(image.get_array()).tolist() == [[not coloured], [True]]

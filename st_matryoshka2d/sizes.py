@@ -101,7 +101,10 @@ class Size:
         """
         match = re.fullmatch(r"(\d+)l-(\d+)d", text.strip().lower()) if isinstance(text, str) else None
         if match is None:
-            raise UsageError(f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}.")
+            raise UsageError(
+                f"A size must look like '6L-128d' (layers, then dimensions), got {text!r}. For layers or dims alone, pass "
+                "num_layers or dim."
+            )
         return cls(int(match[1]), int(match[2]))
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from st_matryoshka2d.cli.options import is_grid_or_model
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
@@ -36,6 +38,7 @@ def open_grid(name: str) -> GridResult:
     """Read a grid, or make one of what `align` measured of a model."""
     from st_matryoshka2d import GridResult, load
 
+    is_grid_or_model(name)
     if Path(name).is_file():
         return GridResult.load(name)
     return GridResult.from_agreement(load(name, device="cpu"))

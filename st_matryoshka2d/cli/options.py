@@ -27,7 +27,7 @@ def _is_model(name: str) -> str:
     return name
 
 
-def _is_grid_or_model(name: str) -> str:
+def is_grid_or_model(name: str) -> str:
     """Refuse a file that is no grid; what is not a file is a model."""
     path, is_grid = Path(name), name.lower().endswith((".parquet", ".json"))
     if is_grid and not path.is_file():
@@ -99,7 +99,7 @@ _LAYERS = (
 _OUT = "New folder to save the model in."
 
 Model = Annotated[str, typer.Argument(help=_MODEL, callback=_is_model)]
-GridOrModel = Annotated[str, typer.Argument(help=_GRID, callback=_is_grid_or_model)]
+GridOrModel = Annotated[str, typer.Argument(help=_GRID, callback=is_grid_or_model)]
 Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; by default the fastest.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of MODEL on the Hub.")]
 TrustRemoteCode = Annotated[bool, _TRUST]

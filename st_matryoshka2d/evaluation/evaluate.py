@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
@@ -18,7 +18,7 @@ from st_matryoshka2d.evaluation.variants import Variant, precisions_of
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.model.cut import keeping
-from st_matryoshka2d.model.kept_layers import Layers
+from st_matryoshka2d.model.kept_layers import Layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.model.token_table import least_depth
@@ -35,7 +35,7 @@ def evaluate(
     dims: int | Iterable[int] | None = None,
     sizes: Iterable[Size | str] | None = None,
     *,
-    layers: Layers | None = None,
+    layers: Layers | Sequence[int] | None = None,
     documents: Size | str | Iterable[Size | str] | None = None,
     precisions: str | Iterable[str] = AXES["precision"],
     cache: Cache = None,
@@ -58,8 +58,9 @@ def evaluate(
         num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
-        layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5, 6]}`, as for `align`. None
-            for those that the model was aligned with, otherwise the first.
+        layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5, 6]}`, as for `align`; a list
+            is the only depth then. None for those that the model was aligned with, otherwise the first. A grid does not
+            say which they were, so cut the size that it proposes with the same `layers`.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size then search by the dims
             that both have. In pair tasks, the second texts are the documents. None: documents have the size of the query.
         precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`: `"float32"`, `"float16"`,
@@ -97,6 +98,9 @@ def evaluate(
         _require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
         num_layers, documents = [full.num_layers], of_documents
     least = 0 if pair else least_depth(model)  # a table embeds the queries of some asymmetric models
+    if layers is not None and not isinstance(layers, (str, Mapping)):
+        num_layers = len(layers) if num_layers is None and sizes is None else num_layers
+        layers = of_depth(layers, len(layers))
     if sizes is None:
         depths = range(least, full.num_layers + 1) if num_layers is None else num_layers
         widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims

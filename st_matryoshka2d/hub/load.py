@@ -28,7 +28,7 @@ from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
 from st_matryoshka2d.model.cut import cut_to, keeping
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_card
-from st_matryoshka2d.model.kept_layers import choose_layers, cut_config, depth_of_choice, skips_layers
+from st_matryoshka2d.model.kept_layers import choose_layers, cut_config, depth_of_choice, of_depth, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
@@ -135,7 +135,7 @@ def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | N
     depth = depth_of(config, checkpoint.name)
     keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
     if checkpoint.layers is not None:
-        choose_layers(config, checkpoint.layers, [keep])
+        choose_layers(config, of_depth(checkpoint.layers, keep), [keep])
     if piece and not piece.is_dir():
         piece = _fetched(checkpoint, config, keep, allow_bin) if keep < depth else None
     if piece is None and keep < depth and skips_layers(config):
@@ -156,7 +156,8 @@ def _cut_whole(plan: _Plan, num_layers: int | None, dim: int | None) -> tuple[Se
         require_declared(checkpoint, whole.config)
     add_readouts(whole, checkpoint, whole.config, full.num_layers)
     if checkpoint.layers is not None:
-        whole = keeping(whole, checkpoint.layers, [full.num_layers if num_layers is None else num_layers])
+        depth = full.num_layers if num_layers is None else num_layers
+        whole = keeping(whole, of_depth(checkpoint.layers, depth), [depth])
     small = whole if num_layers is None and dim is None else cut_to(whole, num_layers, dim)
     if (size := full_size(small)) != full:
         name_apart(small, whole, size)

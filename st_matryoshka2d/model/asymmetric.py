@@ -131,7 +131,8 @@ def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) ->
         found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
         raise UsageError(
             f"Embeddings of {depths[QUERY]} and of {depths[DOCUMENT]} layers of this model are not in one space, so queries "
-            f"would not find documents. {found}. First align the whole model, with `align`."
+            f"would not find documents. {found}. First align the whole model, with `align`. Or pass a cut that keeps the "
+            f'last layers: query=truncate(model, num_layers={depths[QUERY]}, layers="ends").'
         )
 
 

@@ -15,7 +15,7 @@ from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.identity import inherit_card, name_apart
-from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers
+from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
 from st_matryoshka2d.model.sides import sides_of, with_modules
@@ -81,7 +81,7 @@ def truncate(
     depth, width = resolve_size(size, num_layers, dim)
     if layers is not None:
         depth = depth_of_choice(layers, depth)
-        model = keeping(model, layers, [depth])
+        model = keeping(model, of_depth(layers, depth), [depth])
     if depth is None and width is None:
         raise UsageError("There is nothing to cut. Pass a size, num_layers or dim.")
     cut = cut_to(model, depth, width)

@@ -6,14 +6,14 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.sizes import positive_int
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 LayersByDepth: TypeAlias = Mapping[int, Sequence[int]]
-Layers: TypeAlias = "str | Sequence[int] | LayersByDepth"
+Layers: TypeAlias = "str | LayersByDepth"
 
 FIRST, ENDS = "first", "ends"
 _LAST = 0.4  # share of a depth's layers that ENDS takes from the end
@@ -33,13 +33,11 @@ def chosen_layers(layers: Layers, num_layers: int) -> dict[int, list[int]]:
     if isinstance(layers, str) and layers in (FIRST, ENDS):
         depths = range(1, num_layers) if layers == ENDS else ()
         return {depth: _ends(depth, num_layers) for depth in depths}
-    if isinstance(layers, str) or not isinstance(layers, Iterable):
-        raise (ValueError if isinstance(layers, str) else TypeError)(
-            f"layers must be {FIRST!r}, {ENDS!r}, a list such as [1, 5, 6] or a dict of such lists by depth, got {layers!r}."
-        )
-    given = layers if isinstance(layers, Mapping) else {len([*layers]): layers}
+    if not isinstance(layers, Mapping):
+        kind = UsageError if isinstance(layers, str) else UsageTypeError
+        raise kind(f"layers must be {FIRST!r}, {ENDS!r} or a dict such as {{3: [1, 5, 6]}}, got {layers!r}.")
     first = {depth: list(range(1, depth + 1)) for depth in range(1, num_layers)}
-    return first | {depth: _checked(depth, numbers, num_layers) for depth, numbers in given.items()}
+    return first | {depth: _checked(depth, numbers, num_layers) for depth, numbers in layers.items()}
 
 
 def choose_layers(config: Any, layers: Layers, depths: Iterable[int]) -> None:
@@ -57,25 +55,30 @@ def choose_layers(config: Any, layers: Layers, depths: Iterable[int]) -> None:
 
 def depth_of_choice(layers: object, num_layers: int | None) -> int:
     """Return the depth that one choice of layers is for; refuse a list of another length, and a choice for no depth."""
-    if isinstance(layers, str) and num_layers is not None:
+    if isinstance(layers, str) and layers in (FIRST, ENDS):
+        if num_layers is None:
+            raise UsageError(f"layers={layers!r} needs a number of layers: pass num_layers too.")
         return num_layers
     if isinstance(layers, (str, Mapping)) or not isinstance(layers, Sequence):
-        raise UsageError(
-            f"layers must be {FIRST!r} or {ENDS!r}, with num_layers, or a list such as [1, 5, 6]; got {layers!r}."
-        )
+        raise UsageError(f"layers must be {FIRST!r}, {ENDS!r} or a list such as [1, 5, 6], got {layers!r}.")
     if num_layers not in (None, len(layers)):
         raise UsageError(f"layers lists {len(layers)} layers, {list(layers)}, but num_layers is {num_layers}.")
     return len(layers)
 
 
+def of_depth(layers: str | Sequence[int], depth: int) -> Layers:
+    """Return a choice of layers for one depth as a choice for several."""
+    return layers if isinstance(layers, str) else {depth: layers}
+
+
 def _checked(depth: object, layers: Iterable[object], num_layers: int) -> list[int]:
     if positive_int(depth, "layers: the number of layers") >= num_layers:
         raise UsageError(f"layers has an entry for {depth} layers, but only 1 to {num_layers - 1} leave any out.")
-    given = [positive_int(layer, f"layers[{depth}]") for layer in layers]
+    given = [positive_int(layer, f"layers of {depth}: a layer") for layer in layers]
     if max(given, default=0) > num_layers:
-        raise UsageError(f"layers[{depth}] has layer {max(given)}, but the model has {num_layers} layers.")
+        raise UsageError(f"layers of {depth}: there is no layer {max(given)}, as the model has {num_layers}.")
     if len(set(given)) != depth or given != sorted(given):
-        raise UsageError(f"layers[{depth}] must be {depth} different layers in ascending order, got {given}.")
+        raise UsageError(f"layers: {depth} different layers in ascending order are needed, got {given}.")
     return given
 
 

@@ -76,7 +76,8 @@ def _origin(cut: Mapping[str, Any]) -> str:
         layers = f"layers {', '.join(map(str, cut['layers']))} of {full.num_layers}"
     else:
         layers = f"the first {f'{size.num_layers} ' if size.num_layers > 1 else ''}of {full.num_layers} layers"
-    return f"This model was cut from {whole}: {layers} and the first {size.dim} of {full.dim} dimensions."
+    dims = f"all {full.dim}" if size.dim == full.dim else f"the first {size.dim} of {full.dim}"
+    return f"This model was cut from {whole}: {layers} and {dims} dimensions."
 
 
 def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:

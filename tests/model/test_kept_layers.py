@@ -49,7 +49,6 @@ FOUR = {1: [1], 2: [1, 4], 3: [1, 2, 4]}  # what "ends" keeps of four layers
         ("ends", 4, FOUR),
         ("ends", 6, {1: [1], 2: [1, 6], 3: [1, 2, 6], 4: [1, 2, 5, 6], 5: [1, 2, 3, 5, 6]}),
         ({2: [1, 4]}, 4, {1: [1], 2: [1, 4], 3: [1, 2, 3]}),
-        ([1, 4], 4, {1: [1], 2: [1, 4], 3: [1, 2, 3]}),
         ({np.int64(1): (3,)}, 3, {1: [3], 2: [1, 2]}),
     ],
 )
@@ -82,6 +81,7 @@ def test_layers_of_a_model_that_is_not_aligned(
 
 def test_grid_of_chosen_layers(tiny: SentenceTransformer) -> None:
     task = sts_task({"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [n % 5 / 4 for n in range(20)]}, name="made")
+    assert evaluate(tiny, [task], dims=8, layers=[1, 4]).sizes == [Size(2, 8)], "the only depth that a list is for"
     grid = evaluate(tiny, [task], dims=8, layers="ends")
     for depth in (2, 3, 4):
         cut = truncate(tiny, num_layers=depth, dim=8, layers="ends")

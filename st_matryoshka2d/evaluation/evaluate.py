@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
@@ -59,8 +60,7 @@ def evaluate(
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
         layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5, 6]}`, as for `align`; a list
-            is the only depth then. None for those that the model was aligned with, otherwise the first. A grid does not
-            say which they were, so cut the size that it proposes with the same `layers`.
+            is the only depth then. None for those that the model was aligned with, otherwise the first.
         documents: One or several document sizes, such as `"6L-384d"`, which queries of every size then search by the dims
             that both have. In pair tasks, the second texts are the documents. None: documents have the size of the query.
         precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`: `"float32"`, `"float16"`,
@@ -98,20 +98,12 @@ def evaluate(
         _require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
         num_layers, documents = [full.num_layers], of_documents
     least = 0 if pair else least_depth(model)  # a table embeds the queries of some asymmetric models
-    if layers is not None and not isinstance(layers, (str, Mapping)):
-        num_layers = len(layers) if num_layers is None and sizes is None else num_layers
-        layers = of_depth(layers, len(layers))
-    if sizes is None:
-        depths = range(least, full.num_layers + 1) if num_layers is None else num_layers
-        widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
-        depths = all_within(depths, full.num_layers, "num_layers", least)
-        wanted = sizes_product(depths, all_within(widths, full.dim, "dims"))
-    elif num_layers is None and dims is None:
-        wanted = validate_sizes(sizes, full, least=least)
-    else:
-        raise UsageError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
+    if isinstance(layers, Sequence) and not isinstance(layers, str) and num_layers is None and sizes is None:
+        num_layers = len(layers)
+    wanted = _sizes_to_score(num_layers, dims, sizes, full, least)
     if layers is not None:
-        model = keeping(model, layers, sorted({size.num_layers for size in wanted}))
+        choice = of_depth(layers, len(layers)) if isinstance(layers, Sequence) else layers
+        model = keeping(model, choice, sorted({size.num_layers for size in wanted}))
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     if pair:
         _require_search(chosen)
@@ -122,7 +114,26 @@ def evaluate(
         if side is None or size.dim <= side.dim
     ]
     settings = {"cache": cache, "n_jobs": n_jobs, "batch_size": batch_size, "show_progress_bar": show_progress_bar}
-    return score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
+    grid = score_variants(model, chosen, variants, corpus_chunk_size=corpus_chunk_size, **settings)
+    return grid if layers is None else replace(grid, layers=repr(layers))
+
+
+def _sizes_to_score(
+    num_layers: int | Iterable[int] | None,
+    dims: int | Iterable[int] | None,
+    sizes: Iterable[Size | str] | None,
+    full: Size,
+    least: int,
+) -> list[Size]:
+    """Return the sizes, or all pairs of layers and dims; refuse both together, and what exceeds the model."""
+    if sizes is None:
+        layers = range(least, full.num_layers + 1) if num_layers is None else num_layers
+        widths = [*mrl_dims(full.dim), full.dim] if dims is None else dims
+        depths = all_within(layers, full.num_layers, "num_layers", least)
+        return sizes_product(depths, all_within(widths, full.dim, "dims"))
+    if num_layers is None and dims is None:
+        return validate_sizes(sizes, full, least=least)
+    raise UsageError("Give sizes, or num_layers and dims (all their pairs are scored); both were given.")
 
 
 def _require_none(**sizes: object) -> None:

@@ -25,6 +25,7 @@ class Scores(SavedTable):
     latency: pd.DataFrame | None = None
     revision: str = ""
     full_size: str = ""
+    layers: str = ""
 
     _file = grid_tables.FILE
 
@@ -124,7 +125,7 @@ class Scores(SavedTable):
         items = pd.concat([grid.items for grid in grids if not grid.items.empty] or [grids[0].items], ignore_index=True)
         latency = next((grid.latency for grid in grids if grid.latency is not None), None)
         revision, full_size = (max(getattr(grid, name) for grid in grids) for name in ("revision", "full_size"))
-        return cls(frame, items, grids[0].model, latency, revision, full_size)
+        return cls(frame, items, grids[0].model, latency, revision, full_size, grids[0].layers)
 
     def with_latency(self, times: pd.DataFrame, *, documents: pd.DataFrame | None = None) -> Self:
         """Return the grid with the time of each depth, for `recommend`, `pareto` and `plot_pareto`.
@@ -199,6 +200,8 @@ def _check_mergeable(grids: Sequence[Scores]) -> None:
         raise UsageError("There is no grid to merge.")
     if len(names := {grid.model for grid in grids}) > 1:
         raise UsageError(f"These grids are of different models: {', '.join(sorted(names))}. Compare them instead.")
+    if len(layers := {grid.layers for grid in grids}) > 1:
+        raise UsageError(f"The sizes of these grids keep different layers: {layers}. Compare them instead.")
     if len({grid.revision for grid in grids if grid.revision}) > 1:
         raise UsageError(
             f"These grids are of {grids[0].model or 'one model'} with different weights or settings, such as before and "

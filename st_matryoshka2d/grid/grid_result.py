@@ -37,6 +37,7 @@ class GridResult(Scores):
         latency: Times of each depth; see `with_latency`.
         revision: Hash of the model's weights and settings; empty if unknown.
         full_size: Full size of the model, such as `"6L-384d"`; empty if unknown.
+        layers: The choice of layers that `evaluate` was given, in words; empty for the model's own.
 
     Raises:
         ValueError: Columns are missing or unknown, there are no rows, or a score is repeated.
@@ -260,6 +261,7 @@ class GridResult(Scores):
         frame = self.narrowed(pivots.shown(self.frame)).frame
         table = f"{pivots.title(self.frame)}\n{pivots.table_text(pivots.percent(frame))}"
         notes = [*pivots.notes(frame), *pivots.examples_note(self.items), *pivots.hidden_notes(self.frame)]
+        notes += [f"Scored with layers={self.layers}: cut with the same."] if self.layers else []
         return "\n\n".join([table, *notes])
 
     __repr__ = __str__

@@ -46,6 +46,7 @@ class Recommendation:
         doubt: What a cheaper size may keep, in words; empty if nothing is to be said.
         measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"` with the whole model, as
             `align` measured it.
+        layers: The choice of layers that the sizes were scored with, in words; empty for the model's own.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -65,6 +66,7 @@ class Recommendation:
     examples: int = 0
     doubt: str = ""
     measure: str = SCORE
+    layers: str = ""
 
     @property
     def size(self) -> Size:
@@ -98,6 +100,7 @@ class Recommendation:
         cost = f"{self._instead(*time)}, {self._instead('bytes', 'd', 'bytes per vector')}"
         share = share_text(chosen, self.examples)
         notes = [self.doubt, NO_SCORE if self.measure == AGREEMENT else ""]
+        notes += [f"Scored with layers={self.layers}: cut with the same."] if self.layers else []
         return "\n".join(filter(None, [f"{name_of(chosen)}: {share} of {self.share_of}, {cost}", *notes]))
 
     __repr__ = __str__
@@ -125,6 +128,8 @@ def recommend(
         positive(queries_per_document, "queries_per_document", "20, queries over the life of a document")
         require_times(grid, "queries_per_document")
     sizes = candidates(grid, task, reference, queries_per_document, metric)
+    if sizes.told:
+        warn(sizes.told, DataWarning)
     best = sizes.within(limits, best_score=min_score is None)
     why = refused(best.frame, limits).where(best.frame["score"].notna(), "no score")
     return replace(best, frame=best.frame.assign(refused=why))
@@ -140,6 +145,8 @@ class Candidates:
     share_of: str
     examples: int
     measure: str
+    layers: str
+    told: str  # why no interval is known; empty if all are
 
     def within(self, limits: Sequence[Limit], *, best_score: bool = False) -> Recommendation:
         """Choose the cheapest size, or the one of the best score, that meets all limits."""
@@ -157,7 +164,7 @@ class Candidates:
         frame = ranked.iloc[np.argsort(~surely, kind="stable")].reset_index(drop=True)
         if self.measure == AGREEMENT and frame["num_layers"][0] == self.full["num_layers"]:
             doubt = _WHOLE
-        return Recommendation(frame, self.full, self.share_of, self.examples, doubt, self.measure)
+        return Recommendation(frame, self.full, self.share_of, self.examples, doubt, self.measure, self.layers)
 
 
 def candidates(
@@ -183,9 +190,9 @@ def candidates(
         table["relative"] = table.groupby("num_layers")["relative"].transform("last")
     pairs = queries_per_document is not None
     cells = ["num_layers", "dim", "precision", *(["documents"] if pairs else [])]
-    examples = _add_intervals(table, grid, cells, task, metric, (whole, compared), measure)
+    examples, told = _add_intervals(table, grid, cells, task, metric, (whole, compared), measure)
     cheap = ["milliseconds_in_all" if pairs else time_column(grid), "bytes"]
-    return Candidates(table, cheap, full, share_of, examples, measure)
+    return Candidates(table, cheap, full, share_of, examples, measure, grid.layers, told)
 
 
 def in_order(table: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
@@ -201,22 +208,20 @@ def _add_intervals(
     metric: str | None,
     whole: tuple[Scores, pd.Series[Any]],
     measure: str,
-) -> int:
-    """Add the interval of each share, and return the number of examples; warn if a grid of scores does not know it."""
+) -> tuple[int, str]:
+    """Add the interval of each share; return the number of examples, and why a grid of scores does not know it."""
     from st_matryoshka2d.grid import shares
 
     try:
-        return shares.add_intervals(table, grid, cells, task, whole, metric)
+        return shares.add_intervals(table, grid, cells, task, whole, metric), ""
     except shares.MissingExamplesError as missing:
+        table[["relative_low", "relative_high"]] = math.nan
         where = "the grid" if whole[0] is grid else "the grid or its reference"
-        message = (
+        told = (
             f"No interval is known for the shares of the {measure}: {where} has no scores of single examples of {missing}. "
             "The choice is by the scores alone, which chance may have made."
         )
-        if measure != AGREEMENT:
-            warn(message, DataWarning)
-        table[["relative_low", "relative_high"]] = math.nan
-        return 0
+        return 0, "" if measure == AGREEMENT else told
 
 
 def share_text(row: pd.Series[Any], examples: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from datetime import date
 from itertools import product
@@ -71,7 +70,7 @@ def _check_alike(grids: Sequence[Scores]) -> None:
     if len(grids) > 1 and len({*names} - {""}) < len(grids):
         raise UsageError(
             f"Grids side by side need different names, got {', '.join(map(repr, names))}. Name "
-            "them, with `grid.named('after training')` or --names of the command."
+            "them with `grid.named('after training')`."
         )
 
 
@@ -79,9 +78,7 @@ def _panel(
     grid: Scores, reference: object, max_ms: float | None, stops: list[float], shown: Iterable[str]
 ) -> dict[str, Any]:
     """Return the sizes of a grid, with what `recommend` says at each step of the sliders."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        sizes = candidates(grid, None, reference)
+    sizes = candidates(grid, None, reference)
     table = sizes.table
     fronts = {cost: table[on_front(table, [cost])].sort_values([cost, "score"]) for cost in shown}
     parts = grid.items.drop_duplicates(["task", "split", "subset"])
@@ -97,7 +94,7 @@ def _panel(
         "fronts": {cost: front.index.tolist() for cost, front in fronts.items()},
         "answers": [*answers],
         "steps": steps,
-        "notes": [str(warning.message) for warning in caught],
+        "notes": [sizes.told] if sizes.told else [],
     }
 
 

@@ -97,9 +97,10 @@ def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int] = 
     chosen.truncate_dim = model.truncate_dim
     inherit_card(chosen, model)
     for network in Pipeline.of(chosen).networks:
-        before = [kept_layers(network.config, depth) for depth in depths]
-        choose_layers(network.config, layers, depths)
-        if before != [kept_layers(network.config, depth) for depth in depths]:
+        below = [depth for depth in depths if 0 < depth < network.config.num_hidden_layers]  # others leave no layer out
+        before = [kept_layers(network.config, depth) for depth in below]
+        choose_layers(network.config, layers, below)
+        if before != [kept_layers(network.config, depth) for depth in below]:
             forget_trained_depths(network.config)
     return chosen
 

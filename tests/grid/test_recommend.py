@@ -61,6 +61,12 @@ def test_choice_matches_loop_over_sizes(latency: bool, seed: int) -> None:
     assert found_none > 0
 
 
+def test_a_choice_says_which_layers_were_scored() -> None:
+    choice = replace(random_grid(0), layers="'ends'").recommend(0.1)
+    assert "layers='ends'" in str(choice)
+    assert "layers=" not in str(random_grid(0).recommend(0.1))
+
+
 def test_recommendation_as_text() -> None:
     assert str(curve().recommend(0.8)) == (
         "2L-64d int8: 82.5 % of the score of 4L-64d (the largest of the grid), 0.9 ms per text instead of 1.75, "

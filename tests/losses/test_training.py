@@ -179,7 +179,7 @@ def test_other_families_train_embeddings_of_cut(name: str, tmp_path: Path) -> No
     model = families.pipeline(families.CONFIGS[name](), tmp_path / "weights", pooling="mean", dense=None, normalize=False)
     size = Size(2, 16)
     before = ranking_loss(model, size)
-    train(model, MultiSizeLoss(model, mnrl(model), [size]), tmp_path / "run", max_steps=5, learning_rate=5e-3)
+    train(model, MultiSizeLoss(model, mnrl(model), [size]), tmp_path / "run", max_steps=5, learning_rate=1e-3)
     assert ranking_loss(model, size) < before
 
 

@@ -18,6 +18,7 @@ from transformers import BertConfig
 
 from st_matryoshka2d import (
     DataWarning,
+    GridResult,
     Size,
     align,
     asymmetric,
@@ -79,7 +80,7 @@ def test_layers_of_a_model_that_is_not_aligned(
     assert not hasattr(model.config, "matryoshka_layers")
 
 
-def test_grid_of_chosen_layers(tiny: SentenceTransformer) -> None:
+def test_grid_of_chosen_layers(tiny: SentenceTransformer, tmp_path: Path) -> None:
     task = sts_task({"sentence1": TEXTS[:20], "sentence2": TEXTS[20:], "score": [n % 5 / 4 for n in range(20)]}, name="made")
     assert evaluate(tiny, [task], dims=8, layers=[1, 4]).sizes == [Size(2, 8)], "the only depth that a list is for"
     grid = evaluate(tiny, [task], dims=8, layers="ends")
@@ -87,6 +88,13 @@ def test_grid_of_chosen_layers(tiny: SentenceTransformer) -> None:
         cut = truncate(tiny, num_layers=depth, dim=8, layers="ends")
         alone = evaluate(cut, [task], num_layers=depth, dims=8)
         assert grid.score(Size(depth, 8)) == pytest.approx(alone.score(Size(depth, 8)), abs=1e-6)
+    grid.save(tmp_path / "grid.parquet")
+    loaded, plain = GridResult.load(tmp_path / "grid.parquet"), evaluate(tiny, [task], num_layers=1, dims=16)
+    assert (loaded.layers, plain.layers) == ("'ends'", "")
+    assert "layers='ends'" in str(loaded)
+    assert "layers=" not in str(plain)
+    with pytest.raises(ValueError, match="'ends'"):
+        GridResult.merge([loaded, plain])
 
 
 def test_an_aligned_model_keeps_the_layers_of_its_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ BAD_SIZES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"size": 3}, TypeError, "num_layers=3 or dim=3"),
     ({"size": True}, TypeError, "True"),
     ({"layers": "ends"}, ValueError, "num_layers"),
+    ({"layers": "ends", "num_layers": 5}, ValueError, "num_layers=5: the model has 4"),
     ({"layers": "last", "num_layers": 2}, ValueError, "'last'"),
     ({"layers": 3, "num_layers": 3}, ValueError, "got 3"),
     ({"layers": {2: [1, 4]}, "num_layers": 2}, ValueError, "2: "),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import TrainerCallback
 
-from tests.support.launch import cache_card_templates, freeze_garbage_collector
+from tests.support.launch import cache_card_templates, forked, freeze_garbage_collector
 
 STEPS, SAVED, KILLED_IN = 6, 4, 5
 
@@ -40,21 +38,14 @@ def run_each(root: Path, trainings: Mapping[str, Callable[[], dict[str, Tensor]]
 
 def _forked(root: Path, name: str, train: Callable[[], dict[str, Tensor]]) -> int:
     """Run in a child process; return the signal that ended it, or 0."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            log = os.open(root / f"{name}.log", os.O_WRONLY | os.O_CREAT)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            save_file(train(), root / f"{name}.safetensors")
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
+
+    def logged() -> None:
+        log = os.open(root / f"{name}.log", os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        save_file(train(), root / f"{name}.safetensors")
+
+    child = forked(logged)
     _, ended = os.waitpid(child, 0)
     if not os.WIFSIGNALED(ended) and os.waitstatus_to_exitcode(ended):
         raise RuntimeError(f"{name}: {(root / f'{name}.log').read_text()[-3000:]}")

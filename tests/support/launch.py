@@ -8,6 +8,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +67,20 @@ def module_at(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def forked(run: Callable[[], object]) -> int:
+    """Run something in a child process, which then ends with 0, or with 1 after an error; return its id."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        run()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

@@ -11,9 +11,8 @@ import runpy
 import signal
 import socket
 import sys
-import traceback
 
-from tests.support.launch import cache_card_templates, freeze_garbage_collector
+from tests.support.launch import cache_card_templates, forked, freeze_garbage_collector
 
 
 def main(module: str) -> int:
@@ -36,22 +35,14 @@ def main(module: str) -> int:
 
 
 def _forked(module: str, rank: int, port: int) -> int:
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+
+    def run() -> None:
         os.environ.update({name: str(value) for name, value in variables.items()}, MASTER_ADDR="127.0.0.1")
         del sys.modules[module]  # avoids a warning of runpy
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+
+    return forked(run)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What a release says of the project: the README with absolute links, and where the project is.
 
-Links of the README are relative, for those who read it in the repository. An index page shows it elsewhere, so a build with
-`PROJECT_URL`, the address of the repository, makes them absolute. Without it they stay.
+Links of the README are relative, for those who read it in the repository. An index page shows it
+elsewhere, so a build with `PROJECT_URL`, the address of the repository, makes them absolute.
+Without it they stay.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@
     python benchmarks/align_time.py --data DATA --model FOLDER --texts 2000   # a larger model, such as all-mpnet-base-v2
     python benchmarks/align_time.py --data DATA --device cuda
 
-DATA holds `nli/triplets_train.parquet` (anchor). Each way runs in a process of its own: it embeds the texts with all layers,
-aligns the model with them, and embeds them again; the ratio is to the mean of both. CPU time, summed over threads, does
-not depend on what else runs; on a GPU it is the time on the clock. `align` embeds the texts at every depth and fits the
-readouts; with `steps=0` it leaves out the refinement, which does not depend on the number of texts. Memory is that of the
+DATA holds `nli/triplets_train.parquet` (anchor). Each way runs in a process of its own: it embeds
+the texts with all layers, aligns the model with them, and embeds them again; the ratio is to the
+mean of both. CPU time, summed over threads, does not depend on what else runs; on a GPU it is the
+time on the clock. `align` embeds the texts at every depth and fits the readouts; with `steps=0` it
+leaves out the refinement, which does not depend on the number of texts. Memory is that of the
 process, on a GPU what it has allocated there. The table goes to `--out` as Markdown and JSON.
 """
 

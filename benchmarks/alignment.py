@@ -2,12 +2,14 @@
 
     python benchmarks/alignment.py --data DATA
     python benchmarks/alignment.py --data DATA --model FOLDER --depths 2 4 6 8 10 12
-    python benchmarks/alignment.py --data DATA --model FOLDER --query "query: " --document "passage: "
+    python benchmarks/alignment.py --data DATA --model FOLDER --query "query: " --document "passage:
+    "
 
-Every text is embedded once at all depths that are measured, and the embeddings are kept in `--cache`: an interrupted run
-continues. The readouts are then fitted on them as `align` fits them. DATA holds `nli/triplets_train.parquet`,
-`pairs/{wikiqa_train,trecqa_train}.parquet`, whose questions are none of the test queries, `sts/<name>/test.parquet` and
-`retrieval/<name>/` with corpus, queries and qrels.
+Every text is embedded once at all depths that are measured, and the embeddings are kept in
+`--cache`: an interrupted run continues. The readouts are then fitted on them as `align` fits them.
+DATA holds `nli/triplets_train.parquet`, `pairs/{wikiqa_train,trecqa_train}.parquet`, whose
+questions are none of the test queries, `sts/<name>/test.parquet` and `retrieval/<name>/` with
+corpus, queries and qrels.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from st_matryoshka2d.sizes import full_size, mrl_dims
 COUNTS = [20, 40, 100, 400, 1000, 4000, 10_000, 20_000]
 WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="keep"': "keep", 'rotation="search"': "search"}
 NARROW = [64, 128]  # dims of search beside all
-# What is free: the layers that `truncate` keeps by default, and with `layers="ends"`, which all other ways keep too.
+# What is free: the layers that `truncate` keeps by default, and with `layers="ends"`, which all
+# other ways keep too.
 FIRST, ENDS = "first layers", "first and last layers"
 
 

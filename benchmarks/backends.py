@@ -3,10 +3,11 @@
     st-matryoshka2d truncate sentence-transformers/all-MiniLM-L6-v2 --size 3L-64d --out cuts/3L-64d
     python benchmarks/backends.py --data DATA --cuts cuts/3L-64d cuts/6L-384d
 
-Needs the environment of `make test-backends`. A cut is any folder written by `save_pretrained` or the command line; the
-script exports a copy of it. DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score), and `sts/stsb/train.parquet`
-or `sts/sickr/test.parquet`, whose sentences calibrate the static int8 model. Each round encodes the same sentences with all
-backends in turns, in alternating order. Compare times only within a run. Tables go to `--out` as Markdown and JSON.
+Needs the environment of `make test-backends`. A cut is any folder written by `save_pretrained` or
+the command line; the script exports a copy of it. DATA holds `sts/stsb/test.parquet` (sentence1,
+sentence2, score), and `sts/stsb/train.parquet` or `sts/sickr/test.parquet`, whose sentences
+calibrate the static int8 model. Each round encodes the same sentences with all backends in turns,
+in alternating order. Compare times only within a run. Tables go to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations

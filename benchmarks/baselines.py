@@ -4,8 +4,9 @@
     python benchmarks/baselines.py --data DATA --suites search --search wikiqa_test trecqa_test
     python benchmarks/baselines.py --data DATA --model FOLDER --suites sts --bf16 --out OUT
 
-DATA is that of `alignment.py`. Everything is fitted on the same texts: 10,000 NLI sentences, for search those and the
-documents. Nothing is trained. Embeddings are kept in `--work`, so that an interrupted run continues.
+DATA is that of `alignment.py`. Everything is fitted on the same texts: 10,000 NLI sentences, for
+search those and the documents. Nothing is trained. Embeddings are kept in `--work`, so that an
+interrupted run continues.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@
     python benchmarks/batch_encoding.py --texts 512 --rounds 1 --corpus 20000 --shard-size 1000
     python benchmarks/batch_encoding.py --device cuda --texts 32768 --corpus 0   # on a GPU, speed only
 
-Speed: all-MiniLM-L6-v2 on sentences of 4 to 16 words, in batches of 256. A loop of `model.encode`, which computes the full
-size only, is compared with a `SizesEncoder` that computes three sizes: in the same process, and in one and two single-thread
-workers with their models loaded. The four run in turns; ratios are within a turn. `--device` is for this part alone.
+Speed: all-MiniLM-L6-v2 on sentences of 4 to 16 words, in batches of 256. A loop of `model.encode`,
+which computes the full size only, is compared with a `SizesEncoder` that computes three sizes: in
+the same process, and in one and two single-thread workers with their models loaded. The four run in
+turns; ratios are within a turn. `--device` is for this part alone.
 
-Memory: the peak of a process that runs `encode_to_parquet` over a generator, on Linux, with a tenth of the texts and
-with all texts. The model is a 1L-32d cut, so that a million texts take only minutes.
+Memory: the peak of a process that runs `encode_to_parquet` over a generator, on Linux, with a tenth
+of the texts and with all texts. The model is a 1L-32d cut, so that a million texts take only
+minutes.
 
 Killed worker: `encode_to_parquet` over a tenth of the texts gets SIGKILL halfway and is run again.
 

@@ -1,10 +1,12 @@
 """Bytes of a vector against search: fewer dims, int8 and binary codes of an aligned model's index.
 
     python benchmarks/codes.py --data DATA
-    python benchmarks/codes.py --data DATA --model FOLDER --query "query: " --document "passage: " --depths 6 12
+    python benchmarks/codes.py --data DATA --model FOLDER --query "query: " --document "passage: "
+    --depths 6 12
 
-Documents are embedded by all layers and stored as float32, int8 or one bit per coordinate; queries are embedded by half the
-layers and by all. Readouts are fitted as in `alignment.py`, whose DATA and `--cache` this script shares.
+Documents are embedded by all layers and stored as float32, int8 or one bit per coordinate; queries
+are embedded by half the layers and by all. Readouts are fitted as in `alignment.py`, whose DATA and
+`--cache` this script shares.
 """
 
 from __future__ import annotations

@@ -5,13 +5,15 @@
     python benchmarks/data.py --archives FOLDER                   # also Cranfield, CISI and CACM
     python benchmarks/data.py --sources OTHER/sources.json        # at the revisions of another folder
 
-White space is collapsed and text put in Unicode NFC. From training texts, rows go that share a sentence with an STS test or
-development set. `sources.json` in the folder has the revision of each repository, the rows of each file, what is not the
-set that the published figures were measured on, and what could not be had. A later run keeps these revisions.
+White space is collapsed and text put in Unicode NFC. From training texts, rows go that share a
+sentence with an STS test or development set. `sources.json` in the folder has the revision of each
+repository, the rows of each file, what is not the set that the published figures were measured on,
+and what could not be had. A later run keeps these revisions.
 
-Cranfield, CISI and CACM are on the Hub only as loading scripts, or not at all. `--archives` names a folder with the files
-of their archives, which the University of Glasgow gives out with its IR test collections (ir.dcs.gla.ac.uk/resources):
-cran.all.1400, cran.qry, cranqrel, CISI.ALL, CISI.QRY, CISI.REL, cacm.all, query.text, qrels.text.
+Cranfield, CISI and CACM are on the Hub only as loading scripts, or not at all. `--archives` names a
+folder with the files of their archives, which the University of Glasgow gives out with its IR test
+collections (ir.dcs.gla.ac.uk/resources): cran.all.1400, cran.qry, cranqrel, CISI.ALL, CISI.QRY,
+CISI.REL, cacm.all, query.text, qrels.text.
 """
 
 from __future__ import annotations

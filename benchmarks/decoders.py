@@ -2,17 +2,18 @@
 
     python benchmarks/decoders.py --data DATA
 
-DATA holds `text/books_train.parquet` (text). The model is a Qwen3 of 12 layers x 256 with random weights and the tokenizer
-of all-MiniLM-L6-v2, padded on the left. Random weights show nothing about quality, so the tables have only what does not
-depend on training:
+DATA holds `text/books_train.parquet` (text). The model is a Qwen3 of 12 layers x 256 with random
+weights and the tokenizer of all-MiniLM-L6-v2, padded on the left. Random weights show nothing about
+quality, so the tables have only what does not depend on training:
 
-- exactness: the largest difference between a saved cut, loaded again, and `encode_sizes` of the whole aligned model.
-- fit: the share of texts, none of them fitted, whose embedding at n layers is closest to that of the same text at all
-  layers, among those of all texts.
+- exactness: the largest difference between a saved cut, loaded again, and `encode_sizes` of the
+  whole aligned model.
+- fit: the share of texts, none of them fitted, whose embedding at n layers is closest to that of
+  the same text at all layers, among those of all texts.
 - speed: how many times as fast a cut is as the whole model, beside N / n.
 
-Short texts are the first 200 characters of paragraphs of books; long texts are paragraphs joined to 2,048 tokens. Results
-go to `--out` as Markdown.
+Short texts are the first 200 characters of paragraphs of books; long texts are paragraphs joined to
+2,048 tokens. Results go to `--out` as Markdown.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def decoder() -> SentenceTransformer:
 def long_texts(model: SentenceTransformer, paragraphs: list[str]) -> list[str]:
     """Join paragraphs to texts of LONGEST tokens."""
     words = " ".join(paragraphs).split()
-    count = LONGEST  # a word is at least one token, so the tokenizer truncates each text to exactly LONGEST
+    # a word is at least one token, so the tokenizer truncates each text to exactly LONGEST
+    count = LONGEST
     texts = [" ".join(words[place * count : (place + 1) * count]) for place in range(LONG)]
     if {len(model.tokenizer(text)["input_ids"]) >= LONGEST for text in texts} != {True}:
         raise ValueError("DATA has too little text for long texts.")

@@ -2,10 +2,11 @@
 
     python benchmarks/early_exit.py --data DATA
 
-DATA is that of `alignment.py`. The model is aligned with 10,000 NLI sentences and the documents, which all layers embed. A
-query stops at the first depth where its lead (the similarity of the best document minus that of the tenth) exceeds a
-threshold. The cheapest threshold that loses no nDCG@10 against all layers is chosen on half of the queries and scored on the
-other half, for 50 random splits.
+DATA is that of `alignment.py`. The model is aligned with 10,000 NLI sentences and the documents,
+which all layers embed. A query stops at the first depth where its lead (the similarity of the best
+document minus that of the tenth) exceeds a threshold. The cheapest threshold that loses no nDCG@10
+against all layers is chosen on half of the queries and scored on the other half, for 50 random
+splits.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=here)
     options = parser.parse_args()
     model = SentenceTransformer(str(get_model_path()), device=options.device)
-    aligned = align(model, documents(options.data), layers=FIRST, show_progress_bar=True)  # one pass serves all depths
+    # one pass serves all depths
+    aligned = align(model, documents(options.data), layers=FIRST, show_progress_bar=True)
     rows = []
     for task in search_tasks(options.data, SEARCH):
         leads, scores = searched(aligned, task)

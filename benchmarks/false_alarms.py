@@ -2,11 +2,13 @@
 
     python benchmarks/false_alarms.py
 
-Two models score the same items. Gold scores are normal, or in six levels. The score of a model is the gold score plus an
-error that both models share and one of its own; its own share of the error sets how much the two models agree. "Alike"
-models are exchangeable. Of "unlike" models, one has even errors and the other has those of the cell, as large as gives both
-the same correlation. Errors are multiplied by a function of the gold score s. Where a difference is to be found, errors are
-even, and the first model has more of the gold score, so much more that Steiger's test finds about half of the differences.
+Two models score the same items. Gold scores are normal, or in six levels. The score of a model is
+the gold score plus an error that both models share and one of its own; its own share of the error
+sets how much the two models agree. "Alike" models are exchangeable. Of "unlike" models, one has
+even errors and the other has those of the cell, as large as gives both the same correlation. Errors
+are multiplied by a function of the gold score s. Where a difference is to be found, errors are
+even, and the first model has more of the gold score, so much more that Steiger's test finds about
+half of the differences.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from st_matryoshka2d.grid.significance import correlation_test, paired_t_test
 from st_matryoshka2d.plots.style import BLUE, ORANGE, new_figure, plain
 
 Rows = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, int], Rows]  # gold scores and those of two models, each of n items
+# gold scores and those of two models, each of n items
+Draw = Callable[[np.random.Generator, int], Rows]
 
 SPREADS: dict[str, Callable[[Rows], Rows]] = {
     "even": np.ones_like,

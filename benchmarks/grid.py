@@ -4,16 +4,17 @@
     python benchmarks/grid.py --data DATA --model FOLDER --rounds 1 --rounds-of-pairs 0 --documents   # a larger model
     python benchmarks/grid.py --data DATA --device cuda --documents                                   # on a GPU, time only
 
-DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet` (text). Each round
-times three ways to compute the same grid, one after the other:
+DATA holds `sts/stsb/test.parquet` (sentence1, sentence2, score) and `text/books_train.parquet`
+(text). Each round times three ways to compute the same grid, one after the other:
 
-- pairs: as in the papers. Load the model for each layer, and for each dim encode both sentences of every pair in batches of
-  16 with the evaluator of sentence-transformers.
+- pairs: as in the papers. Load the model for each layer, and for each dim encode both sentences of
+  every pair in batches of 16 with the evaluator of sentence-transformers.
 - layers: load the model for each layer, and encode each distinct sentence once for all dims.
-- ours: `evaluate`. Load the model once, and encode each distinct sentence once for all layers and dims.
+- ours: `evaluate`. Load the model once, and encode each distinct sentence once for all layers and
+  dims.
 
-Peak memory, on Linux, is that of a process that scores every size on a retrieval task with the corpus on disk.
-Tables go to `--out` as Markdown and JSON.
+Peak memory, on Linux, is that of a process that scores every size on a retrieval task with the
+corpus on disk. Tables go to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def texts_counted() -> Iterator[list[int]]:
     batches: list[int] = []
 
     def count(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > 10_000:  # word embeddings run once per text
+        # word embeddings run once per text
+        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > 10_000:
             batches.append(len(args[0]))
 
     handle = register_module_forward_pre_hook(count)

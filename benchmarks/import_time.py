@@ -2,8 +2,8 @@
 
     python benchmarks/import_time.py
 
-Rounds alternate between the statements, so that a busy moment meets all of them; the table has medians. It goes to `--out`
-as Markdown and JSON.
+Rounds alternate between the statements, so that a busy moment meets all of them; the table has
+medians. It goes to `--out` as Markdown and JSON.
 """
 
 from __future__ import annotations

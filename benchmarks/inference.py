@@ -1,16 +1,18 @@
 """Speed of a cut relative to the full model at every depth, and the share of time that limits it to less than N / n.
 
     python benchmarks/inference.py --data DATA
-    python benchmarks/inference.py --data DATA --models BERT-base --batch-sizes 64 --lengths long --rounds 5
+    python benchmarks/inference.py --data DATA --models BERT-base --batch-sizes 64 --lengths long
+    --rounds 5
 
-DATA holds `sts/stsb/test.parquet` (sentence1) and `text/books_val.parquet` (text): short texts are sentences of about 10
-words, long texts paragraphs of about 60 and at most 270. The models are all-MiniLM-L6-v2 and a BERT-base with the same
-tokenizer and random weights. Batches have 1, 32 and 64 texts. Each time is one call of `encode`, including tokenisation;
-depths run in turns. `outside the layers` is the share of the full model's time that does not shrink with depth: a line
-fitted through (depth, time), read at depth 0.
+DATA holds `sts/stsb/test.parquet` (sentence1) and `text/books_val.parquet` (text): short texts are
+sentences of about 10 words, long texts paragraphs of about 60 and at most 270. The models are
+all-MiniLM-L6-v2 and a BERT-base with the same tokenizer and random weights. Batches have 1, 32 and
+64 texts. Each time is one call of `encode`, including tokenisation; depths run in turns. `outside
+the layers` is the share of the full model's time that does not shrink with depth: a line fitted
+through (depth, time), read at depth 0.
 
-Uses a GPU if available, and float32 without `--bf16`. Results are merged into those in `--out`; measuring a setting again
-replaces its results.
+Uses a GPU if available, and float32 without `--bf16`. Results are merged into those in `--out`;
+measuring a setting again replaces its results.
 """
 
 from __future__ import annotations

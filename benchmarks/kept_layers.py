@@ -2,8 +2,8 @@
 
     python benchmarks/kept_layers.py --data DATA
 
-DATA holds `nli/triplets_train.parquet` (anchor, positive, negative). Each round times, one after the other, for a model with
-`layers="first"` and one with `layers="ends"`:
+DATA holds `nli/triplets_train.parquet` (anchor, positive, negative). Each round times, one after
+the other, for a model with `layers="first"` and one with `layers="ends"`:
 
 - all sizes: `encode_sizes` at every depth.
 - one size: `encode` of the cut to half the layers.

@@ -3,9 +3,9 @@
     pip install ".[peers]"
     python benchmarks/keywords.py --data DATA
 
-DATA and `--cache` are those of `queries.py`. Together, the scores of two ways are added, each divided by its largest for the
-query. model2vec embeds each token alone, weights it by its rank, and reads no corpus; without principal components, its rows
-are in the space of the whole model.
+DATA and `--cache` are those of `queries.py`. Together, the scores of two ways are added, each
+divided by its largest for the query. model2vec embeds each token alone, weights it by its rank, and
+reads no corpus; without principal components, its rows are in the space of the whole model.
 """
 
 from __future__ import annotations

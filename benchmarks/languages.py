@@ -2,8 +2,9 @@
 
     python benchmarks/languages.py --data FOLDER --english DATA --model FOLDER --query "query: "
 
-FOLDER has the files `stsb-<language>-{train,test}.csv` of stsb-multi-mt (sentence1, sentence2, score; no header), DATA has
-`nli/triplets_train.parquet`. Of the training files, only the sentences are used.
+FOLDER has the files `stsb-<language>-{train,test}.csv` of stsb-multi-mt (sentence1, sentence2,
+score; no header), DATA has `nli/triplets_train.parquet`. Of the training files, only the sentences
+are used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Query the index of another model: `align(..., into=...)` beside the maps of Drift-Adapter, on five search sets.
 
-    python benchmarks/other_index.py --data DATA --other FOLDER --other-query "query: " --other-document "passage: "
+    python benchmarks/other_index.py --data DATA --other FOLDER --other-query "query: "
+    --other-document "passage: "
 
-Both models search the other's index, with all of their layers and with half of them. Every text is embedded once, and the
-embeddings are kept in `--cache`: an interrupted run continues. DATA is that of `alignment.py`.
+Both models search the other's index, with all of their layers and with half of them. Every text is
+embedded once, and the embeddings are kept in `--cache`: an interrupted run continues. DATA is that
+of `alignment.py`.
 """
 
 from __future__ import annotations

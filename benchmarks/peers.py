@@ -2,8 +2,9 @@
 
     python benchmarks/peers.py --data DATA
 
-DATA is that of `alignment.py`. Alignment, components, whitening and the int8 ranges are fitted on the same texts: 10,000
-NLI sentences and the documents. Nothing is trained. Needs `model2vec[distill]` from the extra `peers`.
+DATA is that of `alignment.py`. Alignment, components, whitening and the int8 ranges are fitted on
+the same texts: 10,000 NLI sentences and the documents. Nothing is trained. Needs
+`model2vec[distill]` from the extra `peers`.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ def speed(encoders: dict[str, Encode], texts: list[str]) -> dict[str, float]:
 
 def distilled(model: SentenceTransformer) -> dict[int, Any]:
     """Distil the model into model2vec's static models, by dims."""
-    from model2vec.distill import distill_from_model  # imported here because `report` works without it
+    # imported here because `report` works without it
+    from model2vec.distill import distill_from_model
 
     transformer: Any = model[0].auto_model
     return {dim: distill_from_model(transformer, model.tokenizer, pca_dims=dim, quantize_to="float32") for dim in (256, 64)}

@@ -2,12 +2,13 @@
 
     python benchmarks/proposals.py
 
-A model of 6 depths and 6 widths, or of 2 and 2, scores the same examples at each size. Pairs: the score of a size is the
-gold score plus an error that all sizes share, one of its depth and one of its width; "uneven" errors grow with the gold
-score. The metric is Spearman's correlation. Queries: the score is the full size's, less a loss that varies over queries,
-within 0 to 1; the metric is the mean. True shares come from 300,000 examples. `min_score` is a little above the true share
-of a size, where a wrong proposal is likeliest, for several sizes. A proposal is wrong if its true share is below
-`min_score`.
+A model of 6 depths and 6 widths, or of 2 and 2, scores the same examples at each size. Pairs: the
+score of a size is the gold score plus an error that all sizes share, one of its depth and one of
+its width; "uneven" errors grow with the gold score. The metric is Spearman's correlation. Queries:
+the score is the full size's, less a loss that varies over queries, within 0 to 1; the metric is the
+mean. True shares come from 300,000 examples. `min_score` is a little above the true share of a
+size, where a wrong proposal is likeliest, for several sizes. A proposal is wrong if its true share
+is below `min_score`.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     python benchmarks/queries.py --data DATA --model FOLDER --query "query: " --document "passage: "
     python benchmarks/queries.py --data DATA --model FOLDER --bf16 --max-seq-length 128 --depths 12
 
-Every text is embedded once, and the embeddings are kept in `--cache`: an interrupted run continues. Tables are then fitted
-on them as `fit_queries` does. DATA holds `nli/triplets_train.parquet`, `pairs/{wikiqa_train,trecqa_train}.parquet`, whose
-questions are none of the test queries, and `retrieval/<name>/` with corpus, queries and qrels.
+Every text is embedded once, and the embeddings are kept in `--cache`: an interrupted run continues.
+Tables are then fitted on them as `fit_queries` does. DATA holds `nli/triplets_train.parquet`,
+`pairs/{wikiqa_train,trecqa_train}.parquet`, whose questions are none of the test queries, and
+`retrieval/<name>/` with corpus, queries and qrels.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Lab:
     def apart(self) -> list[Lab]:
         """Return each search set by itself, with the stand-ins of its own documents."""
         ends = np.cumsum([len(each.documents) for each in self.sets])
-        of = np.searchsorted(ends, self.order, side="right")  # the set of each document, in random order
+        # the set of each document, in random order
+        of = np.searchsorted(ends, self.order, side="right")
         found = []
         for number, (each, documents, queries) in enumerate(zip(self.sets, self.documents, self.queries, strict=True)):
             own = np.flatnonzero(of[: len(self.stand_ins)] == number)

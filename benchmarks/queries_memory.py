@@ -2,11 +2,12 @@
 
     python benchmarks/queries_memory.py --data DATA
 
-Each number of documents gets a process of its own, on Linux: it embeds them with `encode_to_parquet`, then another fits the
-table on these files. The documents are pieces of ten words of `text/books_train.parquet`, and the whole model is the first
-layer of all-MiniLM-L6-v2, so that a million are embedded in minutes: the fit does not depend on the number of layers.
-Existing embeddings are mapped into memory, where the system keeps as much of them as there is room for; so "of its own" is
-what the process has allocated itself, sampled twenty times a second.
+Each number of documents gets a process of its own, on Linux: it embeds them with
+`encode_to_parquet`, then another fits the table on these files. The documents are pieces of ten
+words of `text/books_train.parquet`, and the whole model is the first layer of all-MiniLM-L6-v2, so
+that a million are embedded in minutes: the fit does not depend on the number of layers. Existing
+embeddings are mapped into memory, where the system keeps as much of them as there is room for; so
+"of its own" is what the process has allocated itself, sampled twenty times a second.
 """
 
 from __future__ import annotations

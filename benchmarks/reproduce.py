@@ -3,19 +3,22 @@
     python benchmarks/reproduce.py --data DATA                                  # all-MiniLM-L6-v2, 100 steps of 64
     python benchmarks/reproduce.py --data DATA --bf16                           # 3 times as fast with AVX-512 BF16
     python benchmarks/reproduce.py --data DATA --steps 1000 --seeds 0 1 2
-    python benchmarks/reproduce.py --data DATA --learning-rate 2e-5 --methods MIPIC --suites choosing
-    python benchmarks/reproduce.py --data DATA --model FOLDER --batch-size 32   # another model, such as all-mpnet-base-v2
-    python benchmarks/reproduce.py --data DATA --layers ends                    # aligned depths also keep the last layers
-    python benchmarks/reproduce.py --data DATA --methods Starbucks 2DMSE --suites sts retrieval truncation
-    python benchmarks/reproduce.py --data DATA --methods                        # only the report, from existing scores
+    python benchmarks/reproduce.py --data DATA --learning-rate 2e-5 --methods MIPIC --suites
+    choosing python benchmarks/reproduce.py --data DATA --model FOLDER --batch-size 32   # another
+    model, such as all-mpnet-base-v2 python benchmarks/reproduce.py --data DATA --layers ends
+    # aligned depths also keep the last layers python benchmarks/reproduce.py --data DATA --methods
+    Starbucks 2DMSE --suites sts retrieval truncation python benchmarks/reproduce.py --data DATA
+    --methods                        # only the report, from existing scores
 
-DATA holds `nli/triplets_train.parquet` (anchor, positive, negative) and `nli/pairs_train.parquet` (premise, hypothesis,
-label); `sts/<name>/test.parquet` (sentence1, sentence2, score); `retrieval/<name>/` with corpus, queries and qrels;
-`classification/<name>/` with train and test (text, label); `pair_classification/<name>/` (sentence1, sentence2, label).
+DATA holds `nli/triplets_train.parquet` (anchor, positive, negative) and `nli/pairs_train.parquet`
+(premise, hypothesis, label); `sts/<name>/test.parquet` (sentence1, sentence2, score);
+`retrieval/<name>/` with corpus, queries and qrels; `classification/<name>/` with train and test
+(text, label); `pair_classification/<name>/` (sentence1, sentence2, label).
 
-Each method is trained on the same triplets for the same number of steps and scored at every size. An interrupted run, or
-one with more methods, seeds or suites, continues from the scores in `--report` and the models in `--out`. An interrupted
-training continues from its last checkpoint there. Runs of different methods or seeds can share a report at the same time.
+Each method is trained on the same triplets for the same number of steps and scored at every size.
+An interrupted run, or one with more methods, seeds or suites, continues from the scores in
+`--report` and the models in `--out`. An interrupted training continues from its last checkpoint
+there. Runs of different methods or seeds can share a report at the same time.
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ def models(method: str, seed: int, options: argparse.Namespace) -> dict[str, Sen
     if not (folder / "seconds.json").exists():
         if method in TRAINED:
             start = models(TRAINED[method], seed, options)[WHOLE]
-            if options.bf16_full_eval and TRAINED[method] != CUT:  # the aligned cut may be trained, from float32 weights
+            # the aligned cut may be trained, from float32 weights
+            if options.bf16_full_eval and TRAINED[method] != CUT:
                 start.bfloat16()
             whole, seconds = aligned(start, method, seed, options)
             made = {WHOLE: whole}

@@ -2,14 +2,16 @@
 
     python benchmarks/smae_pretraining.py --data DATA
 
-DATA holds `text/books_train.parquet` (text), `pairs/captions_train.parquet` and `pairs/wikisplit_train.parquet`
-(anchor), `nli/pairs_train.parquet` (hypothesis), `nli/triplets_train.parquet` (anchor, positive, negative) and
-`sts/<name>/test.parquet` (sentence1, sentence2, score).
+DATA holds `text/books_train.parquet` (text), `pairs/captions_train.parquet` and
+`pairs/wikisplit_train.parquet` (anchor), `nli/pairs_train.parquet` (hypothesis),
+`nli/triplets_train.parquet` (anchor, positive, negative) and `sts/<name>/test.parquet` (sentence1,
+sentence2, score).
 
-A small encoder is pre-trained once from scratch with plain masked language modelling; it takes the place of BERT in
-Starbucks. Each seed continues from it for the same number of steps, in three ways: SMAE, SMAE without its decoder, and plain
-masked language modelling. Each resulting encoder is fine-tuned with `StarbucksLoss` over the same ladder, once with CLS and
-once with mean pooling, and scored on the seven STS sets. Results are cached: delete `--out` to start over.
+A small encoder is pre-trained once from scratch with plain masked language modelling; it takes the
+place of BERT in Starbucks. Each seed continues from it for the same number of steps, in three ways:
+SMAE, SMAE without its decoder, and plain masked language modelling. Each resulting encoder is
+fine-tuned with `StarbucksLoss` over the same ladder, once with CLS and once with mean pooling, and
+scored on the seven STS sets. Results are cached: delete `--out` to start over.
 """
 
 from __future__ import annotations

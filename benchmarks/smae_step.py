@@ -3,17 +3,18 @@
     python benchmarks/smae_step.py
     python benchmarks/smae_step.py --device cuda --bf16 --batch-size 64
 
-The model is a BERT with random weights, on random tokens. A step clears the gradients, runs the forward and backward pass,
-and steps AdamW.
+The model is a BERT with random weights, on random tokens. A step clears the gradients, runs the
+forward and backward pass, and steps AdamW.
 
-- ours: `SMAEForPreTraining`. It scores only masked tokens and recomputes the decoder of each size in the backward pass.
-- straightforward: the same model and loss. It scores every position, keeps the decoder of each size, and uses torch's
-  cross entropy.
+- ours: `SMAEForPreTraining`. It scores only masked tokens and recomputes the decoder of each size
+  in the backward pass.
+- straightforward: the same model and loss. It scores every position, keeps the decoder of each
+  size, and uses torch's cross entropy.
 - mlm: the same backbone with transformers' masked-LM loss, which has neither sizes nor a decoder.
 
-Times are taken in turns. Memory is the peak of two steps, and growth is what they add to the model's memory: on a GPU the
-allocated memory; on a CPU, on Linux, that of a separate process, in which freed memory returns to the system at once, so
-that fragmentation does not count.
+Times are taken in turns. Memory is the peak of two steps, and growth is what they add to the
+model's memory: on a GPU the allocated memory; on a CPU, on Linux, that of a separate process, in
+which freed memory returns to the system at once, so that fragmentation does not count.
 """
 
 from __future__ import annotations

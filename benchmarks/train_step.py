@@ -2,9 +2,10 @@
 
     python benchmarks/train_step.py --data DATA
 
-DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); without it, sentences are generated. A step clears the
-gradients, runs the forward and backward pass, and steps AdamW, on the same batches for all losses. Two tables for each model
-go to `--out`, as Markdown and JSON. On a CPU, memory is measured on Linux only.
+DATA holds `nli/triplets_train.parquet` (anchor, positive, negative); without it, sentences are
+generated. A step clears the gradients, runs the forward and backward pass, and steps AdamW, on the
+same batches for all losses. Two tables for each model go to `--out`, as Markdown and JSON. On a
+CPU, memory is measured on Linux only.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ PAIRS = [  # timed in one round: a loss, its peer, and the target ratio on a CPU
     ("distill", "mnrl", nan, nan),
     ("starbucks-cached", "mnrl", nan, nan),
 ]
-LARGE, LARGE_TARGET = 32, 1.3  # batches per cached batch; target ratio of its peak memory to that of one batch
-WARM_UP, ROTATION = 3, 5  # rounds; batches of different padding, an odd number so that each runs in both orders
+# batches per cached batch; target ratio of its peak memory to that of one batch
+LARGE, LARGE_TARGET = 32, 1.3
+# rounds; batches of different padding, an odd number so that each runs in both orders
+WARM_UP, ROTATION = 3, 5
 
 
 def dims(recipe: ours.MultiSizeLoss) -> list[int]:
@@ -60,7 +63,8 @@ def dims(recipe: ours.MultiSizeLoss) -> list[int]:
     return [size.dim for size in recipe.sampler.candidates]
 
 
-LOSSES: dict[str, Callable[[SentenceTransformer, torch.nn.Module], torch.nn.Module]] = {  # -1: all in every step
+# -1: all in every step
+LOSSES: dict[str, Callable[[SentenceTransformer, torch.nn.Module], torch.nn.Module]] = {
     "mnrl": lambda model, task: task,
     "st-mrl": lambda model, task: st.MatryoshkaLoss(model, task, dims(ours.MIPICLoss(model, task))),
     "our-mrl": lambda model, task: ours.MultiSizeLoss(model, task, ours.MIPICLoss(model, task).sampler.candidates),
@@ -161,11 +165,14 @@ def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argp
         torch.cuda.reset_peak_memory_stats()
     training = Training(loss, folder, options)
     size = options.batch_size * (LARGE if loss == "starbucks-cached" else 1)
-    by_length = triplets.sort_values("anchor", key=lambda texts: texts.str.len(), ascending=False)  # longest first
-    # The first step creates AdamW's moments; the second has them from its start, like all later steps.
+    # longest first
+    by_length = triplets.sort_values("anchor", key=lambda texts: texts.str.len(), ascending=False)
+    # The first step creates AdamW's moments; the second has them from its start, like all later
+    # steps.
     batches = [training.tokenise(by_length[:rows]) for rows in (options.batch_size, size)]
     with torch.no_grad():
-        training.model(training.tokenise(triplets[:1])[0])  # some losses have already run the model as a check
+        # some losses have already run the model as a check
+        training.model(training.tokenise(triplets[:1])[0])
     before = megabytes(options.device, "now")
     for batch in batches:
         training.step(batch)
@@ -175,7 +182,8 @@ def measure_memory(loss: str, folder: str, triplets: pd.DataFrame, options: argp
 def memory_table(folder: str, triplets: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
     """Memory: ratio of the peaks of two steps with the longest texts. Growth is what the steps add to model and batches.
 
-    CUDA: allocated memory. CPU: resident memory, with MALLOC_MMAP_THRESHOLD_=65536, so that freed blocks do not count.
+    CUDA: allocated memory. CPU: resident memory, with MALLOC_MMAP_THRESHOLD_=65536, so that freed
+    blocks do not count.
     """
     peers = ["starbucks" if loss == "starbucks-cached" else "mnrl" for loss in options.losses]
     losses = list(dict.fromkeys([*options.losses, *peers]))

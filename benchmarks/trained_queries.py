@@ -2,11 +2,13 @@
 
     python benchmarks/trained_queries.py --data DATA
     python benchmarks/trained_queries.py --data DATA --start plain
-    python benchmarks/trained_queries.py --data DATA --model FOLDER --query "query: " --document "passage: " --layers 6
+    python benchmarks/trained_queries.py --data DATA --model FOLDER --query "query: " --document
+    "passage: " --layers 6
 
-The texts are the documents, their sentences, one short piece of each, and questions, without labels. The whole model embeds
-them once, into `--cache`; an interrupted run continues. The cut is then trained on them, and its queries search documents
-that the whole model has embedded. DATA is as for `alignment.py`.
+The texts are the documents, their sentences, one short piece of each, and questions, without
+labels. The whole model embeds them once, into `--cache`; an interrupted run continues. The cut is
+then trained on them, and its queries search documents that the whole model has embedded. DATA is as
+for `alignment.py`.
 """
 
 from __future__ import annotations

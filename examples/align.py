@@ -4,8 +4,9 @@
     python examples/align.py --model mine --texts texts.csv         # your own texts, in column `text`
     python examples/align.py --smoke                                # generated sentences, offline
 
-Prints the gain of every size, and the share of texts that a model with half of the layers finds in the whole model's index.
-Writes the aligned model, a cut of it and a heat map of the gains to `runs/aligned`.
+Prints the gain of every size, and the share of texts that a model with half of the layers finds in
+the whole model's index. Writes the aligned model, a cut of it and a heat map of the gains to
+`runs/aligned`.
 """
 
 from __future__ import annotations
@@ -46,14 +47,17 @@ else:
 
 # This aligns all sizes. None of the texts come from the task.
 aligned = align(model, texts, show_progress_bar=True)
-aligned.save_pretrained(str(out / "model"))  # plain sentence-transformers loads the full size, `load` all sizes
+# plain sentence-transformers loads the full size, `load` all sizes
+aligned.save_pretrained(str(out / "model"))
 
-free, after = evaluate(model, task, layers="ends"), evaluate(aligned, task)  # both keep the first and the last layers
+# both keep the first and the last layers
+free, after = evaluate(model, task, layers="ends"), evaluate(aligned, task)
 comparison = after.named("aligned").compare(free.named("not aligned"))
 print(comparison)
 comparison.plot(out / "gain.png", title="Gain of alignment, points")
 
-# The whole model builds the index; half of the layers embed the queries. Each text searches for itself among a thousand.
+# The whole model builds the index; half of the layers embed the queries. Each text searches for
+# itself among a thousand.
 half = max(1, after.sizes[-1].num_layers // 2)
 truncate(aligned, num_layers=half).save_pretrained(str(out / "half"))  # a plain checkpoint
 queries = SentenceTransformer(str(out / "half"))

@@ -2,8 +2,8 @@
 
     make example-clients_asymmetric
 
-LangChain needs an older client of the Hub, so the make target installs all in a separate environment. Writes the model, and
-each of its sides alone, to `runs/clients`.
+LangChain needs an older client of the Hub, so the make target installs all in a separate
+environment. Writes the model, and each of its sides alone, to `runs/clients`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     make example-daft_encode
 
-Daft creates one encoder in each of two processes. The embeddings go to Parquet files in `runs/daft_encode`.
+Daft creates one encoder in each of two processes. The embeddings go to Parquet files in
+`runs/daft_encode`.
 """
 
 from __future__ import annotations

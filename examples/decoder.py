@@ -4,9 +4,10 @@
     python examples/decoder.py --steps 2000          # longer than the default 500
     python examples/decoder.py --smoke               # a tiny random Qwen3, offline
 
-A decoder has a final norm after its last layer. Training, scores and saved cuts apply that norm at every depth. Prints the
-score of each size of the ladder before and after. Writes the whole model to `runs/decoder/model` and a cut with half of its
-layers to `runs/decoder/cut`; both load with plain sentence-transformers.
+A decoder has a final norm after its last layer. Training, scores and saved cuts apply that norm at
+every depth. Prints the score of each size of the ladder before and after. Writes the whole model to
+`runs/decoder/model` and a cut with half of its layers to `runs/decoder/cut`; both load with plain
+sentence-transformers.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ else:
     pairs = load_dataset("sentence-transformers/natural-questions", split="train")
     task = mteb.get_task("NanoMSMARCORetrieval")
 
-sizes = sizes_ladder(model)  # for 28 x 1024: 5L-32d, 10L-64d, 14L-128d, 19L-256d, 24L-512d, 28L-1024d
+# for 28 x 1024: 5L-32d, 10L-64d, 14L-128d, 19L-256d, 24L-512d, 28L-1024d
+sizes = sizes_ladder(model)
 before = evaluate(model, task, sizes=sizes)
 
 # Gradient caching: exact gradients of 128 texts with the memory of 16.
@@ -59,7 +61,8 @@ SentenceTransformerTrainer(
         learning_rate=2e-5,
         warmup_steps=0.1,
         bf16=torch.cuda.is_available(),
-        prompts={"query": model.prompts.get("query") or ""},  # the instruction that the model was trained with
+        # the instruction that the model was trained with
+        prompts={"query": model.prompts.get("query") or ""},
         save_strategy="no",
     ),
     train_dataset=pairs.select_columns(["query", "answer"]),

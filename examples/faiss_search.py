@@ -3,9 +3,10 @@
     make example-faiss_search                                              # generated sentences
     .venv/bin/python examples/faiss_search.py --data FOLDER                # corpus, queries and qrels as Parquet files
 
-FAISS takes embeddings with all dims and cuts them itself: a transform keeps the first 64 coordinates and normalizes them
-again. `IndexRefine` re-ranks the shortlist with a second index over all dims, stored as floats or as one byte per dim.
-Prints the accuracy, bytes and speed of each index.
+FAISS takes embeddings with all dims and cuts them itself: a transform keeps the first 64
+coordinates and normalizes them again. `IndexRefine` re-ranks the shortlist with a second index over
+all dims, stored as floats or as one byte per dim. Prints the accuracy, bytes and speed of each
+index.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ faiss.omp_set_num_threads(1)
 def few(index: faiss.Index) -> faiss.Index:
     """Index only the first dims of full embeddings. For millions of documents, pass an `IndexHNSWFlat`."""
     cut = faiss.IndexPreTransform(faiss.NormalizationTransform(DIM, 2.0), index)
-    cut.prepend_transform(faiss.RemapDimensionsTransform(full, DIM, False))  # False: first dims, not evenly spaced
+    # False: first dims, not evenly spaced
+    cut.prepend_transform(faiss.RemapDimensionsTransform(full, DIM, False))
     return cut
 
 

@@ -3,8 +3,9 @@
     make example-funnel                                                    # generated sentences
     .venv/bin/python examples/funnel.py --texts corpus.csv --queries queries.csv   # columns named text
 
-Prints how many of the ten documents that the full size finds are also found through shortlists of several lengths: how
-short one may be. A larger corpus needs a longer one, so try it with as many texts as you have.
+Prints how many of the ten documents that the full size finds are also found through shortlists of
+several lengths: how short one may be. A larger corpus needs a longer one, so try it with as many
+texts as you have.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ else:
     triplets = demo_data.triplets(300 if options.smoke else 3000)
     documents, queries = list(dict.fromkeys(triplets["positive"])), triplets["anchor"][:100]
 
-model = align(SentenceTransformer(options.model), [*documents, *queries])  # cuts and the full size share one space
+# cuts and the full size share one space
+model = align(SentenceTransformer(options.model), [*documents, *queries])
 first, dim = truncate(model, FIRST), FIRST.dim
 
 whole = model.encode(documents, normalize_embeddings=True)  # once, by all layers

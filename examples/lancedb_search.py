@@ -3,9 +3,10 @@
     make example-lancedb_search                                            # generated sentences
     .venv/bin/python examples/lancedb_search.py --data FOLDER              # corpus, queries and qrels as Parquet files
 
-A table has two vector columns: the first 64 coordinates, and all of them. A search of the small column also returns the
-full embeddings of its shortlist, and one matrix product re-ranks them. For comparison, the engine's own two stages: an
-index of quantized vectors, refined with the float vectors. Prints the accuracy, bytes and speed of each method.
+A table has two vector columns: the first 64 coordinates, and all of them. A search of the small
+column also returns the full embeddings of its shortlist, and one matrix product re-ranks them. For
+comparison, the engine's own two stages: an index of quantized vectors, refined with the float
+vectors. Prints the accuracy, bytes and speed of each method.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     make example-milvus_search                                             # generated sentences
     .venv/bin/python examples/milvus_search.py --data FOLDER               # corpus, queries and qrels as Parquet files
 
-A collection has two vector fields: the first 64 coordinates, and all of them. A search of the small field also returns the
-full embeddings of its shortlist, and one matrix product re-ranks them. Prints the accuracy, bytes and speed of each method
-in Milvus Lite, which stores a collection in a folder. To use a server, replace the folder with its address.
+A collection has two vector fields: the first 64 coordinates, and all of them. A search of the small
+field also returns the full embeddings of its shortlist, and one matrix product re-ranks them.
+Prints the accuracy, bytes and speed of each method in Milvus Lite, which stores a collection in a
+folder. To use a server, replace the folder with its address.
 """
 
 from __future__ import annotations

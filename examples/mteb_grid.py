@@ -1,12 +1,13 @@
 """Score every size of a model on mteb tasks, compare it with another model, and find the size to ship.
 
-    python examples/mteb_grid.py --model runs/nli-starbucks --against sentence-transformers/all-MiniLM-L6-v2
-    python examples/mteb_grid.py --tasks STSBenchmark NanoNQRetrieval --keep 0.95 --max-bytes 512
-    python examples/mteb_grid.py --smoke          # generated tasks, offline
+    python examples/mteb_grid.py --model runs/nli-starbucks --against
+    sentence-transformers/all-MiniLM-L6-v2 python examples/mteb_grid.py --tasks STSBenchmark
+    NanoNQRetrieval --keep 0.95 --max-bytes 512 python examples/mteb_grid.py --smoke          #
+    generated tasks, offline
 
-Each model encodes each text once for all sizes. An interrupted run continues where it stopped. Prints the grid, the
-differences with significance marks, and the cheapest size that keeps a given share of the score. Writes grids and figures
-to `runs/grid`.
+Each model encodes each text once for all sizes. An interrupted run continues where it stopped.
+Prints the grid, the differences with significance marks, and the cheapest size that keeps a given
+share of the score. Writes grids and figures to `runs/grid`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     make example-onnx_export
 
-sentence-transformers' own export contains only the Transformer and leaves the modules after it to Python. These graphs take
-ids and a mask and return `sentence_embedding`: a tokenizer and ONNX Runtime can serve them. Writes them and the tokenizer to
-`runs/onnx`, and prints megabytes, the time on one core and the largest difference from sentence-transformers.
+sentence-transformers' own export contains only the Transformer and leaves the modules after it to
+Python. These graphs take ids and a mask and return `sentence_embedding`: a tokenizer and ONNX
+Runtime can serve them. Writes them and the tokenizer to `runs/onnx`, and prints megabytes, the time
+on one core and the largest difference from sentence-transformers.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ one_core = onnxruntime.SessionOptions()
 one_core.intra_op_num_threads = 1
 _, aligned, texts = demo_serving.start()
 aligned.tokenizer.save_pretrained(OUT)
-batches = [[*texts[:9], " ".join(texts)], *([text] for text in texts[:100])]  # the first has a text that must be truncated
+# the first has a text that must be truncated
+batches = [[*texts[:9], " ".join(texts)], *([text] for text in texts[:100])]
 rows = []
 for size in SIZES:
     cut, file, times, gaps = truncate(aligned, size), OUT / f"{size}.onnx", [], []

@@ -4,9 +4,10 @@
     python examples/random_truncation.py --models mine               # one model
     python examples/random_truncation.py --smoke                     # generated sentences, offline
 
-Compares the first d coordinates (the prefix) with random subsets of d coordinates, windows and principal components. If a
-random subset keeps as much of the score as the prefix, training has not ordered the coordinates, and any d of them will do.
-Prints a verdict for each dim and writes the curves to `runs/truncation`.
+Compares the first d coordinates (the prefix) with random subsets of d coordinates, windows and
+principal components. If a random subset keeps as much of the score as the prefix, training has not
+ordered the coordinates, and any d of them will do. Prints a verdict for each dim and writes the
+curves to `runs/truncation`.
 """
 
 from __future__ import annotations

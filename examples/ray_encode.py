@@ -2,9 +2,10 @@
 
     make example-ray_encode
 
-Starts a cluster of two nodes on this machine. On an existing cluster, only call `ray.init()`, and write to a folder that all
-nodes can access. Each worker loads the model once. The embeddings go to Parquet files in `runs/ray_encode`. Prints how many
-texts each node embedded, and the largest difference from plain sentence-transformers.
+Starts a cluster of two nodes on this machine. On an existing cluster, only call `ray.init()`, and
+write to a folder that all nodes can access. Each worker loads the model once. The embeddings go to
+Parquet files in `runs/ray_encode`. Prints how many texts each node embedded, and the largest
+difference from plain sentence-transformers.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ options = parser.parse_args()
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 2**28})
 cluster.add_node(num_cpus=2, object_store_memory=2**28)
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-ray.data.DataContext.get_current().wait_for_min_actors_s = 600  # else one worker may finish a small corpus alone
+# else one worker may finish a small corpus alone
+ray.data.DataContext.get_current().wait_for_min_actors_s = 600
 
 # For your own corpus: ray.data.read_parquet(...).
 sentences = demo_data.triplets(400 if options.smoke else 2000)["anchor"]
 corpus = ray.data.from_items([{"id": row, "text": text} for row, text in enumerate(sentences)])
 
-# One core and one model per worker; Ray Data spreads workers over nodes. If the nodes have GPUs, use num_gpus=1 instead.
+# One core and one model per worker; Ray Data spreads workers over nodes. If the nodes have GPUs,
+# use num_gpus=1 instead.
 encoded = corpus.repartition(16).map_batches(
     EncoderWithNode,
     fn_constructor_args=[FOLDER, SIZES],

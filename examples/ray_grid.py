@@ -2,8 +2,9 @@
 
     make example-ray_grid
 
-Each worker holds the model and the queries. It embeds a block of documents once for all sizes and returns the best documents
-of each query at each size. The driver merges these into the result that `evaluate` computes in one process.
+Each worker holds the model and the queries. It embeds a block of documents once for all sizes and
+returns the best documents of each query at each size. The driver merges these into the result that
+`evaluate` computes in one process.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ parser.add_argument("--workers", type=int, default=2, help="processes that hold 
 parser.add_argument("--smoke", action="store_true", help="use a small corpus, and compare with `evaluate`")
 options = parser.parse_args()
 
-# Each query has one relevant document and one near copy. For your own corpus: ray.data.read_parquet(...).
+# Each query has one relevant document and one near copy. For your own corpus:
+# ray.data.read_parquet(...).
 triplets = demo_data.triplets(300 if options.smoke else 6000)
 corpus = list(dict.fromkeys([*triplets["positive"], *triplets["negative"]]))
 queries, relevant = triplets["anchor"][:100], [corpus.index(text) for text in triplets["positive"][:100]]

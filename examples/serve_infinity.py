@@ -2,8 +2,9 @@
 
     make example-serve_infinity
 
-infinity-emb needs older libraries than this package, so the make target installs it in a separate environment. It has the
-OpenAI API. Writes the cuts and the server's log to `runs/infinity`, and stops the server at the end.
+infinity-emb needs older libraries than this package, so the make target installs it in a separate
+environment. It has the OpenAI API. Writes the cuts and the server's log to `runs/infinity`, and
+stops the server at the end.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     make example-spark_encode                                   # Spark on this machine, which needs Java 17
     spark-submit examples/spark_encode.py --corpus s3a://mine   # your own; Parquet files with columns `id` and `text`
 
-Each Python worker loads the model once, regardless of the number of its tasks. The embeddings go to Parquet files in
-`runs/spark_encode`.
+Each Python worker loads the model once, regardless of the number of its tasks. The embeddings go to
+Parquet files in `runs/spark_encode`.
 """
 
 from __future__ import annotations

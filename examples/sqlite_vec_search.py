@@ -3,9 +3,9 @@
     make example-sqlite_vec_search                                         # generated sentences
     .venv/bin/python examples/sqlite_vec_search.py --data FOLDER           # corpus, queries and qrels as Parquet files
 
-sqlite-vec cuts embeddings in SQL: `vec_slice` keeps the first 64 coordinates, which the virtual table searches. An
-auxiliary column stores the full embedding and is read for the shortlist only. Prints the accuracy, bytes and speed of each
-method.
+sqlite-vec cuts embeddings in SQL: `vec_slice` keeps the first 64 coordinates, which the virtual
+table searches. An auxiliary column stores the full embedding and is read for the shortlist only.
+Prints the accuracy, bytes and speed of each method.
 
 Uses the SQLite of apsw, because the sqlite3 module of many Pythons cannot load extensions.
 """

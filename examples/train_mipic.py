@@ -4,8 +4,9 @@
     python examples/train_mipic.py --texts "mine/*.txt"         # one text per line
     python examples/train_mipic.py --smoke                      # two steps, offline
 
-Each text is paired with itself, and dropout makes the two embeddings differ. An interrupted run resumes from its last
-checkpoint when started again. Prints the scores of MIPIC's dims at the last layer. Writes the model to `runs/mipic`.
+Each text is paired with itself, and dropout makes the two embeddings differ. An interrupted run
+resumes from its last checkpoint when started again. Prints the scores of MIPIC's dims at the last
+layer. Writes the model to `runs/mipic`.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ twice = texts.select_columns(["text"]).map(lambda row: {"again": row["text"]})
 transformer = Transformer(backbone, max_seq_length=256)
 model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), "cls")])
 
-# Table 7: batch 16, five epochs, learning rate 2e-5, cosine, temperature 0.05 (a scale of 20). Layers and dims come from
-# section A.5 for the paper's models and from the ladder for others.
+# Table 7: batch 16, five epochs, learning rate 2e-5, cosine, temperature 0.05 (a scale of 20).
+# Layers and dims come from section A.5 for the paper's models and from the ladder for others.
 loss = MIPICLoss(model, MultipleNegativesRankingLoss(model, scale=20.0))
 arguments = SentenceTransformerTrainingArguments(
     output_dir=str(checkpoints),

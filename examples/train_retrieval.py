@@ -5,8 +5,8 @@
     torchrun --nproc-per-node 4 examples/train_retrieval.py      # four GPUs
     python examples/train_retrieval.py --smoke                   # two steps, offline
 
-The settings come from Starbucks' Table 6. InfoNCE over dot products is MultipleNegativesRankingLoss with a scale of 1.
-Prints nDCG@10 of every size of the ladder. Writes the model to `runs/retrieval`.
+The settings come from Starbucks' Table 6. InfoNCE over dot products is MultipleNegativesRankingLoss
+with a scale of 1. Prints nDCG@10 of every size of the ladder. Writes the model to `runs/retrieval`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ else:
     name = "sentence-transformers/msmarco-co-condenser-margin-mse-sym-mnrl-mean-v1"
     rows = load_dataset(name, "triplet-50", split="train").select(range(options.rows)).select_columns(columns)
 
-# Dot products use the length of a vector, so there is no Normalize, and the model declares its similarity.
+# Dot products use the length of a vector, so there is no Normalize, and the model declares its
+# similarity.
 transformer = Transformer(backbone, max_seq_length=256)
 pooling = Pooling(transformer.get_embedding_dimension(), "cls")
 model = SentenceTransformer(modules=[transformer, pooling], similarity_fn_name="dot")
 
-# A batch has 128 questions and 1,024 passages. Gradient caching embeds 64 texts at a time, for the same gradients.
+# A batch has 128 questions and 1,024 passages. Gradient caching embeds 64 texts at a time, for the
+# same gradients.
 info_nce = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=dot_score, gather_across_devices=processes > 1)
 loss = StarbucksLoss(model, info_nce, kl_temperature=1.0, mini_batch_size=64)
 trainer = SentenceTransformerTrainer(

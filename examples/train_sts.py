@@ -4,8 +4,9 @@
     python examples/train_sts.py --loss angle --data mine.csv   # columns sentence1, sentence2 and score
     python examples/train_sts.py --smoke                        # two steps, offline
 
-Scores the development set at every size after each epoch and keeps the epoch with the best mean. Prints the test scores of
-all sizes. Writes the model and the heat map `grid.png` to `runs/sts-LOSS`.
+Scores the development set at every size after each epoch and keeps the epoch with the best mean.
+Prints the test scores of all sizes. Writes the model and the heat map `grid.png` to
+`runs/sts-LOSS`.
 """
 
 from __future__ import annotations

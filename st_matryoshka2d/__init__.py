@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor matplotlib.
+# Resolved on first use (PEP 562): importing the package imports neither torch nor mteb nor
+# matplotlib.
 _HOME = {
     "aligning.align": ["align"],
     "encoding.sizes_encoder": ["SizesEncoder"],

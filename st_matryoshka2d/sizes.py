@@ -59,8 +59,8 @@ def all_within(values: object, limit: int, name: str, least: int = 1) -> list[in
 class Size:
     """A sub-model: `num_layers` transformer blocks and the first `dim` coordinates of the embedding.
 
-    The blocks are the first; of an aligned model, those that `align` chose: by default, the first and the last ones.
-    Without blocks, it is the token table that `fit_queries` fits.
+    The blocks are the first; of an aligned model, those that `align` chose: by default, the first
+    and the last ones. Without blocks, it is the token table that `fit_queries` fits.
 
     Args:
         num_layers: Number of transformer blocks, 0..N. The embedding layer does not count.
@@ -84,7 +84,8 @@ class Size:
 
     def __post_init__(self) -> None:
         for name, least in (("num_layers", 0), ("dim", 1)):
-            object.__setattr__(self, name, positive_int(getattr(self, name), name, least))  # the class is frozen
+            # the class is frozen
+            object.__setattr__(self, name, positive_int(getattr(self, name), name, least))
 
     def __str__(self) -> str:
         return f"{self.num_layers}L-{self.dim}d"
@@ -161,9 +162,9 @@ def full_size(model: SentenceTransformer) -> Size:
 def sizes_ladder(model: SentenceTransformer) -> list[Size]:
     r"""Starbucks' ladder of sizes, from the smallest to the full model, for any depth and width.
 
-    For N layers and D dimensions there are :math:`m = \min(6, N, \lfloor\log_2(D-1)\rfloor + 2)` sizes. Size j has
-    :math:`\lceil Nj/m \rceil` layers, and its dim is a power of two; the last is the full size. Starbucks, section 3.1,
-    lists the sizes for 12 x 768.
+    For N layers and D dimensions there are :math:`m = \min(6, N, \lfloor\log_2(D-1)\rfloor + 2)`
+    sizes. Size j has :math:`\lceil Nj/m \rceil` layers, and its dim is a power of two; the last is
+    the full size. Starbucks, section 3.1, lists the sizes for 12 x 768.
 
     Args:
         model: A `SentenceTransformer`.

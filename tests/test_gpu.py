@@ -128,7 +128,8 @@ def test_scores(tiny: SentenceTransformer, on_gpu: SentenceTransformer) -> None:
         return [demo_data.demo_task(40), demo_data.demo_search(20), classification_task(labelled, labelled, name="two")]
 
     here, there = (frame_of(evaluate(model, tasks(), [1, 2, 4], [8, 32])) for model in (tiny, on_gpu))
-    np.testing.assert_allclose(here.pop("score"), there.pop("score"), atol=0.03)  # ties and near ties
+    # ties and near ties
+    np.testing.assert_allclose(here.pop("score"), there.pop("score"), atol=0.03)
     pd.testing.assert_frame_equal(here, there)
     evaluate_truncations(on_gpu, demo_data.demo_task(40), seeds=2)
 

@@ -92,7 +92,8 @@ def test_every_module_imports_and_defines_its_names() -> None:
         assert not missing, f"{module.__name__}.__all__ names {missing}"
 
 
-# From the ground up: a room imports from those before it alone. The hall is what stands beside the rooms.
+# From the ground up: a room imports from those before it alone. The hall is what stands beside the
+# rooms.
 BELOW = ("_hosts", "hall", "files", "model", "hub", "encoding", "plots", "report", "grid", "aligning", "queries")
 ROOMS = [*BELOW, "losses", "pretraining", "evaluation", "model_card", "cli", "__main__", "__init__"]
 
@@ -176,7 +177,8 @@ def test_whoever_cuts_and_embeds_needs_ten_packages() -> None:
 @pytest.mark.slow
 def test_most_verbs_need_no_extra(tmp_path: Path) -> None:
     """In an environment without the libraries of the extras: links to all others."""
-    absent = (*(EXTRAS.keys() - {"joblib", "sklearn"}), "pytrec", "jaxtyping")  # the two are sentence-transformers' own
+    # the two are sentence-transformers' own
+    absent = (*(EXTRAS.keys() - {"joblib", "sklearn"}), "pytrec", "jaxtyping")
     for installed in Path(pytest.__file__).parents[1].iterdir():
         if not installed.name.lower().startswith(absent):
             (tmp_path / installed.name).symlink_to(installed)

@@ -130,7 +130,8 @@ def test_a_cut_is_checked_once_for_models_that_are_built_alike(tiny: SentenceTra
     assert once > 0
     other = unknown(tiny, cls)
     other[0].model.config.layer_norm_eps = 0.1
-    with pytest.raises(ValueError, match="cannot be cut in depth exactly"):  # its layers were built with another value
+    # its layers were built with another value
+    with pytest.raises(ValueError, match="cannot be cut in depth exactly"):
         truncate(other, num_layers=2)
     assert len(built) > once
 

@@ -1,8 +1,9 @@
 """The kinds of maps of Drift-Adapter (https://arxiv.org/abs/2509.23471): Procrustes, low-rank affine, a residual MLP.
 
-Written from the paper, for inputs and targets of length 1: a low-rank affine map U V x + t of rank 64, whose least squares
-have a closed form, and S (x + W2 GELU(W1 x)) with 256 hidden units, trained for the squared error with AdamW until texts
-left out no longer improve. S is the scale per coordinate that the paper calls DSM.
+Written from the paper, for inputs and targets of length 1: a low-rank affine map U V x + t of rank
+64, whose least squares have a closed form, and S (x + W2 GELU(W1 x)) with 256 hidden units, trained
+for the squared error with AdamW until texts left out no longer improve. S is the scale per
+coordinate that the paper calls DSM.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Affine(nn.Module):
         ridge = 1e-6 * len(x) * torch.eye(rows.shape[1], dtype=torch.float64)
         found = torch.linalg.solve(rows.T @ rows + ridge, rows.T @ z.double()).float()
         mean, weight = x.mean(0), found[:-1]
-        if rank is not None:  # the least squares of a lower rank keep the first principal components of what is predicted
+        # the least squares of a lower rank keep the first principal components of what is predicted
+        if rank is not None:
             _, _, components = torch.linalg.svd((x - mean) @ weight, full_matrices=False)
             weight = weight @ components[:rank].T @ components[:rank]
         self.map = torch.cat([weight, (z.mean(0) - mean @ weight)[None]])

@@ -15,7 +15,8 @@ class Hub:
     """Reads tables, and remembers the revision of each repository.
 
     Args:
-        revisions: Revisions by repository. The others are those of today, resolved when a repository is first read.
+        revisions: Revisions by repository. The others are those of today, resolved when a
+            repository is first read.
     """
 
     def __init__(self, revisions: Mapping[str, str]) -> None:

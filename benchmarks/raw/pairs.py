@@ -12,7 +12,8 @@ Tables = dict[str, pd.DataFrame]
 
 _TRIAL = 500  # pairs of SICK, as many as its own trial part has
 _LABELS = {0: "entailment", 1: "neutral", 2: "contradiction"}
-_YES = {"equivalent", "entailment", "entails", "True"}  # the labels that are 1 in pair classification
+# the labels that are 1 in pair classification
+_YES = {"equivalent", "entailment", "entails", "True"}
 _SHORTEST, _MOST = 200, 160_000  # characters of a paragraph, and paragraphs
 
 

@@ -69,7 +69,8 @@ def _records(file: Path) -> list[dict[str, str]]:
     for block in re.split(r"^\.I", file.read_text(encoding="latin-1"), flags=re.MULTILINE)[1:]:
         number, _, rest = block.partition("\n")
         marks = re.split(r"^\.([A-Z])\s*$", rest, flags=re.MULTILINE)
-        fields = dict(zip(marks[-2::-2], marks[:0:-2], strict=True))  # backwards: of a repeated field, the first counts
+        # backwards: of a repeated field, the first counts
+        fields = dict(zip(marks[-2::-2], marks[:0:-2], strict=True))
         found.append({"I": number.strip()} | {mark: " ".join(text.split()) for mark, text in fields.items()})
     return found
 

@@ -13,7 +13,8 @@ from st_matryoshka2d import GridResult
 
 __all__ = ["draw_depths", "draw_grids", "draw_maps", "draw_truncations"]
 
-# Seven colours, each with a marker of its own, in two line styles: fourteen methods that can be told apart.
+# Seven colours, each with a marker of its own, in two line styles: fourteen methods that can be
+# told apart.
 _COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "black"]
 _MARKERS = "osD^vPX"
 _STYLES = ["-", "--", ":"]
@@ -77,7 +78,8 @@ def draw_depths(scores: pd.DataFrame, folder: Path) -> None:
         return
     figure, axes = plt.subplots(figsize=(9.5, 5.5), layout="constrained")
     looks = dict(zip(means.index, product(_STYLES, zip(_COLOURS, _MARKERS, strict=True)), strict=False))
-    for method in means[depths // 2].sort_values(ascending=False).index:  # the legend has the lines in their order
+    # the legend has the lines in their order
+    for method in means[depths // 2].sort_values(ascending=False).index:
         style, (colour, marker) = looks[method]
         axes.plot(means.columns, means.loc[method], style, marker=marker, color=colour, markersize=5, label=str(method))
     axes.set(xlabel="layers", ylabel="mean Spearman, percent", title="All dimensions, by depth")

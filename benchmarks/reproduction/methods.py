@@ -42,7 +42,8 @@ __all__ = [
 # No training: the first layers of a model as it is, or its first and last ones.
 CUT, UNALIGNED_ENDS = "cut", "first and last layers"
 
-# One model per size of the ladder, cut before training. The second way trains all dims of each, as a plain loss does.
+# One model per size of the ladder, cut before training. The second way trains all dims of each, as
+# a plain loss does.
 BY_SIZE = SEPARATE, ALL_DIMS = "separate", "separate, all dims trained"
 
 # Trained on labelled pairs instead of triplets, with the loss that the authors of 2DMSE wrap.
@@ -60,7 +61,8 @@ ALIGNED = {f"{name}, aligned": name for name in (CUT, "full size", "Starbucks", 
 # The package's recommendation for labelled data.
 BEST = f"{ALIGNED_FIRST}, aligned"
 
-# The same with five times the texts in the last alignment, which also refines the sizes of the ladder.
+# The same with five times the texts in the last alignment, which also refines the sizes of the
+# ladder.
 FOR_LADDER = {f"{name} for the ladder": ALIGNED[name] for name in (f"{CUT}, aligned", BEST)}
 
 

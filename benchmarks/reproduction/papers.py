@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ["ABLATIONS_BY_SIZE", "STARBUCKS_BY_RUNG", "STARBUCKS_BY_SET", "STARBUCKS_MRR"]
 
-# Starbucks, Table 1: means over its ladder. Its separate models have fewer layers and train all dims (`train_baseline.py`).
+# Starbucks, Table 1: means over its ladder. Its separate models have fewer layers and train all
+# dims (`train_baseline.py`).
 _SETS = ["stsb", "sts12", "sts13", "sts14", "sts15", "sts16", "sickr"]
 _BY_SET = {
     "full size": (67.07, 55.25, 66.07, 60.36, 72.19, 69.02, 66.56),
@@ -33,9 +34,10 @@ STARBUCKS_MRR = {
     "SMAE, Starbucks": (22.82, 29.50, 32.74, 33.69, 34.16, 34.03),
 }
 
-# Effect of removing a component, in points: 2DMSE's Table 2 (mean of the STS sets), Starbucks' Table 2 (STS-B), MIPIC's
-# Tables 3 and 4 (STS12, last layer, 16 to 256 dimensions and all). For the first two, sizes correspond to the paper's sizes
-# by their place on the ladder, or by their share of depth and width. `notes.md` quotes the rows without such a size.
+# Effect of removing a component, in points: 2DMSE's Table 2 (mean of the STS sets), Starbucks'
+# Table 2 (STS-B), MIPIC's Tables 3 and 4 (STS12, last layer, 16 to 256 dimensions and all). For the
+# first two, sizes correspond to the paper's sizes by their place on the ladder, or by their share
+# of depth and width. `notes.md` quotes the rows without such a size.
 _LADDER = ("1L-16d", "2L-32d", "3L-64d", "4L-128d", "5L-256d", "6L-384d")
 _WIDTHS = ("6L-16d", "6L-32d", "6L-64d", "6L-128d", "6L-256d", "6L-384d")
 ABLATIONS_BY_SIZE = {

@@ -27,9 +27,11 @@ WHOLE = "all sizes"
 
 STS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 RETRIEVAL = ["cranfield", "cisi", "cacm", "wikiqa_test", "trecqa_test", "msmarco_trecdl_subset"]
-CLASSIFICATION = {"banking77": "train", "emotion": "train"}  # name -> the split that the classifier learns from
+# name -> the split that the classifier learns from
+CLASSIFICATION = {"banking77": "train", "emotion": "train"}
 TWEETS = {"tweeteval_emotion": "train", "tweeteval_sentiment": "val"}
-PAIRS = {"mrpc": "test", "rte": "dev", "scitail": "test", "wic": "val"}  # WiC's test labels are withheld
+# WiC's test labels are withheld
+PAIRS = {"mrpc": "test", "rte": "dev", "scitail": "test", "wic": "val"}
 
 
 def score(model: SentenceTransformer, suite: str, size: str, data: Path, ladder: Sequence[Size]) -> pd.DataFrame:
@@ -51,7 +53,8 @@ def score(model: SentenceTransformer, suite: str, size: str, data: Path, ladder:
 
 COLUMNS = ["task", "truncation", "num_layers", "dim", "score"]
 
-# Metrics other than mteb's main one. Accuracy at the best threshold on the cosine and F1 are MIPIC's; MRR is Starbucks'.
+# Metrics other than mteb's main one. Accuracy at the best threshold on the cosine and F1 are
+# MIPIC's; MRR is Starbucks'.
 METRICS = {"pairs": "cosine_accuracy", "classification_widths": "f1", "mrr": "mrr_at_10"}
 
 

@@ -36,7 +36,8 @@ def comparison(scores: pd.DataFrame, paper: Mapping[str, Sequence[float]]) -> li
 def differences(scores: pd.DataFrame, pairs: list[tuple[str, str]], paper: Mapping[str, Sequence[float]]) -> list[str]:
     """Return the differences between two methods at each size, in points; no lines if no pair was run.
 
-    A star marks p < 0.05 in a paired t-test over the tasks, on means over the seeds that both methods have.
+    A star marks p < 0.05 in a paired t-test over the tasks, on means over the seeds that both
+    methods have.
 
     Args:
         scores: method, seed, task, column (a size), score.
@@ -66,7 +67,8 @@ def ablations(scores: pd.DataFrame, paper: dict[str, dict[str, float]], tasks: d
 
     Args:
         scores: method, seed, task, size, score.
-        paper: The paper's changes by ablation and size; an ablation's name starts with the method's name.
+        paper: The paper's changes by ablation and size; an ablation's name starts with the method's
+            name.
         tasks: By method, the tasks whose mean the paper reports.
     """
     rows = [["", "size", "here", "paper"]]

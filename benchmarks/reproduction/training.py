@@ -49,7 +49,8 @@ def trained(
         start: The model to start from; None for the one that the method starts from.
 
     Returns:
-        Models by size: one under `WHOLE`, or one for each size for separate training. The seconds are those of this run: a
+        Models by size: one under `WHOLE`, or one for each size for separate training. The seconds
+            are those of this run: a
         training that was interrupted continues from its last checkpoint.
     """
     seconds = 0.0
@@ -97,7 +98,8 @@ def train(model: SentenceTransformer, method: str, seed: int, options: argparse.
     if make_loss is None:
         return 0.0
     last = get_last_checkpoint(str(folder)) if folder.exists() else None
-    if last and last.endswith(f"-{options.steps}"):  # the Trainer would add a step to a finished training
+    # the Trainer would add a step to a finished training
+    if last and last.endswith(f"-{options.steps}"):
         model.load_state_dict(load(last, device=options.device).state_dict())
         return 0.0
     loss = make_loss(model)

@@ -119,7 +119,8 @@ def draw_alignment() -> Figure:
     texts = [(0.0, 1.5), (0.4, 1.1), (1.3, -0.2), (-1.4, 0.2), (-0.7, -1.2)]
     colours = ["#0072B2", "#56B4E9", "#E69F00", "#009E73", "#CC79A7"]
     drawn = random.Random(1)
-    depths = [(1, 2.2, 0.55, 0.22), (3, -1.3, 0.75, 0.12), (6, 0.0, 1.0, 0.0)]  # layers, angle, width, error of a readout
+    # layers, angle, width, error of a readout
+    depths = [(1, 2.2, 0.55, 0.22), (3, -1.3, 0.75, 0.12), (6, 0.0, 1.0, 0.0)]
     figure = Figure(figsize=(8.4, 5.6), layout="constrained")
     panels = figure.subplots(2, 3)
     for column, (layers, angle, width, error) in enumerate(depths):

@@ -33,7 +33,8 @@ def _as_mathml(found: re.Match[str]) -> str:
     formula = convert(unescape(found[2]), display="inline" if inline else "block")
     if unknown := _UNKNOWN.search(formula):
         raise ValueError(f"{unknown[1]} in the formula {unescape(found[2])!r} cannot be shown: write it in other commands.")
-    formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)  # browsers ignore the attribute
+    # browsers ignore the attribute
+    formula = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1"', formula)
     return formula if inline else f'<div class="formula">{formula}</div>'
 
 

@@ -38,7 +38,8 @@ def reached(pages: list[Path]) -> set[Path]:
         page, *pages = pages
         for link in _LINK.findall(page.read_text(encoding="utf-8")):
             path = (page.parent / link).resolve()
-            if path.is_file() and DOCS not in path.parents and path not in found:  # mkdocs reports broken links
+            # mkdocs reports broken links
+            if path.is_file() and DOCS not in path.parents and path not in found:
                 found.add(path)
                 pages += [path] if path.suffix == ".md" else []
     return found

@@ -1,8 +1,9 @@
 """A small generated data set, so that every example runs without a download.
 
-A scene has six parts (who, did, many, what, where, when). Every part has several meanings and every meaning several
-wordings. Two sentences can therefore mean the same in different words, or share most words and differ in meaning. Some
-meanings and sentence patterns are held out from training, and every test sentence uses a held-out pattern.
+A scene has six parts (who, did, many, what, where, when). Every part has several meanings and every
+meaning several wordings. Two sentences can therefore mean the same in different words, or share
+most words and differ in meaning. Some meanings and sentence patterns are held out from training,
+and every test sentence uses a held-out pattern.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def scored_pairs(n: int = 1000, seed: int = 1) -> Dataset:
         seed: The same seed gives the same pairs.
 
     Returns:
-        Columns sentence1, sentence2, score (0 to 5, five sixths for each shared part) and shared (the shared parts).
+        Columns sentence1, sentence2, score (0 to 5, five sixths for each shared part) and shared
+        (the shared parts).
     """
     rng = random.Random(seed)
     rows = []

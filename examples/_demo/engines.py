@@ -59,7 +59,8 @@ def start() -> Search:
     else:
         task = demo_data.demo_search(200 if options.smoke else 1000)
     data = task.dataset["default"]["test"]
-    documents = [f"{row.get('title') or ''} {row['text']}".strip() for row in data["corpus"]]  # as mteb joins them
+    # as mteb joins them
+    documents = [f"{row.get('title') or ''} {row['text']}".strip() for row in data["corpus"]]
     questions = list(data["queries"]["text"])
     rows = {key: str(row) for row, key in enumerate(data["corpus"]["id"])}
     judged = [data["relevant_docs"][key] for key in data["queries"]["id"]]
@@ -86,7 +87,8 @@ def report(engine: str, search: Search, ways: dict[str, tuple[Find, int]]) -> No
     Args:
         engine: Name and version of the engine.
         search: Result of `start`.
-        ways: Name -> function from a query embedding to ten ids, best first, and the bytes of its index.
+        ways: Name -> function from a query embedding to ten ids, best first, and the bytes of its
+            index.
     """
     many = " / ".join(map(str, LAYERS))
     head = ["search", "bytes", "ms per query"]
@@ -100,7 +102,8 @@ def report(engine: str, search: Search, ways: dict[str, tuple[Find, int]]) -> No
         found = {layers: [list(find(query)) for query in queries] for layers, queries in search.queries.items()}
         recalls = [_recall(found[layers], search.queries[layers] @ search.documents.T) for layers in LAYERS]
         scores = [_ndcg(found[layers], search.relevant) for layers in LAYERS]
-        shown = (recalls, scores) if search.real else (recalls[:1],)  # depths are not compared on generated sentences
+        # depths are not compared on generated sentences
+        shown = (recalls, scores) if search.real else (recalls[:1],)
         cells = [" / ".join(f"{100 * value:.1f}" for value in values) for values in shown]
         print(f"| {way} | {size:,} | {taken[way]:.2f} | {' | '.join(cells)} |")
     if not search.real:

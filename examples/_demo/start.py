@@ -19,7 +19,8 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 def hub_in_reach(wanted: bool = True) -> bool:
     """Return whether the Hub is wanted and reachable. Call this before importing the libraries.
 
-    Without a Hub they retry for half a minute, unless HF_HUB_OFFLINE is set before they are imported.
+    Without a Hub they retry for half a minute, unless HF_HUB_OFFLINE is set before they are
+    imported.
 
     Args:
         wanted: False to stay offline.

@@ -6,7 +6,8 @@ __all__ = ["ALL_MEANINGS", "PARTS", "TRAIN_MEANINGS", "Meanings"]
 
 Meanings = list[tuple[str, ...]]
 
-# Each line is one meaning; bars separate its wordings. The last third of every list is held out from training.
+# Each line is one meaning; bars separate its wordings. The last third of every list is held out
+# from training.
 _WHO = """
     the doctor|the physician|the medic
     the child|the kid|the youngster

@@ -61,7 +61,8 @@ def classification_scores(y_test: ArrayLike, y_pred: ArrayLike) -> Classificatio
     found: dict[str, Any] = {"accuracy": accuracy_score(y_test, y_pred)}
     for name, score in {"f1": f1_score, "precision": precision_score, "recall": recall_score}.items():
         for suffix, average in averages.items():
-            found[name + suffix] = score(y_test, y_pred, average=average, zero_division=0)  # what scikit-learn sets it to
+            # what scikit-learn sets it to
+            found[name + suffix] = score(y_test, y_pred, average=average, zero_division=0)
     binary = len(np.unique(np.asarray(y_test))) == 2
     for suffix, average in averages.items():
         found["ap" + suffix] = average_precision_score(y_test, y_pred, average=average) if binary else None

@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.logs import filtered
 
-# While transformers loads a model, it replaces functions of torch for all threads, and two loads at once may leave them so.
+# While transformers loads a model, it replaces functions of torch for all threads, and two loads at
+# once may leave them so.
 one_load_at_a_time = RLock()
 
 _CAPTURING = "transformers.utils.output_capturing"

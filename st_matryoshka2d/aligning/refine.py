@@ -24,7 +24,8 @@ _LEARNING_RATE = 3e-4
 _TEMPERATURE = 0.55  # of the distances, in standard deviations of the whole model's cosines
 _COMPARED = 1000  # texts whose cosines are measured
 _SMALL_ANCHOR = 0.4  # at the drawn dims: weight of the distance to the text's own full embedding
-_ACROSS, _ANCHOR = 6.0, 8.0  # at all dims: weights of the divergence across depths, and of that distance
+# at all dims: weights of the divergence across depths, and of that distance
+_ACROSS, _ANCHOR = 6.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,10 @@ def _spread_of_cosines(whole: Float[Tensor, "texts dim"]) -> float:
 def _distance(
     embedded: Float[Tensor, "texts dim"], whole: Float[Tensor, "texts dim"], small: Sequence[int], temperature: float
 ) -> Tensor:
-    # KL(s; t) + 6 KL(c; t) + 8 (1 - cos(a, z)): a is the embedding by the readout, z by the whole model; s, t and c are the
-    # similarities of different texts by a, by z, and between a and z. With small dims, add the mean over the drawn d of
-    # KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 - cos(a^d, z^d)), with rho the correlation.
+    # KL(s; t) + 6 KL(c; t) + 8 (1 - cos(a, z)): a is the embedding by the readout, z by the whole
+    # model; s, t and c are the similarities of different texts by a, by z, and between a and z.
+    # With small dims, add the mean over the drawn d of KL(s^d; t) + 1 - rho(s^d, t) + 0.4 (1 -
+    # cos(a^d, z^d)), with rho the correlation.
     full, large = F.normalize(whole, dim=1), F.normalize(embedded, dim=1)
     target = _to_others(full, full)
     within, across = (_divergence(_to_others(large, other), target, temperature) for other in (large, full))

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-_STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(-10, 9)]  # to try, in units of the mean variance
+# to try, in units of the mean variance
+_STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(-10, 9)]
 _FOLDS = 4  # parts of few texts that are left out in turn
 MANY = 2000  # of more texts, one part of a tenth is enough
 _MOST = 2.0  # times the true spread, to which predictions are calibrated
@@ -52,7 +53,8 @@ class Fitted:
     Attributes:
         readout: The map, fitted on all texts, or of many on nine tenths.
         held: Places of the texts that were left out in turn.
-        predicted: These texts, each mapped by a readout that was fitted on others; of many texts by `readout` itself.
+        predicted: These texts, each mapped by a readout that was fitted on others; of many texts by
+            `readout` itself.
     """
 
     readout: Affine
@@ -76,9 +78,10 @@ def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) ->
         A, b = \operatorname{argmin} \sum_i |z_i - A x_i - b|^2 + \lambda |A - c I|^2, \quad
         c^2 = |z - \bar z|^2 / |x - \bar x|^2
 
-    With few texts, lambda is large and A near the plain cut, which only gets the mean and the spread of z. Then the
-    deviations from the mean are scaled to their spread in z: a regression shrinks what it cannot predict, and where all
-    embeddings share a large mean, that mean would then rank texts by itself.
+    With few texts, lambda is large and A near the plain cut, which only gets the mean and the
+    spread of z. Then the deviations from the mean are scaled to their spread in z: a regression
+    shrinks what it cannot predict, and where all embeddings share a large mean, that mean would
+    then rank texts by itself.
     """
     parts = left_out(len(x))
     paths = [_Path(*_without(x, z, part)) for part in parts]
@@ -89,7 +92,8 @@ def fit_readout(x: Float[Tensor, "texts dim"], z: Float[Tensor, "texts dim"]) ->
     means = torch.cat([path.z.expand(len(part), -1) for path, part in zip(paths, parts, strict=True)])
     true, found = float((z[held] - means).norm()), float(torch.cat(by_part).norm())
     spread = true / found if true and found else 1.0
-    # Of many texts a tenth adds nothing to the fit, and left out of it, it can tell what the refined map does.
+    # Of many texts a tenth adds nothing to the fit, and left out of it, it can tell what the
+    # refined map does.
     every = _Path(x, z) if len(parts) > 1 else paths[0]
     slope = spread * every.slope(strength)
     predicted = means + spread * torch.cat(by_part)
@@ -112,7 +116,8 @@ class _Path:
         # Float32 is precise enough for the products, and twice as fast as float64.
         x, z = x - self.x, z - mean
         self.scale = float(z.norm() / x.norm() if x.any() else mean.norm() / self.x.norm().clamp(min=1e-12))
-        # The mean of few texts is mostly chance, so it only moves the plain cut as far as it is not (James and Stein).
+        # The mean of few texts is mostly chance, so it only moves the plain cut as far as it is not
+        # (James and Stein).
         moved = mean - self.scale * self.x
         chance = (z - self.scale * x).square().sum() / ((len(x) - 1) * len(x)) if len(x) > 1 else moved.square().sum()
         self.z = self.scale * self.x + moved * float((1 - chance / moved.square().sum().clamp(min=1e-12)).clamp(min=0))
@@ -149,11 +154,12 @@ def calibrated(fitted: Fitted, z: Float[Tensor, "held dim"]) -> Fitted:
     r"""Scale the deviations from the mean until, along the true ones, they are as large as these.
 
     .. math:: \hat z \leftarrow k \bar{\hat z} + s (\hat z - \bar{\hat z}), \quad
-        s = \frac{\sum_i |z_i - \bar z|^2}{\sum_i (z_i - \bar z) \cdot (\hat z_i - \bar{\hat z})}, \quad
-        k = |\bar z| / |\bar{\hat z}|
+        s = \frac{\sum_i |z_i - \bar z|^2}{\sum_i (z_i - \bar z) \cdot (\hat z_i - \bar{\hat z})},
+        \quad k = |\bar z| / |\bar{\hat z}|
 
-    over texts left out of the fit. A regression shrinks what it cannot predict towards the mean of all embeddings. Where
-    that mean is large, it then ranks documents by itself, the same for every query.
+    over texts left out of the fit. A regression shrinks what it cannot predict towards the mean of
+    all embeddings. Where that mean is large, it then ranks documents by itself, the same for every
+    query.
     """
     mean, true_mean = fitted.predicted.mean(0), z.mean(0)
     deviations, true = fitted.predicted - mean, z - true_mean

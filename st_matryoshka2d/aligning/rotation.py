@@ -43,7 +43,8 @@ def chosen_rotation(
     Args:
         spread: Covariance of what the depths predict of the whole model's embeddings.
         pairs: Pairs of texts at the full size, by what they are for: similarity and search.
-        rotation: What to choose for; None for both: similarity decides whether to rotate, and search between rotations.
+        rotation: What to choose for; None for both: similarity decides whether to rotate, and
+            search between rotations.
     """
     kept = torch.eye(len(spread), dtype=torch.float32, device=spread.device)
     told_by = "search" if rotation == "search" else "similarity"
@@ -67,10 +68,12 @@ def _clearly(gains: NDArray[np.float64]) -> bool:
 
 def rotated(spread: Float[Tensor, "dim dim"], share: float) -> Float[Tensor, "dim dim"]:
     """Sort directions by how much of them is predicted, and mix the leading ones at random."""
-    # In sorted order the first few coordinates encode the topics of the fitted texts, and are poor for other texts.
+    # In sorted order the first few coordinates encode the topics of the fitted texts, and are poor
+    # for other texts.
     _, vectors = torch.linalg.eigh(spread)
     ordered = vectors.flip(1).T
-    ordered = torch.where(ordered.sum(1, keepdim=True) < 0, -ordered, ordered)  # the signs of eigenvectors are arbitrary
+    # the signs of eigenvectors are arbitrary
+    ordered = torch.where(ordered.sum(1, keepdim=True) < 0, -ordered, ordered)
     mixed = max(1, round(share * len(spread)))
     draw = torch.Generator().manual_seed(0)
     mix, _ = torch.linalg.qr(torch.randn(mixed, mixed, generator=draw, dtype=spread.dtype, device=draw.device))
@@ -88,7 +91,8 @@ def _agreements(
     narrow = [cosine_similarity(prefix(left, dim), prefix(right, dim)).numpy() for dim in dims]
     groups = np.array_split(np.arange(len(full)), _GROUPS)
     by_group = [[spearmanr(by_dim[group], full[group])[0] for by_dim in narrow] for group in groups]
-    means: NDArray[np.float64] = np.nan_to_num(np.array(by_group)).mean(1)  # equal cosines have no correlation
+    # equal cosines have no correlation
+    means: NDArray[np.float64] = np.nan_to_num(np.array(by_group)).mean(1)
     return means
 
 

@@ -16,7 +16,8 @@ from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
 from st_matryoshka2d.sizes import full_size
 
-# The losses of sentence-transformers and the paper's title. The word alone is in links of every card that it writes.
+# The losses of sentence-transformers and the paper's title. The word alone is in links of every
+# card that it writes.
 _TRAINED = re.compile(r"matryoshka(2d)?loss|matryoshka representation", re.IGNORECASE)
 
 

@@ -36,7 +36,8 @@ _REPLACED = {
 class EveryLayer(SortedByTokens):
     """A pipeline that returns its embeddings at several depths side by side, for use with `encode`.
 
-    Prompts, batches, devices, processes and progress bars are those of `SentenceTransformer`. Create it with `of`.
+    Prompts, batches, devices, processes and progress bars are those of `SentenceTransformer`.
+    Create it with `of`.
     """
 
     depths: Sequence[int]  # ascending; 0 for the token table
@@ -142,20 +143,23 @@ def encode_sizes(
     Equals `truncate(model, size).encode(texts)` for each size, up to rounding.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over
+            several of the same depth.
         texts: A list, a column of NumPy, pandas, pyarrow or `datasets`, or a generator.
-        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`; those without layers by the token table.
+        sizes: Sizes wanted, as `Size` or as text such as `"6L-128d"`; those without layers by the
+            token table.
         normalize_embeddings: Unit length, after the dims are cut.
-        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`, `show_progress_bar`, ... With
-            `device=["cuda:0", "cuda:1"]` each device has a process of its own.
+        **kwargs: Keywords of `SentenceTransformer.encode`: `batch_size`, `prompt_name`,
+            `show_progress_bar`, ... With `device=["cuda:0", "cuda:1"]` each device has a process of
+            its own.
 
     Returns:
         A dict from each `Size` to an array (texts, dim), of float32 whatever the model computes in.
 
     Raises:
         TypeError: `texts` is one string or a table, or a text is not a string.
-        ValueError: A size is not within the model, a keyword cannot be taken (such as `pool`), a text cannot be encoded, or
-            the tokenizer has no padding token.
+        ValueError: A size is not within the model, a keyword cannot be taken (such as `pool`), a
+            text cannot be encoded, or the tokenizer has no padding token.
 
     Example:
         >>> by_size = encode_sizes(model, ["a text", "another"], ["2L-32d", Size(6, 384)])

@@ -191,7 +191,8 @@ class SizesEncoder:
         """What is pickled for another process, which may have no GPU."""
         state = {**vars(self), "_every": None}
         if self._model is not None:
-            # A copy, because a process pool would move the weights into memory that it shares with the worker.
+            # A copy, because a process pool would move the weights into memory that it shares with
+            # the worker.
             model = copy.deepcopy(self._model).cpu()
             state |= {"_model": model, "_revision": self._revision or model_revision(model)}
         return state
@@ -199,7 +200,8 @@ class SizesEncoder:
     def _up_to_date(self) -> EveryLayer:
         """The model at all depths, as it is now."""
         if self._model is not None and self._revision is None:
-            return self._at_all_depths(self._model)  # it shares the weights, but not the tokenizer and the settings
+            # it shares the weights, but not the tokenizer and the settings
+            return self._at_all_depths(self._model)
         self._every = self._every or self._of_this_process()
         return self._every
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _ABOUT = b"st_matryoshka2d.encode_to_parquet"
 
-# Keywords of `encode` that may change when a run continues: they change embeddings only by rounding.
+# Keywords of `encode` that may change when a run continues: they change embeddings only by
+# rounding.
 _FREE = {"batch_size", "show_progress_bar"}
 
 
@@ -74,8 +75,8 @@ def encode_to_parquet(
 
     Raises:
         TypeError: The texts are a table of another kind or one string, or a row is not a string.
-        ValueError: There are no texts, the folder holds embeddings of other weights, sizes, texts or
-            settings, the model is trained meanwhile, or `SizesEncoder` refuses an argument.
+        ValueError: There are no texts, the folder holds embeddings of other weights, sizes, texts
+            or settings, the model is trained meanwhile, or `SizesEncoder` refuses an argument.
         OSError: A file cannot be read or written.
 
     Example:

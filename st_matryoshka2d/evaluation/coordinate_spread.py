@@ -92,20 +92,23 @@ def coordinate_spread(
 ) -> CoordinateSpread:
     """Measure whether the first coordinates of a model vary more than the others, as after matryoshka training.
 
-    "To MRL or not to MRL" found much larger standard deviations in the first coordinates of matryoshka models, and even ones
-    in other models (Figures 4 and 6).
+    "To MRL or not to MRL" found much larger standard deviations in the first coordinates of
+    matryoshka models, and even ones in other models (Figures 4 and 6).
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`; for a `Router`, the default route is measured.
+        model: Any `SentenceTransformer` that starts with a `Transformer`; for a `Router`, the
+            default route is measured.
         texts: At least two texts; a few hundred give a clear picture.
         num_layers: The depth; None for all layers.
         batch_size: Texts per forward pass.
 
     Returns:
-        The standard deviation (of the population, divisor n) of each coordinate of the pipeline's output.
+        The standard deviation (of the population, divisor n) of each coordinate of the pipeline's
+        output.
 
     Raises:
-        TypeError: The model is not a `SentenceTransformer`, `texts` is one string or a table, or a text is not a string.
+        TypeError: The model is not a `SentenceTransformer`, `texts` is one string or a table, or a
+            text is not a string.
         ValueError: There are fewer than two texts, or the depth exceeds the model.
 
     Example:

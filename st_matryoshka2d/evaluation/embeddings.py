@@ -31,7 +31,8 @@ from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.model.identity import model_name, model_revision
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, sides_of, with_modules
 
-_CHUNK = 2048  # texts that a process embeds between two writes to disk, or two exchanges with other processes
+# texts that a process embeds between two writes to disk, or two exchanges with other processes
+_CHUNK = 2048
 _BATCHES_PER_STEP = 8  # of the progress bar
 _DIGEST = 16  # bytes
 _ALONE = Processes()
@@ -43,7 +44,8 @@ def _nothing() -> None: ...
 class Embeddings:
     """The embeddings of a task's texts at several layers, each text through the model once per prompt.
 
-    mteb's own wrapper chooses the prompt and the method. Processes must request their shared texts in the same order.
+    mteb's own wrapper chooses the prompt and the method. Processes must request their shared texts
+    in the same order.
     """
 
     def __init__(
@@ -79,7 +81,8 @@ class Embeddings:
     def alone(self) -> Embeddings:
         """Copy without the other processes, for work that is not shared with them."""
         single = copy.copy(self)
-        single._encoders, single.processes = self._encoders, _ALONE  # copying drops the model, as pickling does
+        # copying drops the model, as pickling does
+        single._encoders, single.processes = self._encoders, _ALONE
         return single
 
     def begin(self, folder: Path | None) -> None:

@@ -47,37 +47,46 @@ def evaluate(
 ) -> GridResult:
     """Score a model at many sizes; each text goes through the model once per task and prompt.
 
-    Scores equal those of `mteb.evaluate(truncate(model, num_layers, dim), task)`, up to rounding. A corpus is read once, in
-    chunks, and may be larger than memory. The processes of `torchrun` or `accelerate launch` share the work: call this with
-    the same arguments in each, and all return the whole grid.
+    Scores equal those of `mteb.evaluate(truncate(model, num_layers, dim), task)`, up to rounding. A
+    corpus is read once, in chunks, and may be larger than memory. The processes of `torchrun` or
+    `accelerate launch` share the work: call this with the same arguments in each, and all return
+    the whole grid.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of one depth. An
-            `asymmetric` model is scored at its own depths, by search, at each of `dims`.
-        tasks: One or several mteb text tasks or benchmarks, or their names, such as `"NanoBEIR"`. `sts_task`,
-            `pair_task`, `retrieval_task` and `classification_task` make a task from your own data.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over
+            several of one depth. An `asymmetric` model is scored at its own depths, by search, at
+            each of `dims`.
+        tasks: One or several mteb text tasks or benchmarks, or their names, such as `"NanoBEIR"`.
+            `sts_task`, `pair_task`, `retrieval_task` and `classification_task` make a task from
+            your own data.
         num_layers: Depths, each 1..N, or 0 for a token table; None for all.
         dims: Widths, each 1..D; None for 8, 16, 32, ... below D, and D.
         sizes: Sizes, instead of all pairs of `num_layers` and `dims`.
-        layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5, 6]}`, as for `align`; a list
-            is the only depth then. None for those that the model was aligned with, otherwise the first.
-        documents: One or several document sizes, such as `"6L-384d"`, which queries of every size then search by the dims
-            that both have. In pair tasks, the second texts are the documents. None: documents have the size of the query.
-        precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`: `"float32"`, `"float16"`,
-            `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"`, `"binary"`, one or several. Integers are scaled to the
-            range of the texts that are encoded together; for a corpus, of its first `corpus_chunk_size` documents.
-        cache: A folder or mteb's `ResultCache`. Each result is saved at once, under the name of the model and a hash of its
-            weights and settings, and a killed run resumes from there. None disables caching.
-        n_jobs: Processes that fit mteb's classifiers and clusterings in parallel. Scores do not depend on it.
+        layers: Which layers the depths keep: `"first"`, `"ends"`, or a dict such as `{3: [1, 5,
+            6]}`, as for `align`; a list is the only depth then. None for those that the model was
+            aligned with, otherwise the first.
+        documents: One or several document sizes, such as `"6L-384d"`, which queries of every size
+            then search by the dims that both have. In pair tasks, the second texts are the
+            documents. None: documents have the size of the query.
+        precisions: Number types of the stored coordinates, as in mteb's `CompressionWrapper`:
+            `"float32"`, `"float16"`, `"bfloat16"`, `"int8"`, `"uint8"`, `"int4"`, `"uint4"`,
+            `"binary"`, one or several. Integers are scaled to the range of the texts that are
+            encoded together; for a corpus, of its first `corpus_chunk_size` documents.
+        cache: A folder or mteb's `ResultCache`. Each result is saved at once, under the name of the
+            model and a hash of its weights and settings, and a killed run resumes from there. None
+            disables caching.
+        n_jobs: Processes that fit mteb's classifiers and clusterings in parallel. Scores do not
+            depend on it.
         batch_size: Texts per forward pass.
         corpus_chunk_size: Documents of a retrieval task that a process holds in memory.
         show_progress_bar: Show progress bars for the texts and for the scores.
 
     Raises:
         TypeError: The model is not a `SentenceTransformer`, or a task is not a task.
-        ValueError: A size exceeds the model or is wider than `documents`; there is no task; a task is unknown, repeated, not
-            a text task or, with `documents`, does not compare texts; depths are given for an asymmetric model; a precision
-            is unknown; an embedding is not finite.
+        ValueError: A size exceeds the model or is wider than `documents`; there is no task; a task
+            is unknown, repeated, not a text task or, with `documents`, does not compare texts;
+            depths are given for an asymmetric model; a precision is unknown; an embedding is not
+            finite.
 
     Example:
         >>> grid = evaluate(model, task, num_layers=[3, 6], dims=[64, 384], show_progress_bar=False)
@@ -97,7 +106,8 @@ def evaluate(
     if pair:
         _require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
         num_layers, documents = [full.num_layers], of_documents
-    least = 0 if pair else least_depth(model)  # a table embeds the queries of some asymmetric models
+    # a table embeds the queries of some asymmetric models
+    least = 0 if pair else least_depth(model)
     if isinstance(layers, Sequence) and not isinstance(layers, str) and num_layers is None and sizes is None:
         num_layers = len(layers)
     wanted = _sizes_to_score(num_layers, dims, sizes, full, least)

@@ -30,16 +30,19 @@ logger = logging.getLogger(__name__)
 class GridEvaluator(BaseEvaluator):
     """Score many sizes on mteb tasks during training; each text goes through the model once.
 
-    `STS12_06L_0128d` is the main metric of the task STS12 at size `6L-128d`, and `STS12_mean` its mean over the sizes. With
-    several tasks, `all_06L_0128d` and `all_mean` are means over the tasks. Means do not skip NaN, and NaN is never the best.
+    `STS12_06L_0128d` is the main metric of the task STS12 at size `6L-128d`, and `STS12_mean` its
+    mean over the sizes. With several tasks, `all_06L_0128d` and `all_mean` are means over the
+    tasks. Means do not skip NaN, and NaN is never the best.
 
-    The data of the tasks stays in memory between calls. The model and the random states do not change. In distributed
-    training the first process does all the work; if that takes more than half an hour, raise `ddp_timeout`.
+    The data of the tasks stays in memory between calls. The model and the random states do not
+    change. In distributed training the first process does all the work; if that takes more than
+    half an hour, raise `ddp_timeout`.
 
     Args:
         tasks: As for `evaluate`: mteb tasks, their names, benchmarks.
         sizes: Sizes to score; None for `sizes_ladder(model)`.
-        primary_size: The size whose score selects the best checkpoint; None for the mean over the sizes.
+        primary_size: The size whose score selects the best checkpoint; None for the mean over the
+            sizes.
         name: Prefix of the metric names, to tell several evaluators apart.
         batch_size: Texts per forward pass.
         write_csv: Write `grid_evaluation_results.csv` into the Trainer's output folder.
@@ -54,7 +57,8 @@ class GridEvaluator(BaseEvaluator):
     Raises:
         ImportError: A figure is asked for, and matplotlib is not installed.
         TypeError: A task is not a task.
-        ValueError: Tasks, sizes or `primary_size` are unknown or repeated; when called, a size exceeds the model.
+        ValueError: Tasks, sizes or `primary_size` are unknown or repeated; when called, a size
+            exceeds the model.
 
     Example:
         >>> from sentence_transformers import SentenceTransformerTrainer
@@ -119,7 +123,8 @@ class GridEvaluator(BaseEvaluator):
         if output_path is not None and self.write_csv:
             path = Path(output_path) / self.csv_file
             rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records") if path.exists() else []
-            table = pd.DataFrame([*rows, self.history[-1]])  # an earlier run may have scored other sizes
+            # an earlier run may have scored other sizes
+            table = pd.DataFrame([*rows, self.history[-1]])
             replace_file(path, lambda part: table.to_csv(part, index=False))
         if output_path is not None and self.write_figure:
             self.grid.plot(Path(output_path) / self.figure_file)
@@ -151,7 +156,8 @@ class GridEvaluator(BaseEvaluator):
     def _column(self, task: str | None) -> GridEvaluator:
         """Copy this evaluator for one task, or for the means over all: the model card has a column per evaluator."""
         column = copy.copy(self)
-        column.tasks, column.history = [], []  # the model card holds and copies this object, so drop the data
+        # the model card holds and copies this object, so drop the data
+        column.tasks, column.history = [], []
         # Weights & Biases can only sort and filter names of letters, digits and underscores.
         column.name = "_".join(filter(None, [self.name, "all" if task is None else re.sub(r"\W", "_", task)]))
         column.primary_metric = f"{column.name}_{'mean' if self.primary_size is None else _padded(self.primary_size)}"
@@ -165,7 +171,8 @@ class GridEvaluator(BaseEvaluator):
 def _parsed(sizes: Iterable[Size | str]) -> list[Size]:
     """Check sizes before there is a model."""
     listed = [sizes] if isinstance(sizes, (str, Size)) else list(sizes)
-    no_limit = Size(sys.maxsize, sys.maxsize) if listed else Size(12, 768)  # the latter is an example in the error
+    # the latter is an example in the error
+    no_limit = Size(sys.maxsize, sys.maxsize) if listed else Size(12, 768)
     return validate_sizes([Size.parse(str(size)) for size in listed], no_limit, least=0)
 
 

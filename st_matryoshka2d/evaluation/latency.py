@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _ROUNDS_TO_ONE_OF_WARM_UP = 10
 
-# From a search query to a paragraph, because padding and attention depend on the length. The first two have both lengths,
-# for batches of two.
+# From a search query to a paragraph, because padding and attention depend on the length. The first
+# two have both lengths, for batches of two.
 _TEXTS = [
     "how to descale a kettle",
     "The study followed four hundred nurses for ten years and measured their sleep with a wrist sensor. Those on night "
@@ -55,32 +55,41 @@ def benchmark_latency(
 ) -> pd.DataFrame:
     """Time `encode` at several depths and compare with the full model.
 
-    Only depths are timed, because fewer dims do not save time. Times include tokenisation, so the speedup is smaller than
-    the number of layers suggests. Depths take turns, so that other load affects all of them. A single query takes longer
-    than `milliseconds_per_text`, because texts of a batch share work; to time one, pass a list of one text.
+    Only depths are timed, because fewer dims do not save time. Times include tokenisation, so the
+    speedup is smaller than the number of layers suggests. Depths take turns, so that other load
+    affects all of them. A single query takes longer than `milliseconds_per_text`, because texts of
+    a batch share work; to time one, pass a list of one text.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure; it is not changed. For
-            a `Router`, the default route is timed; of an `asymmetric` model, each side with its prompt.
-        num_layers: Depths, each 1..N, or 0 for a token table; None for all. The full model is always timed as well.
-        texts: Texts to encode in each call, without empty ones; None for one batch of English texts of 2 to 55 words.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, on the device to measure;
+            it is not changed. For a `Router`, the default route is timed; of an `asymmetric` model,
+            each side with its prompt.
+        num_layers: Depths, each 1..N, or 0 for a token table; None for all. The full model is
+            always timed as well.
+        texts: Texts to encode in each call, without empty ones; None for one batch of English texts
+            of 2 to 55 words.
         sizes: Sizes whose depths to time, such as those of a grid, instead of `num_layers`.
         batch_size: Texts per forward pass, and in the default batch.
         rounds: Timed calls per depth, after a tenth as many warm-up calls, at least one.
         show_progress_bar: Show a progress bar with one step per call.
 
     Returns:
-        One row per depth, ascending. `milliseconds`: median time of a call; `milliseconds_per_text`: the same divided by the
-        number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of the cut; `theory`:
-        N / num_layers, NaN for a token table; `speedup`: `milliseconds` of the full model divided by those of this depth.
+        One row per depth, ascending. `milliseconds`: median time of a call;
+            `milliseconds_per_text`: the same divided by the
+        number of texts; `low`, `high`: quartiles of the time of a call; `parameters`: weights of
+        the cut; `theory`: N / num_layers, NaN for a token table; `speedup`: `milliseconds` of the
+        full model divided by those of this depth.
 
     Raises:
-        TypeError: `texts` is one string or a table, a text is not a string, or a number is not an integer.
-        ValueError: A depth exceeds the model or is repeated, both `num_layers` and `sizes` are given, there are no texts,
-            one has half of a surrogate pair, a number is below 1, or the tokenizer has no padding token.
+        TypeError: `texts` is one string or a table, a text is not a string, or a number is not an
+            integer.
+        ValueError: A depth exceeds the model or is repeated, both `num_layers` and `sizes` are
+            given, there are no texts, one has half of a surrogate pair, a number is below 1, or the
+            tokenizer has no padding token.
 
     Warns:
-        DataWarning: The quartiles of two neighbouring depths overlap, as on a busy machine; texts are empty and left out.
+        DataWarning: The quartiles of two neighbouring depths overlap, as on a busy machine; texts
+            are empty and left out.
 
     Example:
         >>> times = benchmark_latency(model, num_layers=[2, 4], batch_size=4, rounds=3, show_progress_bar=False)
@@ -164,7 +173,8 @@ def _time_in_turns(
         for turn in range(warm_up + rounds):
             if turn == warm_up:
                 bar.set_description("Timed calls")
-            for place in np.roll(range(len(models)), -turn):  # another model comes first in each round
+            # another model comes first in each round
+            for place in np.roll(range(len(models)), -turn):
                 start = time.perf_counter()
                 # `encode` returns arrays, so pending work on a GPU is included.
                 models[place].encode(texts, batch_size=batch_size, show_progress_bar=False)

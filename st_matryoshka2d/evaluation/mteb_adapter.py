@@ -61,7 +61,8 @@ class VariantModel:
     ) -> NDArray[np.floating]:
         """Return embeddings (texts, dim), not normalised again."""
         self._place = kwargs.get("hf_split", ""), kwargs.get("hf_subset", "")
-        texts = cast("Dataset", inputs.dataset)[:]["text"]  # faster than the loader, which reads row by row
+        # faster than the loader, which reads row by row
+        texts = cast("Dataset", inputs.dataset)[:]["text"]
         layers = self._layers()
         whole = self._search.embeddings.of_texts(texts, [layers], prompt_type=prompt_type, **kwargs)[layers]
         kept = self._variant.truncation(whole, layers)[:, : self._variant.size.dim]
@@ -121,7 +122,8 @@ _MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precisio
 _RECIPROCAL_RANK = "recip_rank"  # without a cut
 _CLOSE = 1e-4  # tolerance between the mean over queries and the score, which mteb rounds
 
-# Metrics whose scores of single queries are kept beside those of the main metric: the ones that papers on search compare.
+# Metrics whose scores of single queries are kept beside those of the main metric: the ones that
+# papers on search compare.
 _COMPARED = ("ndcg_at_10", "mrr_at_10", "recall_at_100")
 
 
@@ -189,7 +191,8 @@ def _by_query(
 ) -> dict[str, Items]:
     """Compute each metric of each query; metrics that trec_eval does not have are left out."""
     if task.skip_first_result:
-        ranking = {query: dict(islice(found.items(), 1, None)) for query, found in ranking.items()}  # best first
+        # best first
+        ranking = {query: dict(islice(found.items(), 1, None)) for query, found in ranking.items()}
     measures = {metric: measure for metric in metrics if (measure := _measure(metric))}
     found = pytrec_eval.RelevanceEvaluator(relevant, set(measures.values())).evaluate(ranking)
     ids, items = list(found), {}

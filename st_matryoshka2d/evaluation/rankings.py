@@ -42,7 +42,8 @@ class Rankings:
 
 def _order(scores: Tensor, rows: Tensor) -> Tensor:
     """Map scores to distinct integers in the same order; among equal scores, the lower row comes first."""
-    # Low precisions make many ties, and the result must not depend on chunks, processes or other variants.
+    # Low precisions make many ties, and the result must not depend on chunks, processes or other
+    # variants.
     bits = (scores + 0.0).view(torch.int32).to(torch.int64)  # -0.0 becomes 0.0
     # Read as integers, positive floats keep their order, and negative floats reverse it.
     return (torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32) - rows
@@ -52,7 +53,8 @@ def prefix_similarities(
     queries: Float[Tensor, "queries full"], documents: Float[Tensor, "documents full"], dims: Sequence[int], similarity: str
 ) -> Iterator[Float[Tensor, "queries documents"]]:
     """Yield the similarities of all queries and documents at ascending dims, each computed from the one before."""
-    # Dot products, squared norms and Manhattan distances are sums over coordinates, so all dims cost one product.
+    # Dot products, squared norms and Manhattan distances are sums over coordinates, so all dims
+    # cost one product.
     total = queries.new_zeros(len(queries), len(documents))
     query_squares, document_squares = queries.new_zeros(len(queries), 1), documents.new_zeros(1, len(documents))
     for start, dim in pairwise([0, *dims]):

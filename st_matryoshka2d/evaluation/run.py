@@ -66,7 +66,8 @@ def running(
         depths = {variant.size.num_layers for variant in variants}
         if not sides_of(model):  # of which each has one depth
             depths |= of_documents
-        # Encoding has its own bar; without `unpause`, its time would distort the estimate for the scores.
+        # Encoding has its own bar; without `unpause`, its time would distort the estimate for the
+        # scores.
         alike: dict[str, Any] = {"processes": processes, "show_progress_bar": show_progress_bar}
         embeddings = Embeddings(model, depths, document_depths=of_documents, after_encoding=bar.unpause, **alike)
         search = CorpusSearch(embeddings, variants, corpus_chunk_size=corpus_chunk_size)
@@ -110,7 +111,8 @@ class Run:
         """Return the result of each job on a task that is not an aggregate, in the order of the jobs."""
         processes = self.embeddings.processes
         self.bar.set_description(task.metadata.name)
-        # The first process decides which jobs are pending, so that all processes run the same collective calls.
+        # The first process decides which jobs are pending, so that all processes run the same
+        # collective calls.
         store = None if processes.rank else self.store
         loaded = [store.load(task, job) for job in jobs] if store is not None else []
         found = processes.everyones({number: kept for number, kept in enumerate(loaded) if kept})[0]
@@ -120,7 +122,8 @@ class Run:
                 self.store.check_writable()  # before the work
             with naming_a_broken_text(task.metadata.name), data_of(task):
                 self.search.begin(self.store.folder(task) if self.store is not None else None)
-                # The first job encodes every text, on all processes together; the other jobs reuse the embeddings.
+                # The first job encodes every text, on all processes together; the other jobs reuse
+                # the embeddings.
                 first, *rest = pending
                 scored = jobs[first].score(self.search, task, self.encode_kwargs)
                 found[first] = processes.everyones(self._kept(task, jobs[first], scored) if processes.rank == 0 else None)[0]
@@ -128,7 +131,9 @@ class Run:
                 found |= self._rest(task, jobs, rest)
                 self.search.begin(None)
         if store is not None:
-            store.clear(task)  # even if nothing was pending: the previous run may have been killed just before this line
+            # even if nothing was pending: the previous run may have been killed just before this
+            # line
+            store.clear(task)
         return [found[number] for number in range(len(jobs))]
 
     def _kept(self, task: AbsTask, job: Job[T], found: Scored[T]) -> Scored[T]:
@@ -171,7 +176,8 @@ def _grids(run: Run, task: AbsTask) -> list[GridResult]:
 def _job(run: Run, task: AbsTask, variant: Variant) -> Job[GridResult]:
     name = str(variant).replace(" ", "-")
     if variant.precision in RANGED and isinstance(task, AbsTaskRetrieval):
-        name += f"-of-{run.search.corpus_chunk_size}"  # integers are scaled to the range of the first chunk
+        # integers are scaled to the range of the first chunk
+        name += f"-of-{run.search.corpus_chunk_size}"
     return Job(name, GridResult, partial(_score, variant), meta_of(run.embeddings.meta, variant))
 
 

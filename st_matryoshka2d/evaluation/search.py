@@ -64,7 +64,8 @@ class CorpusSearch:
         with tqdm(total=len(corpus), initial=done, desc="Documents", leave=False, disable=hidden) as bar:
             for turn in range(state.turns_done, reader.turns):
                 reader.read(state, turn, bar)
-                bar.update(reader.documents_before(turn + 1) - bar.n)  # other processes' documents, and repeated texts
+                # other processes' documents, and repeated texts
+                bar.update(reader.documents_before(turn + 1) - bar.n)
                 if turn == reader.turns - 1 or time.monotonic() - saved >= _BETWEEN_SAVES:
                     state.save(file, reader.made_for)
                     saved = time.monotonic()

@@ -51,8 +51,9 @@ class Job(Generic[T]):
 class Store:
     """The results of one model in a folder.
 
-    `results/` has mteb's layout: one file per task and size, with all splits and subsets that were ever scored.
-    `st_matryoshka2d/` has the results of this package and, while a task is being scored, its embeddings.
+    `results/` has mteb's layout: one file per task and size, with all splits and subsets that were
+    ever scored. `st_matryoshka2d/` has the results of this package and, while a task is being
+    scored, its embeddings.
     """
 
     def __init__(self, cache: Cache, meta: ModelMeta) -> None:
@@ -100,7 +101,8 @@ class Store:
         for path in (
             path for pattern in ("texts-*", "search-*", "new-*", ".*", "cells/.*") for path in folder.glob(pattern)
         ):
-            with suppress(FileNotFoundError):  # another running evaluation may delete it, and may own the newer files
+            # another running evaluation may delete it, and may own the newer files
+            with suppress(FileNotFoundError):
                 if path.name.startswith(("texts-", "search-")) or path.stat().st_mtime < self._began:
                     shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 

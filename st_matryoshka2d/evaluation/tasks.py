@@ -110,7 +110,8 @@ def random_states_kept() -> Iterator[None]:
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
         if not used:
-            torch.cuda.manual_seed_all(torch.initial_seed())  # takes effect when a GPU is first used
+            # takes effect when a GPU is first used
+            torch.cuda.manual_seed_all(torch.initial_seed())
 
 
 class OwnData(AbsTask):
@@ -129,7 +130,8 @@ class OwnData(AbsTask):
             type=self.kind,
             category=self.category,
             main_score=self.main_score,
-            prompt=self.abstask_prompt,  # mteb only looks up the prompt of a task type for its own tasks
+            # mteb only looks up the prompt of a task type for its own tasks
+            prompt=self.abstask_prompt,
             description=description,
             dataset={"path": f"own-data/{name}", "revision": digest.hexdigest()[:16]},
             eval_splits=["test"],

@@ -109,7 +109,8 @@ def _basis(sample: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
     centred = sample - mean
     _, ascending = np.linalg.eigh(centred.T @ centred)
     components = ascending[:, ::-1]
-    # The sign of an eigenvector is arbitrary: make the largest entry positive, for the same result on every machine.
+    # The sign of an eigenvector is arbitrary: make the largest entry positive, for the same result
+    # on every machine.
     largest = np.abs(components).argmax(axis=0)
     components = components * np.sign(components[largest, range(len(components))])
     return torch.from_numpy(mean).float(), torch.from_numpy(components).float()
@@ -131,26 +132,31 @@ def evaluate_truncations(
 ) -> TruncationResult:
     """Find out whether a model needs matryoshka training at the dims you want.
 
-    Compares the first coordinates with random subsets, windows and principal components of the same dim. If a random subset
-    scores as well, the order of the coordinates carries no information ("To MRL or not to MRL").
+    Compares the first coordinates with random subsets, windows and principal components of the same
+    dim. If a random subset scores as well, the order of the coordinates carries no information ("To
+    MRL or not to MRL").
 
     Args:
         model: As for `evaluate`.
         tasks: As for `evaluate`.
-        dims: Widths, each 1..D; None for those of the paper, which remove up to 92 or 94 %. D itself is always scored.
+        dims: Widths, each 1..D; None for those of the paper, which remove up to 92 or 94 %. D
+            itself is always scored.
         num_layers: The depth; None for all layers.
         seeds: Number of random subsets, or the seeds themselves; at least two.
-        windows: Start of each window, counted from 0; None for a quarter, a half and three quarters of D.
-        pca_texts: More than D texts to fit principal components on. Do not use the texts of the task: that would favour PCA.
-            None leaves PCA out.
+        windows: Start of each window, counted from 0; None for a quarter, a half and three quarters
+            of D.
+        pca_texts: More than D texts to fit principal components on. Do not use the texts of the
+            task: that would favour PCA. None leaves PCA out.
         cache: As for `evaluate`.
         n_jobs: As for `evaluate`.
         batch_size: Texts per forward pass.
         show_progress_bar: Show a progress bar.
 
     Raises:
-        TypeError: The model is not a `SentenceTransformer`, a task is not a task, or a number is not an integer.
-        ValueError: A dim, depth or window exceeds the model, no dim is below D, or there are too few seeds or `pca_texts`.
+        TypeError: The model is not a `SentenceTransformer`, a task is not a task, or a number is
+            not an integer.
+        ValueError: A dim, depth or window exceeds the model, no dim is below D, or there are too
+            few seeds or `pca_texts`.
 
     Example:
         >>> result = evaluate_truncations(model, task, [192, 96], num_layers=1, seeds=2, show_progress_bar=False)

@@ -25,7 +25,8 @@ class TableFile:
 
     name: str
     columns: Mapping[str, type]
-    lists: Mapping[str, type] = field(default_factory=dict)  # columns of lists, with None where a row has none
+    # columns of lists, with None where a row has none
+    lists: Mapping[str, type] = field(default_factory=dict)
 
     def write(self, path: str | os.PathLike[str], frame: pd.DataFrame, about: Mapping[str, Any]) -> None:
         """Save a table with its metadata, `about`: tables and texts."""
@@ -71,11 +72,13 @@ class TableFile:
 
     def _read_parquet(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
         try:
-            # `read_table` would open the path twice, and find another file the second time if it is being replaced.
+            # `read_table` would open the path twice, and find another file the second time if it is
+            # being replaced.
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 table = file.read()
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # missing or unreadable: the system's own message
+            # missing or unreadable: the system's own message
+            if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise UsageError(f"{path} is not a Parquet file: {error}") from error
         metadata = table.schema.metadata or {}

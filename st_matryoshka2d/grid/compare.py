@@ -30,10 +30,11 @@ _PLACE = [*_PART, *_SIZE]
 class GridComparison:
     """Differences between the scores of two grids, with significance tests; made by `GridResult.compare`.
 
-    Printing it shows the pivot in points (hundredths). A `*` marks a significant difference. Means over several tests are
-    not tested themselves: `(5/7)` means that 5 of 7 tests are significant with the sign of the mean, and `(5:1/7)` that one
-    more is significant with the other sign. A `?` marks a difference, or a mean of differences, that was not tested;
-    `to_frame()["test"]` has the reason.
+    Printing it shows the pivot in points (hundredths). A `*` marks a significant difference. Means
+    over several tests are not tested themselves: `(5/7)` means that 5 of 7 tests are significant
+    with the sign of the mean, and `(5:1/7)` that one more is significant with the other sign. A `?`
+    marks a difference, or a mean of differences, that was not tested; `to_frame()["test"]` has the
+    reason.
 
     Args:
         frame: One row for each task, split, subset and size; see `to_frame`.
@@ -50,8 +51,9 @@ class GridComparison:
     def to_frame(self) -> pd.DataFrame:
         """A copy of the tidy table.
 
-        Columns are `task`, `split`, `subset`, `num_layers`, `dim`, `metric`, `score`, `other_score`, `delta`, `test` (its
-        name, or `"none: "` and the reason), `n` (queries or pairs), `p_value`, `p_adjusted` and `significant`.
+        Columns are `task`, `split`, `subset`, `num_layers`, `dim`, `metric`, `score`,
+        `other_score`, `delta`, `test` (its name, or `"none: "` and the reason), `n` (queries or
+        pairs), `p_value`, `p_adjusted` and `significant`.
         """
         return self.frame.copy()
 
@@ -68,15 +70,16 @@ class GridComparison:
     ) -> Figure:
         """Plot a heat map of the pivot, in points, marked as when printed; blue if the first grid is better.
 
-        Only cells with a significant difference have a colour: of several tests, most with the sign of the mean. On fewer
-        than 30 examples, no cell has one.
+        Only cells with a significant difference have a colour: of several tests, most with the sign
+        of the mean. On fewer than 30 examples, no cell has one.
 
         Args:
             path: File to save the figure to, as `.png`, `.svg` or `.pdf`; None to only return it.
             title: Title; None for the name of the task.
             task: As for `pivot`.
         """
-        from st_matryoshka2d.plots.heat_map import delta_map  # imports matplotlib, which reading results does not need
+        # imports matplotlib, which reading results does not need
+        from st_matryoshka2d.plots.heat_map import delta_map
         from st_matryoshka2d.plots.saving import saved
 
         title = title if title is not None else self._subject(task)

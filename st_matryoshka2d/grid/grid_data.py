@@ -113,7 +113,8 @@ class Scores(SavedTable):
             grids: Grids of one model with different tasks, sizes, precisions or truncations.
 
         Raises:
-            ValueError: The list is empty; models, weights or latencies differ; a score is in two grids.
+            ValueError: The list is empty; models, weights or latencies differ; a score is in two
+                grids.
         """
         _check_mergeable(grids)
         frame = pd.concat([grid.frame for grid in grids], ignore_index=True)
@@ -131,13 +132,15 @@ class Scores(SavedTable):
         """Return the grid with the time of each depth, for `recommend`, `pareto` and `plot_pareto`.
 
         Args:
-            times: The result of `benchmark_latency(model)`, or your own table with `num_layers`, `milliseconds_per_text`
-                and optionally `parameters`. For search, time your queries one by one: `batch_size=1`.
-            documents: Times of documents, which are longer than queries and come in batches; None if `times` hold for both.
-                `recommend` uses them with `queries_per_document`.
+            times: The result of `benchmark_latency(model)`, or your own table with `num_layers`,
+                `milliseconds_per_text` and optionally `parameters`. For search, time your queries
+                one by one: `batch_size=1`.
+            documents: Times of documents, which are longer than queries and come in batches; None
+                if `times` hold for both. `recommend` uses them with `queries_per_document`.
 
         Raises:
-            ValueError: A column or a depth of the grid is missing, a depth is repeated, or a time is not above 0.
+            ValueError: A column or a depth of the grid is missing, a depth is repeated, or a time
+                is not above 0.
         """
         timed = replace(self, latency=times)
         if documents is None:
@@ -154,7 +157,8 @@ class Scores(SavedTable):
     def pivot(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Scores by layers (rows) and dims (columns); NaN if a size was not scored.
 
-        The score of a task is the mean over its splits and subsets, as in mteb. Means do not skip NaN.
+        The score of a task is the mean over its splits and subsets, as in mteb. Means do not skip
+        NaN.
 
         Args:
             task: Name of one task; None for the mean over tasks.

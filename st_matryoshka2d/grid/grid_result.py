@@ -23,16 +23,18 @@ if TYPE_CHECKING:
 class GridResult(Scores):
     """Scores of a model at many sizes, with methods to view, compare, plot and save them.
 
-    Scores are in mteb's units (0..1 for most metrics); prints and figures are in percent. If there are several precisions,
-    truncations or document sizes, views show float32, prefixes and documents at the size of the query; `at` selects others.
+    Scores are in mteb's units (0..1 for most metrics); prints and figures are in percent. If there
+    are several precisions, truncations or document sizes, views show float32, prefixes and
+    documents at the size of the query; `at` selects others.
 
     Args:
-        frame: One row for each task, split, subset, size and metric; columns `task`, `split`, `subset`, `num_layers`, `dim`,
-            `metric`, `score`, `is_main` (marks the main metric of the task), and optionally `precision`, `truncation` and
-            `documents`.
-        items: Scores of single queries or pairs, for significance tests: one row for each main score, with `ids`, `values`
-            and `gold`. `values` are the metric of each query, or, if there is `gold`, the similarity of each pair. With the
-            column `metric`, rows may also be of other metrics, with the ids of the main score.
+        frame: One row for each task, split, subset, size and metric; columns `task`, `split`,
+            `subset`, `num_layers`, `dim`, `metric`, `score`, `is_main` (marks the main metric of
+            the task), and optionally `precision`, `truncation` and `documents`.
+        items: Scores of single queries or pairs, for significance tests: one row for each main
+            score, with `ids`, `values` and `gold`. `values` are the metric of each query, or, if
+            there is `gold`, the similarity of each pair. With the column `metric`, rows may also be
+            of other metrics, with the ids of the main score.
         model: Name of the model, for titles; `named` changes it.
         latency: Times of each depth; see `with_latency`.
         revision: Hash of the model's weights and settings; empty if unknown.
@@ -56,9 +58,10 @@ class GridResult(Scores):
     def from_agreement(cls, model: SentenceTransformer) -> Self:
         """Return what `align` measured without labels, as a grid: how well each size agrees with the full size.
 
-        The agreement of a size is the correlation of a text's similarities to other texts by this size with those by the
-        full size, as the mean over texts that were left out of the fit. It is 1 for the full size. The grid works like one
-        of scores, also in `recommend`, `pareto` and `plot`. In a cut, 1 is the full size of the model that it was cut from.
+        The agreement of a size is the correlation of a text's similarities to other texts by this
+        size with those by the full size, as the mean over texts that were left out of the fit. It
+        is 1 for the full size. The grid works like one of scores, also in `recommend`, `pareto` and
+        `plot`. In a cut, 1 is the full size of the model that it was cut from.
 
         Args:
             model: A model that was aligned, or a cut of one.
@@ -91,21 +94,24 @@ class GridResult(Scores):
     ) -> GridComparison:
         """Compare with another grid, size by size, with significance tests.
 
-        A significant difference is one that other examples of the same kind would show as well. It says nothing about
-        another training run of the same model, with another seed.
+        A significant difference is one that other examples of the same kind would show as well. It
+        says nothing about another training run of the same model, with another seed.
 
         Args:
-            other: Another grid of the same tasks. All common sizes are compared, or one size of each, chosen with `at`.
-            metric: As for `pivot`. Tests need the metric of each query, which `evaluate` keeps of the main metric and of
-                `ndcg_at_10`, `mrr_at_10` and `recall_at_100`.
-            test: `"auto"` for a paired t-test over queries, or a paired jackknife test of the correlations with gold scores
-                of pairs; `"fisher"` for Fisher's z test of correlations, as in Starbucks' Table 4.
+            other: Another grid of the same tasks. All common sizes are compared, or one size of
+                each, chosen with `at`.
+            metric: As for `pivot`. Tests need the metric of each query, which `evaluate` keeps of
+                the main metric and of `ndcg_at_10`, `mrr_at_10` and `recall_at_100`.
+            test: `"auto"` for a paired t-test over queries, or a paired jackknife test of the
+                correlations with gold scores of pairs; `"fisher"` for Fisher's z test of
+                correlations, as in Starbucks' Table 4.
             alpha: Significance level.
             correction: `"holm"` to correct p for the number of tests; None for no correction.
 
         Raises:
             TypeError: `other` is not a grid.
-            ValueError: The grids were not scored on the same data or have no size in common, or an argument is invalid.
+            ValueError: The grids were not scored on the same data or have no size in common, or an
+                argument is invalid.
         """
         from st_matryoshka2d.grid import compare
 
@@ -127,7 +133,8 @@ class GridResult(Scores):
             task: As for `pivot`.
             metric: As for `pivot`.
         """
-        from st_matryoshka2d.plots.heat_map import heat_map  # imports matplotlib, which reading scores does not need
+        # imports matplotlib, which reading scores does not need
+        from st_matryoshka2d.plots.heat_map import heat_map
         from st_matryoshka2d.plots.saving import saved
 
         title = title if title is not None else pivots.headed(self.model, pivots.subject([task] if task else self.tasks))
@@ -148,37 +155,45 @@ class GridResult(Scores):
     ) -> recommend.Recommendation:
         """Choose the size to ship: the cheapest one that is good enough and within the budget.
 
-        The cheapest size is the one with the least time (without latency: the fewest layers), then the fewest bytes, then
-        the best score. Scores are relative to the largest size of the grid, at its highest precision.
+        The cheapest size is the one with the least time (without latency: the fewest layers), then
+        the fewest bytes, then the best score. Scores are relative to the largest size of the grid,
+        at its highest precision.
 
-        A size keeps enough of the score if the lower end of its share's interval reaches `min_score`. Intervals come from
-        resampling the examples of the grid. Their lower ends hold for all sizes at once, with 95 % confidence. If a cheaper
-        size may keep enough too, the answer names it.
+        A size keeps enough of the score if the lower end of its share's interval reaches
+        `min_score`. Intervals come from resampling the examples of the grid. Their lower ends hold
+        for all sizes at once, with 95 % confidence. If a cheaper size may keep enough too, the
+        answer names it.
 
-        In a grid `from_agreement`, shares are of the agreement of the layers at all dims. It chooses layers alone, with as
-        many dims as `max_bytes` allows, and has no intervals; the answer says that it is no score.
+        In a grid `from_agreement`, shares are of the agreement of the layers at all dims. It
+        chooses layers alone, with as many dims as `max_bytes` allows, and has no intervals; the
+        answer says that it is no score.
 
-        With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`: `size` for queries and
-        `documents` for documents, which `asymmetric` joins in one model. The time of a pair is that of one document and of
-        its queries.
+        With `queries_per_document`, a pair of sizes is chosen from a grid scored with `documents=`:
+        `size` for queries and `documents` for documents, which `asymmetric` joins in one model. The
+        time of a pair is that of one document and of its queries.
 
         Args:
-            min_score: Fraction of the largest size's score to keep. None: the best score within the other limits.
+            min_score: Fraction of the largest size's score to keep. None: the best score within the
+                other limits.
             max_ms: Milliseconds per text, as in `milliseconds_per_text`; needs `with_latency`.
-            max_bytes: Bytes of a vector in the index: 4 x dim in float32, dim in int8, dim / 8 in binary.
+            max_bytes: Bytes of a vector in the index: 4 x dim in float32, dim in int8, dim / 8 in
+                binary.
             task: Name of one task; None for the mean over tasks.
             metric: As for `pivot`. Intervals need the metric of each query, as for `compare`.
-            reference: Grid to which scores are relative, such as that of the model before training; None for this grid.
-            queries_per_document: Expected queries over the life of the index, divided by its documents; needs
-                `with_latency`. None: queries and documents have the same size.
+            reference: Grid to which scores are relative, such as that of the model before training;
+                None for this grid.
+            queries_per_document: Expected queries over the life of the index, divided by its
+                documents; needs `with_latency`. None: queries and documents have the same size.
 
         Raises:
             TypeError: A limit is not a number, or the reference is not a grid.
-            ValueError: A limit is invalid, no size meets all limits, the largest size does not score above 0, there is no
-                such task or metric, a task has fewer than 30 examples, or the reference has other tasks.
+            ValueError: A limit is invalid, no size meets all limits, the largest size does not
+                score above 0, there is no such task or metric, a task has fewer than 30 examples,
+                or the reference has other tasks.
 
         Warns:
-            DataWarning: The grid has no scores of single examples, so that no interval is known and scores alone decide.
+            DataWarning: The grid has no scores of single examples, so that no interval is known and
+                scores alone decide.
         """
         return recommend.recommend(self, min_score, max_ms, max_bytes, task, reference, queries_per_document, metric)
 
@@ -188,8 +203,9 @@ class GridResult(Scores):
         """The sizes on the Pareto front: no other size is at least as good in score and every cost, and better in one.
 
         Args:
-            cost: One or several of `num_layers`, `bytes`, `dim` and, with latency, `milliseconds_per_text` and `parameters`;
-                None for the time (layers, without latency) and the bytes of a vector.
+            cost: One or several of `num_layers`, `bytes`, `dim` and, with latency,
+                `milliseconds_per_text` and `parameters`; None for the time (layers, without
+                latency) and the bytes of a vector.
             task: As for `recommend`.
             metric: As for `pivot`.
         """
@@ -253,7 +269,8 @@ class GridResult(Scores):
             >>> rows = [row | {"num_layers": n, "dim": d, "score": score} for (n, d), score in scores.items()]
             >>> GridResult(pd.DataFrame(rows)).report("report.html", title="Three sizes")
         """
-        from st_matryoshka2d.grid.report_views import write_report  # imports Jinja, which reading scores does not need
+        # imports Jinja, which reading scores does not need
+        from st_matryoshka2d.grid.report_views import write_report
 
         write_report(self, path, beside, title, max_ms, max_bytes, reference)
 

@@ -14,7 +14,9 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.grid_tables import Items
 
 CLOSE = 1e-4  # mteb rounds some scores to five digits
-FEWEST = 30  # on fewer examples, scores are mostly chance: `benchmarks/proposals.py` and `false_alarms.py` simulate it
+# on fewer examples, scores are mostly chance: `benchmarks/proposals.py` and `false_alarms.py`
+# simulate it
+FEWEST = 30
 
 
 def items_in(row: Mapping[Hashable, Any], prefix: str = "") -> Items | None:
@@ -63,7 +65,8 @@ def aligned(other: Items, items: Items, where: object) -> Items:
         other = Items(items.ids, other.values[order], None if other.gold is None else other.gold[order])
     if (items.gold is None) != (other.gold is None):
         raise UsageError(f"{where}: only one of the grids has gold scores.")
-    one, two = (np.asarray(both.gold, dtype=float) for both in (other, items))  # NaN if there are none
+    # NaN if there are none
+    one, two = (np.asarray(both.gold, dtype=float) for both in (other, items))
     if not np.allclose(one, two, rtol=1e-6, atol=1e-9, equal_nan=True):
         raise UsageError(f"{where}: the grids have different gold scores. Both models must be scored on the same data.")
     return other

@@ -154,7 +154,8 @@ def of_metric(frame: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     if metric is None:
         return frame[frame["is_main"]]
     if metric not in set(frame["metric"]):
-        areas = [name for name in frame["metric"].unique() if name.startswith("nauc_")]  # three for each other metric
+        # three for each other metric
+        areas = [name for name in frame["metric"].unique() if name.startswith("nauc_")]
         others = [name for name in frame["metric"].unique() if name not in areas]
         more = ", and the nauc_ of these" if areas else ""
         raise UsageError(f"There is no metric {metric!r} in this grid, only {', '.join(others)}{more}.")

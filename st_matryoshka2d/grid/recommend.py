@@ -44,9 +44,10 @@ class Recommendation:
         share_of: The score that `relative` refers to, in words.
         examples: The queries or pairs behind the intervals; 0 if no interval is known.
         doubt: What a cheaper size may keep, in words; empty if nothing is to be said.
-        measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"` with the whole model, as
-            `align` measured it.
-        layers: The choice of layers that the sizes were scored with, in words; empty for the model's own.
+        measure: What the shares are of: `"score"`, the metric that was asked for, or `"agreement"`
+            with the whole model, as `align` measured it.
+        layers: The choice of layers that the sizes were scored with, in words; empty for the
+            model's own.
 
     Example:
         >>> from st_matryoshka2d import GridResult
@@ -86,8 +87,8 @@ class Recommendation:
     def to_frame(self) -> pd.DataFrame:
         """Every size of the grid, best first, with its score, its costs, and the limits that it missed in `refused`.
 
-        `relative` is the share of the largest size's or the reference's score; `relative_low` and `relative_high` are the
-        ends of its interval, NaN if it is unknown.
+        `relative` is the share of the largest size's or the reference's score; `relative_low` and
+        `relative_high` are the ends of its interval, NaN if it is unknown.
         """
         return self.frame.copy()
 
@@ -186,7 +187,8 @@ def candidates(
     if reference is not None:
         whole, compared, share_of = _reference(reference, grid, task, metric, measure)
         table["relative"] = table["score"] / compared["score"]
-    if measure == AGREEMENT:  # which has no common scale for widths: a depth counts as at its widest
+    # which has no common scale for widths: a depth counts as at its widest
+    if measure == AGREEMENT:
         table["relative"] = table.groupby("num_layers")["relative"].transform("last")
     pairs = queries_per_document is not None
     cells = ["num_layers", "dim", "precision", *(["documents"] if pairs else [])]

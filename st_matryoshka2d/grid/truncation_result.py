@@ -77,9 +77,9 @@ class TruncationResult(SavedTable):
             task: Name of one task; None for the mean over tasks.
 
         Returns:
-            Columns `method` (`"first"`, `"random"`, `"window"` or `"pca"`), `variant` (the seed or the start, as text),
-            `dim`, `removed` (rounded percent), `score` (in mteb's units) and `relative` (to the full size; NaN if the full
-            size does not score above 0).
+            Columns `method` (`"first"`, `"random"`, `"window"` or `"pca"`), `variant` (the seed or
+            the start, as text), `dim`, `removed` (rounded percent), `score` (in mteb's units) and
+            `relative` (to the full size; NaN if the full size does not score above 0).
         """
         full, rows = self.full, []
         for name in self.grid.truncations:
@@ -98,8 +98,9 @@ class TruncationResult(SavedTable):
             task: As for `to_frame`.
 
         Returns:
-            One row for each method and dim; columns `method`, `dim`, `removed`, `runs` (number of subsets or windows),
-            `score` and `relative` (means), and `std` (of the sample; NaN for one run), `min` and `max` of `relative`.
+            One row for each method and dim; columns `method`, `dim`, `removed`, `runs` (number of
+            subsets or windows), `score` and `relative` (means), and `std` (of the sample; NaN for
+            one run), `min` and `max` of `relative`.
         """
         # By default pandas skips NaN, which would hide a failed seed.
         whole = {name: lambda runs, name=name: getattr(runs, name)(skipna=False) for name in ("mean", "std", "min", "max")}
@@ -110,15 +111,18 @@ class TruncationResult(SavedTable):
     def verdict(self, task: str | None = None) -> pd.DataFrame:
         r"""Test for each dim whether the first coordinates carry more than a random subset.
 
-        If the order of coordinates carried no information, the prefix would be one more random subset. With mean m and
-        standard deviation s of n seeds, 95 % of new subsets score within :math:`m \pm t_{0.975, n-1}\, s \sqrt{1 + 1/n}`.
+        If the order of coordinates carried no information, the prefix would be one more random
+        subset. With mean m and standard deviation s of n seeds, 95 % of new subsets score within
+        :math:`m \pm t_{0.975, n-1}\, s \sqrt{1 + 1/n}`.
 
         Args:
             task: As for `to_frame`.
 
         Returns:
-            One row for each dim below the full one; columns `dim`, `removed`, the relative scores `first`, `random` (mean),
-            `std`, `low` and `high` (the interval), and `order`: `"helps"`, `"hurts"`, `"no difference"`, or `"unknown"`
+            One row for each dim below the full one; columns `dim`, `removed`, the relative scores
+            `first`, `random` (mean),
+            `std`, `low` and `high` (the interval), and `order`: `"helps"`, `"hurts"`, `"no
+                difference"`, or `"unknown"`
             if a score is missing.
         """
         summary = self.summary(task).set_index(["dim", "removed"])

@@ -24,7 +24,8 @@ def base_of(checkpoint: Checkpoint, folder: str, kwargs: dict[str, Any]) -> tupl
             "adapter is not read, not even with allow_bin=True: load it somewhere safe and save it with save_pretrained."
         )
     name = _base_name(checkpoint, folder)
-    kwargs = {key: value for key, value in kwargs.items() if key != "revision"}  # that of the adapter
+    # that of the adapter
+    kwargs = {key: value for key, value in kwargs.items() if key != "revision"}
     if Path(name).exists():
         return Checkpoint(name), kwargs
     if name.startswith((".", "~")) or Path(name).is_absolute():

@@ -119,7 +119,8 @@ class Checkpoint:
             return self.files_on_hub
         folders = [path for _, path in self.modules if path]
         if not self.is_plain:
-            folders += [path.name for path in self.root.glob("*") if path.is_dir()]  # a Router keeps its modules there
+            # a Router keeps its modules there
+            folders += [path.name for path in self.root.glob("*") if path.is_dir()]
         found = [*self.root.glob("*"), *(path for folder in folders for path in (self.root / folder).rglob("*"))]
         return tuple(sorted({path.relative_to(self.root).as_posix() for path in found if path.is_file()}))
 

@@ -35,7 +35,8 @@ from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
-# Module types of `modules.json` that are this package's own class: no code of the checkpoint runs for them.
+# Module types of `modules.json` that are this package's own class: no code of the checkpoint runs
+# for them.
 _OURS = {f"{TruncatedTransformer.__module__}.{TruncatedTransformer.__name__}": TruncatedTransformer}
 
 
@@ -52,30 +53,36 @@ def load(
 ) -> SentenceTransformer:
     """Load a model cut to a size; the weights of the other layers are neither downloaded nor read.
 
-    Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is unpickled. Code of the repository
-    runs only with `trust_remote_code=True`, with which whole files are downloaded.
+    Downloaded pieces stay in the Hub's cache. The weights must be safetensors: nothing is
+    unpickled. Code of the repository runs only with `trust_remote_code=True`, with which whole
+    files are downloaded.
 
     Args:
-        name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was saved with a
-            `TruncatedTransformer` is read whole and then cut. Layers that move up, as the last ones of an aligned model do,
-            are copied from a folder to a temporary one meanwhile.
-        size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole model is loaded, an
-            aligned one with the readouts of all its depths.
-        num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of `fit_queries`, as for
-            `truncate`; the network is not read.
+        name_or_path: Hub id or folder of a model that sentence-transformers can load. One that was
+            saved with a `TruncatedTransformer` is read whole and then cut. Layers that move up, as
+            the last ones of an aligned model do, are copied from a folder to a temporary one
+            meanwhile.
+        size: `Size(3, 64)` or `"3L-64d"`, in place of numbers. Without any of these, the whole
+            model is loaded, an aligned one with the readouts of all its depths.
+        num_layers: Transformer layers to keep, 1..N; None for all. 0 for the token table of
+            `fit_queries`, as for `truncate`; the network is not read.
         dim: Dimensions to keep, 1..D; None for all.
         layers: Which layers to keep, as for `truncate`: `"first"`, `"ends"` or a list.
-        route: The only route of a `Router` to read, such as `"query"` for a service that embeds queries with an `asymmetric`
-            model. The result has no `Router`; its `encode` has the prompt of that side.
-        allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with `weights_only=True`.
-        **kwargs: Arguments of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`, ...
+        route: The only route of a `Router` to read, such as `"query"` for a service that embeds
+            queries with an `asymmetric` model. The result has no `Router`; its `encode` has the
+            prompt of that side.
+        allow_bin: If there is no safetensors file, read `pytorch_model.bin`, with
+            `weights_only=True`.
+        **kwargs: Arguments of `SentenceTransformer`: `device`, `revision`, `token`, `model_kwargs`,
+            ...
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: A number is out of range, the text is not a size, a size and numbers are given, `backend` is not
-            `"torch"`, the architecture cannot be cut exactly, or the checkpoint is broken, lacks weights that the cut needs,
-            or has no safetensors file or no such route.
-        FileNotFoundError: There is no such folder, or the weights are not cached and the Hub cannot be reached.
+        ValueError: A number is out of range, the text is not a size, a size and numbers are given,
+            `backend` is not `"torch"`, the architecture cannot be cut exactly, or the checkpoint is
+            broken, lacks weights that the cut needs, or has no safetensors file or no such route.
+        FileNotFoundError: There is no such folder, or the weights are not cached and the Hub cannot
+            be reached.
 
     Warns:
         DataWarning: As for `truncate`.
@@ -97,7 +104,8 @@ def load(
     if depth == 0 and route is None and not checkpoint.is_table:
         return load_table(checkpoint, kwargs, dim, allow_bin)
     checkpoint = replace(checkpoint, route=route, layers=layers)
-    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:  # Windows deletes no file that is in use
+    # Windows deletes no file that is in use
+    with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
         plan = _planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
         model, config, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(config, full_size(model), full)
@@ -174,7 +182,8 @@ def _some_layers(plan: _Plan, dim: int | None) -> tuple[SentenceTransformer, Any
     named = checkpoint if plan.is_copy else source
     check_weights(source, dict.fromkeys(source.transformer_folders, config), plan.num_layers, kwargs)
     revision = kwargs.pop("revision", None) if piece else None
-    # The report would list every layer that is left out. Weights that the embeddings need are checked without it.
+    # The report would list every layer that is left out. Weights that the embeddings need are
+    # checked without it.
     with quiet_loading():
         model = _assembled(source, kwargs, named)
     network = Pipeline.of(model).transformer.model

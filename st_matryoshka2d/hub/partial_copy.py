@@ -36,7 +36,8 @@ class LocalFile:
 
 def copy_piece(checkpoint: Checkpoint, config: PreTrainedConfig, num_layers: int, allow_bin: bool, folder: Path) -> bool:
     """Copy the blocks of a depth, and all but the blocks, as a complete checkpoint; False if there is no list of them."""
-    # transformers loads the layers of a file under their own numbers alone, so those that move up need a file of their own.
+    # transformers loads the layers of a file under their own numbers alone, so those that move up
+    # need a file of their own.
     weights = checkpoint.root / checkpoint.transformer
     piece = piece_of(checkpoint, config, num_layers, lambda file: LocalFile(str(weights / file)))
     if piece is not None:

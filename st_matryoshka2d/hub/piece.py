@@ -122,7 +122,8 @@ def piece_of(
         return None
     what = checkpoint.name
     if (kept := kept_layers(config, num_layers)) != list(range(num_layers)):
-        what = f"{what} (with layers {kept} as {list(range(num_layers))})"  # as an error names the latter
+        # as an error names the latter
+        what = f"{what} (with layers {kept} as {list(range(num_layers))})"
     check_shapes({tensor.name: tensor.shape for tensor in plan.tensors}, cut_config(config, num_layers), what)
     return Piece(checkpoint, config, num_layers, plan)
 
@@ -155,7 +156,8 @@ def plan_of(
                 both = f"{short(kept[name][0].path)} and {short(file.path)}"
                 raise UsageError(f"{short(name)} is in more than one file: {both}.")
             kept[name] = file, replace(tensor, name=name)
-    # Wide dtypes first, as in files of the safetensors library, so that every tensor is aligned to its dtype.
+    # Wide dtypes first, as in files of the safetensors library, so that every tensor is aligned to
+    # its dtype.
     return Plan(tuple(sorted(kept.values(), key=lambda pair: -BITS[pair[1].dtype])), headers[0][1].metadata)
 
 
@@ -210,7 +212,8 @@ def _copy_small_files(checkpoint: Checkpoint, allow_bin: bool, target: Path) -> 
         suffix, parents = PurePosixPath(path).suffix, list(map(str, PurePosixPath(path).parents))
         if head := next((head for head in heads if head in parents), None):
             if suffix == ".safetensors":
-                return not PurePosixPath(path).match(_READOUTS)  # only one is needed, and fetched later
+                # only one is needed, and fetched later
+                return not PurePosixPath(path).match(_READOUTS)
             return suffix in _SMALL or (allow_bin and head not in safe and is_pickle(path))
         beside = parents == ["."] or checkpoint.transformer in parents or path.startswith("additional_chat_templates/")
         return beside and suffix in _SMALL and path != checkpoint.within_transformer(INDEX)

@@ -28,7 +28,8 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
         require_readouts(model, full_config, [num_layers])
         return
     for folder, dense in _places(model, checkpoint).items():
-        file = Path(checkpoint.weights_in(folder) or WEIGHTS).name  # a pickle only gets here with `allow_bin`
+        # a pickle only gets here with `allow_bin`
+        file = Path(checkpoint.weights_in(folder) or WEIGHTS).name
         weights = Dense.load_torch_weights(str(fetched(checkpoint, folder, file).parent))
         files = [fetched(checkpoint, folder, readout_file(depth)) for depth in (depths if is_whole else [num_layers])]
         stored = read_readouts(files, linear_of(weights["linear.weight"], weights["linear.bias"]))

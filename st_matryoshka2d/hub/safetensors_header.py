@@ -1,8 +1,9 @@
 """Strict readers of untrusted input: JSON, paths, headers of safetensors files, indices of shards, bytes from a server.
 
-A safetensors file is 8 bytes (the header's length, little-endian), the header (a JSON object), and the tensors' bytes,
-without gaps up to the end of the file. `huggingface_hub` reads headers too, but checks little of this and always fetches
-100 KB; its `HfFileSystem` does not check that the server sent the requested range, nor report that it sent the whole file.
+A safetensors file is 8 bytes (the header's length, little-endian), the header (a JSON object), and
+the tensors' bytes, without gaps up to the end of the file. `huggingface_hub` reads headers too, but
+checks little of this and always fetches 100 KB; its `HfFileSystem` does not check that the server
+sent the requested range, nor report that it sent the whole file.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def written_header(tensors: Iterable[Stored], metadata: dict[str, str] | None) -
         header[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [reached, stop]}
         reached = stop
     text = json.dumps(header, separators=(",", ":")).encode("utf-8")
-    text += b" " * (-len(text) % 8)  # tensors that begin at a multiple of 8 can be mapped into memory
+    # tensors that begin at a multiple of 8 can be mapped into memory
+    text += b" " * (-len(text) % 8)
     return len(text).to_bytes(_PREFIX, "little") + text
 
 
@@ -154,7 +156,8 @@ def parse_object(text: bytes, what: str) -> dict[str, Any]:
     """Read a JSON object; refuse one that other parsers could read differently."""
     try:
         parsed = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repeats)
-        # Escapes can spell lone surrogates, which UTF-8 lacks, and Python reads NaN, which JSON lacks.
+        # Escapes can spell lone surrogates, which UTF-8 lacks, and Python reads NaN, which JSON
+        # lacks.
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{what} is not usable JSON. {type(error).__name__}: {str(error)[:300]}") from error

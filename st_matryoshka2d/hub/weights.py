@@ -17,7 +17,8 @@ from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
 from st_matryoshka2d.model.kept_layers import cut_config
 from st_matryoshka2d.model.readout_files import readout_file
 
-# Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own safetensors files.
+# Arguments of `from_pretrained` that take the weights from elsewhere than the checkpoint's own
+# safetensors files.
 _OTHER_WEIGHTS = {"gguf_file", "state_dict", "subfolder", "variant"}
 
 
@@ -29,7 +30,8 @@ def brings_other_weights(kwargs: Mapping[str, Any]) -> bool:
 def without_pickles(checkpoint: Checkpoint, allow_bin: bool, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Refuse pickles, unless `allow_bin`; add an argument with which transformers unpickles nothing, or only tensors."""
     for position, (_, folder) in enumerate(checkpoint.modules):
-        needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline  # not downloaded yet
+        # not downloaded yet
+        needed = position == 0 and checkpoint.is_plain and not checkpoint.is_offline
         _require_safetensors(checkpoint, folder, needed, allow_bin)
     safely = {"weights_only": True} if allow_bin else {"use_safetensors": True}
     return {**kwargs, "model_kwargs": {**(kwargs.get("model_kwargs") or {}), **safely}}

@@ -21,7 +21,8 @@ from st_matryoshka2d.hub.safetensors_header import read_header, short
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.trial import trial
 
-# Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times, with 25 tensors in all.
+# Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times,
+# with 25 tensors in all.
 _REPEATS = 100
 _LARGEST_BUFFERS = 2**30
 _NAMED = 5
@@ -52,7 +53,8 @@ def depth_of(config: PreTrainedConfig, what: str, num_tensors: int | None = None
         raise UsageError(
             f"config.json of {what} must have a whole number of 1 or more as `num_hidden_layers`, found {short(depth)}."
         )
-    if num_tensors is not None and depth > max(num_tensors, _REPEATS):  # a model of it would take time and memory
+    # a model of it would take time and memory
+    if num_tensors is not None and depth > max(num_tensors, _REPEATS):
         raise UsageError(
             f"config.json of {what} says that the model has {depth} layers, but its weights are {num_tensors} tensors. "
             "Write the number of layers that the weights have into config.json, or download the checkpoint again."

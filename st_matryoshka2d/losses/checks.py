@@ -20,8 +20,8 @@ from st_matryoshka2d.sizes import Size, positive_int
 
 Choice = TypeVar("Choice", bound=str)
 
-# Inputs of sentence-transformers' losses: text columns (least, most), and whether labels. Several losses silently ignore
-# extra columns, and report missing labels only as an error on None.
+# Inputs of sentence-transformers' losses: text columns (least, most), and whether labels. Several
+# losses silently ignore extra columns, and report missing labels only as an error on None.
 _READS: dict[type[nn.Module], tuple[int, int | None, bool]] = {
     losses.AnglELoss: (2, None, False),
     losses.CoSENTLoss: (2, 2, True),

@@ -27,31 +27,33 @@ if TYPE_CHECKING:
 class RelationalDistill(Term):
     r"""Pull the similarities among a batch's texts towards a teacher's, at every size: the loss of `RelationalDistillLoss`.
 
-    `across` adds a part that keeps all sizes in the teacher's space: each text's embedding v at (n, d) is compared with the
-    teacher's embeddings z of the other texts, cut to the same d, and pulled towards its own z:
+    `across` adds a part that keeps all sizes in the teacher's space: each text's embedding v at (n,
+    d) is compared with the teacher's embeddings z of the other texts, cut to the same d, and pulled
+    towards its own z:
 
     .. math::
         \begin{split}
-        & \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 - \cos(v_i, z_i[:d])) \\
-        & a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau)
-        \end{split}
+        & \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(a_i; t_i) + 2 (1 -
+        \cos(v_i, z_i[:d])) \\ & a_i = softmax_{j \ne i}(\cos(v_i, z_j[:d]) / \tau) \end{split}
 
     The teacher's first d coordinates must be good embeddings themselves.
 
     Args:
-        teacher: None for a frozen copy of the trained model, made when the loss is built and never saved; a
-            `SentenceTransformer` of any width, which is frozen and reads the model's tokens; or `"labels"` if the label
-            column holds the embeddings of any teacher, (batch, width) or (batch, columns, width).
+        teacher: None for a frozen copy of the trained model, made when the loss is built and never
+            saved; a `SentenceTransformer` of any width, which is frozen and reads the model's
+            tokens; or `"labels"` if the label column holds the embeddings of any teacher, (batch,
+            width) or (batch, columns, width).
         weight: Weight of the term.
         temperature: Temperature of both softmaxes.
         mini_batch_size: Texts that the teacher embeds at once; None for a whole column.
         mini_batch_num_tokens: Tokens that the teacher embeds at once, instead of texts.
-        across: Weight of the second part, multiplied by `weight`; 0 disables it. Needs a teacher as wide as the student.
-            None for 1 if an aligned model is its own teacher, else 0.
+        across: Weight of the second part, multiplied by `weight`; 0 disables it. Needs a teacher as
+            wide as the student. None for 1 if an aligned model is its own teacher, else 0.
 
     Raises:
-        ValueError: When the loss is built: the teacher has another tokenizer or `max_seq_length` than the model, or `across`
-            is used with a teacher of another width; for `"labels"`, at the first batch.
+        ValueError: When the loss is built: the teacher has another tokenizer or `max_seq_length`
+            than the model, or `across` is used with a teacher of another width; for `"labels"`, at
+            the first batch.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
@@ -93,7 +95,8 @@ class RelationalDistill(Term):
         else:
             check_reads_alike(self.teacher, model)
         if any(parameter.data_ptr() in trained for parameter in self.teacher.parameters()):
-            self.teacher = frozen_copy(self.teacher)  # the model itself or a cut of it, which training would change
+            # the model itself or a cut of it, which training would change
+            self.teacher = frozen_copy(self.teacher)
         self.teacher.requires_grad_(False)
         if self.across and (width := self.teacher.get_embedding_dimension()) is not None:
             _check_width(width, full_size(model).dim)
@@ -136,7 +139,8 @@ class RelationalDistill(Term):
 
     def _embed(self, teacher: SentenceTransformer, column: Mapping[str, Any]) -> Tensor:
         parts: Iterable[dict[str, Any]] = [dict(column)]
-        if self.mini_batch_size or self.mini_batch_num_tokens:  # a token limit replaces the text limit
+        # a token limit replaces the text limit
+        if self.mini_batch_size or self.mini_batch_num_tokens:
             parts = mini_batches(dict(column), self.mini_batch_size or 1, self.mini_batch_num_tokens)
         embeddings: list[Tensor] = []
         for part in parts:

@@ -38,9 +38,10 @@ def average_gradient(gradient: Tensor) -> Tensor:
 @contextmanager
 def reaching_heads(model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
     """Let `DistributedDataParallel` find parameters after the Transformer, even if depths of the step skip them."""
-    # It searches the graph of the model's output, at full depth. Other depths are computed later: parameters used only
-    # there would be reported twice, and those used only by depths outside the step would be awaited forever. Apply the
-    # yielded function to everything computed from the outputs, so that the backward pass reaches these parameters.
+    # It searches the graph of the model's output, at full depth. Other depths are computed later:
+    # parameters used only there would be reported twice, and those used only by depths outside the
+    # step would be awaited forever. Apply the yielded function to everything computed from the
+    # outputs, so that the backward pass reaches these parameters.
     routes = Pipeline.of(unwrap(model)).routes.values() if is_dist_initialized() else ()
     trained = [p for route in routes for module in route.head.values() for p in module.parameters() if p.requires_grad]
     if not trained:

@@ -17,17 +17,19 @@ from st_matryoshka2d.sizes import Size, prefix
 class KLAlignment(Term):
     """Pull the score distributions of small sizes towards a larger size's (2DMSE, Eq. 6; Starbucks, Eq. 5).
 
-    Starbucks aligns every size with (N, D) and averages over the sizes; 2DMSE aligns every shallower size with the last
-    layer at the same dim and sums. The teacher gets no gradient.
+    Starbucks aligns every size with (N, D) and averages over the sizes; 2DMSE aligns every
+    shallower size with the last layer at the same dim and sums. The teacher gets no gradient.
 
     Args:
         weight: Weight of the term.
         temperature: Temperature of both softmaxes.
-        over: `"scores"`: softmax over the similarities of the first column's texts to all texts of the other columns, or of
-            a single column's texts to each other. `"embedding"`: softmax over coordinates, the teacher cut to the student's
-            dim and the divergence multiplied by the temperature, as in the 2DMSE authors' code.
+        over: `"scores"`: softmax over the similarities of the first column's texts to all texts of
+            the other columns, or of a single column's texts to each other. `"embedding"`: softmax
+            over coordinates, the teacher cut to the student's dim and the divergence multiplied by
+            the temperature, as in the 2DMSE authors' code.
         teacher: `"full"`: the full size. `"last_layer"`: the last layer at the student's own dim.
-        reduction: `"mean"` over all sizes of the step, or `"sum"` over those that are not their own teacher.
+        reduction: `"mean"` over all sizes of the step, or `"sum"` over those that are not their own
+            teacher.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss

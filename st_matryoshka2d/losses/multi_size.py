@@ -39,8 +39,8 @@ from st_matryoshka2d.model.token_table import token_table
 from st_matryoshka2d.model.trained_sizes import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, prefix, validate_sizes
 
-# Embeddings are checked in the first batch and in every so many: a check waits for the GPU. NaN does not go away, because a
-# step with it makes the weights NaN.
+# Embeddings are checked in the first batch and in every so many: a check waits for the GPU. NaN
+# does not go away, because a step with it makes the weights NaN.
 CHECKED_EVERY = 100
 
 
@@ -49,32 +49,40 @@ class MultiSizeLoss(nn.Module):
 
     .. math:: L = \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) + \sum_i term_i
 
-    A list of sizes is averaged, as in Starbucks (Eq. 4); a sampler draws new sizes in each step, as in 2DMSE. If the model
-    is in evaluation mode or gradients are disabled, nothing is drawn: the loss is the mean over all draws, so that the same
-    weights give the same number. The published recipes are built from this class. Embeddings at (n, d) are exactly those
-    of `truncate(model, n, d)`: the final norm of pre-norm models is applied to every layer, and cut embeddings are not
-    normalised again. Pass this loss to the Trainer directly, not inside `MatryoshkaLoss`, `AdaptiveLayerLoss` or
-    `Matryoshka2dLoss`.
+    A list of sizes is averaged, as in Starbucks (Eq. 4); a sampler draws new sizes in each step, as
+    in 2DMSE. If the model is in evaluation mode or gradients are disabled, nothing is drawn: the
+    loss is the mean over all draws, so that the same weights give the same number. The published
+    recipes are built from this class. Embeddings at (n, d) are exactly those of `truncate(model, n,
+    d)`: the final norm of pre-norm models is applied to every layer, and cut embeddings are not
+    normalised again. Pass this loss to the Trainer directly, not inside `MatryoshkaLoss`,
+    `AdaptiveLayerLoss` or `Matryoshka2dLoss`.
 
-    A step returns named parts that sum to the loss, each logged by the Trainer: `task` (or `task_<key>` for each part of a
-    wrapped loss that returns several) and the parts of each term. They have a `backward` method, for custom training loops.
+    A step returns named parts that sum to the loss, each logged by the Trainer: `task` (or
+    `task_<key>` for each part of a wrapped loss that returns several) and the parts of each term.
+    They have a `backward` method, for custom training loops.
 
     Args:
-        model: The model to train. It starts with a `Transformer`, or a `Router` over several of the same depth.
-        loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`, which most losses have.
-            With `gather_across_devices=True`, it and the terms compare texts across all processes.
-        sizes: The sizes to train, as `Size` or text such as `"6L-128d"`, or a `SizeSampler`. Warns without the full size.
+        model: The model to train. It starts with a `Transformer`, or a `Router` over several of the
+            same depth.
+        loss: The wrapped loss, built on the same model. It needs `compute_loss_from_embeddings`,
+            which most losses have. With `gather_across_devices=True`, it and the terms compare
+            texts across all processes.
+        sizes: The sizes to train, as `Size` or text such as `"6L-128d"`, or a `SizeSampler`. Warns
+            without the full size.
         terms: Terms to add to the loss, for example `KLAlignment()`.
-        size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is taken after weighting.
-        mini_batch_size: Texts per mini-batch of gradient caching, which gives the gradients of the whole batch in the
-            memory of one mini-batch. None disables caching.
-        mini_batch_num_tokens: Tokens per mini-batch, without padding, instead of texts; also enables gradient caching.
+        size_weights: One factor per size of a list; None for 1 each. The mean over the sizes is
+            taken after weighting.
+        mini_batch_size: Texts per mini-batch of gradient caching, which gives the gradients of the
+            whole batch in the memory of one mini-batch. None disables caching.
+        mini_batch_num_tokens: Tokens per mini-batch, without padding, instead of texts; also
+            enables gradient caching.
 
     Raises:
-        TypeError: `loss` is not a loss, cannot be computed at several sizes, or is wrapped in one that chooses sizes too.
-        ValueError: Sizes are outside the model, weights do not fit, the loss was built on another model, or the model
-            cannot be cut exactly. In training: a batch has a wrong number of columns, or the first or every
-            hundredth batch has non-finite embeddings.
+        TypeError: `loss` is not a loss, cannot be computed at several sizes, or is wrapped in one
+            that chooses sizes too.
+        ValueError: Sizes are outside the model, weights do not fit, the loss was built on another
+            model, or the model cannot be cut exactly. In training: a batch has a wrong number of
+            columns, or the first or every hundredth batch has non-finite embeddings.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import CoSENTLoss
@@ -155,7 +163,8 @@ class MultiSizeLoss(nn.Module):
             if self.own and not self.state_is_saved:
                 self.state_is_saved = True  # warn only once
                 warn_of_unsaved(type(self).__name__, self.own)
-            if is_dist_initialized() and not self.started_alike:  # each process drew its own projections
+            # each process drew its own projections
+            if is_dist_initialized() and not self.started_alike:
                 for parameter in self.own.values():
                     distributed.broadcast(parameter.data, src=0)
                 self.started_alike = True
@@ -164,7 +173,8 @@ class MultiSizeLoss(nn.Module):
         embed: Any = partial(plan.embed, self.model, backbones=self.backbones)
         score = partial(self._parts, plan=plan, weights=weights, shares=shares, inputs=columns)
         if self.is_cached:
-            at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens  # a token limit replaces the text limit
+            # a token limit replaces the text limit
+            at_once = self.mini_batch_size or 1, self.mini_batch_num_tokens
             parts = Parts(CachedStep(self.model, embed, score, self.own.values(), *at_once).parts(columns, labels))
         else:
             parts = Parts(score(embed_columns(embed, columns), labels))

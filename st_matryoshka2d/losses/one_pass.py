@@ -78,9 +78,10 @@ def _tokens(features: Mapping[str, Any], mask: Tensor | None) -> Tokens:
 class CachedStep(CachedLossMixin):
     """One training step with sentence-transformers' gradient cache, several layers side by side.
 
-    The cache holds the `Representation` of each text. Each step is a new object, because the backward pass embeds again,
-    perhaps after the loss has drawn the sizes of the next step. Texts are sorted, longest first: mini-batches need little
-    padding, and short texts reuse the memory that long ones freed.
+    The cache holds the `Representation` of each text. Each step is a new object, because the
+    backward pass embeds again, perhaps after the loss has drawn the sizes of the next step. Texts
+    are sorted, longest first: mini-batches need little padding, and short texts reuse the memory
+    that long ones freed.
     """
 
     model: nn.Module
@@ -100,7 +101,8 @@ class CachedStep(CachedLossMixin):
             total.register_hook(self._average_embedded)
         first, *others = self.values
         rest = torch.stack([self.values[name] for name in others]).sum() if others else 0
-        # Zero, but with the gradients of the loss's own parameters, so that the backward pass adds and scales them.
+        # Zero, but with the gradients of the loss's own parameters, so that the backward pass adds
+        # and scales them.
         steps = sum((step - step.detach() for step in self.steps), start=total.new_zeros(()))
         return {first: total - rest + steps, **{name: self.values[name] for name in others}}
 
@@ -129,7 +131,8 @@ class CachedStep(CachedLossMixin):
     def _average_embedded(self, _: Tensor) -> None:
         """Average the gradients of the second embedding over processes: once, as their mini-batches may differ."""
         for parameter in self.parameters:
-            if parameter.grad is not None:  # earlier gradients are equal in all processes, so they stay
+            # earlier gradients are equal in all processes, so they stay
+            if parameter.grad is not None:
                 parameter.grad = average_gradient(parameter.grad)
 
     def _longest_first(self, column: dict[str, Any]) -> tuple[dict[str, Any], Tensor | slice]:

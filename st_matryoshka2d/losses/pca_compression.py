@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class PCACompression(Term):
     r"""Pull the first coordinates of each trained size towards a PCA compression of the whole embedding (Espresso).
 
-    .. math:: \sum_{(n,d) \in S,\, d < D} w_{n,d}\, [MSE(E_n[:, :d], T) + KLDiv(E_n[:, :d]; T)], \quad T = E_n U_d S_d
+    .. math:: \sum_{(n,d) \in S,\, d < D} w_{n,d}\, [MSE(E_n[:, :d], T) + KLDiv(E_n[:, :d]; T)],
+    \quad T = E_n U_d S_d
 
-    w are the weights of the step's sizes, E the embeddings of one text column before any normalisation; KLDiv is over their
-    coordinates. Text columns are averaged. T gets no gradient. The authors' code uses a random low-rank decomposition.
+    w are the weights of the step's sizes, E the embeddings of one text column before any
+    normalisation; KLDiv is over their coordinates. Text columns are averaged. T gets no gradient.
+    The authors' code uses a random low-rank decomposition.
 
     Args:
         weight: Weight of the term.
@@ -66,9 +68,11 @@ class PCACompression(Term):
 @torch.no_grad()
 def _pca(seen: Float[Tensor, "texts full"], dim: int) -> Float[Tensor, "full dim"]:
     """Return U_k S_k, the principal directions of the attention among coordinates."""
-    # A = U S V^T = softmax(E^T E / sqrt(D)). The eigenvectors of A A^T, in double precision, give U and S like an exact SVD,
-    # in half the time. Each column of U has its entry of largest magnitude made positive, or the target would flip.
-    texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)  # Apple's GPUs have no double
+    # A = U S V^T = softmax(E^T E / sqrt(D)). The eigenvectors of A A^T, in double precision, give U
+    # and S like an exact SVD, in half the time. Each column of U has its entry of largest magnitude
+    # made positive, or the target would flip.
+    # Apple's GPUs have no double
+    texts = seen.to("cpu" if seen.device.type == "mps" else seen.device, torch.float64)
     attention = torch.softmax(texts.T @ texts / texts.shape[1] ** 0.5, dim=-1)
     squares, vectors = torch.linalg.eigh(attention @ attention.T)  # ascending
     vectors = vectors[:, -dim:].flip(1)

@@ -23,20 +23,23 @@ class PIC(Term):
 
     .. math::
         L = \sum_{i=1}^{n-1} -\frac{1}{B} \sum_{b} \log
-            \frac{\exp(\cos(\phi_i(z_i^b), z_{i+1}^b) / \tau)}{\sum_{b'} \exp(\cos(\phi_i(z_i^b), z_{i+1}^{b'}) / \tau)}
+            \frac{\exp(\cos(\phi_i(z_i^b), z_{i+1}^b) / \tau)}{\sum_{b'} \exp(\cos(\phi_i(z_i^b),
+            z_{i+1}^{b'}) / \tau)}
 
-    along checkpoints :math:`(l_i, d_i)`, averaged over the text columns. Both sides of a link are trained. z is the pooled
-    vector before any normalisation: the CLS state for models with CLS pooling, as in the paper, otherwise the mean or the
-    last token.
+    along checkpoints :math:`(l_i, d_i)`, averaged over the text columns. Both sides of a link are
+    trained. z is the pooled vector before any normalisation: the CLS state for models with CLS
+    pooling, as in the paper, otherwise the mean or the last token.
 
     Args:
-        checkpoints: At least two sizes, each deeper than the one before and not narrower; None for `sizes_ladder(model)`.
+        checkpoints: At least two sizes, each deeper than the one before and not narrower; None for
+            `sizes_ladder(model)`.
         weight: Weight of the term.
         temperature: Tau; 0.05 in Table 7.
         detach_target: Whether :math:`z_{i+1}` gets no gradient; the paper does not mention it.
 
     Attributes:
-        phi: The projectors :math:`\phi_i`, two linear layers with a GELU between; used only in training.
+        phi: The projectors :math:`\phi_i`, two linear layers with a GELU between; used only in
+            training.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss

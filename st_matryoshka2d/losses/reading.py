@@ -51,7 +51,8 @@ def _reading(module: Transformer) -> dict[str, Any]:
     tokenizer: Any = module.tokenizer
     tokenization = tokenizer  # a slow one equals only itself
     if tokenizer.is_fast:
-        backend = copy.deepcopy(tokenizer.backend_tokenizer)  # holds the length and padding of its last call
+        # holds the length and padding of its last call
+        backend = copy.deepcopy(tokenizer.backend_tokenizer)
         backend.no_truncation()
         backend.no_padding()
         tokenization = backend.to_str()

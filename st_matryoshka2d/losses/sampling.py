@@ -18,12 +18,14 @@ from st_matryoshka2d.sizes import Size, all_within, as_size, sizes_product, vali
 class SizeSampler(ABC):
     """Choose the sizes to train in each step.
 
-    Evaluation does not draw: its loss is the mean over `every_draw`, so equal weights give equal numbers.
+    Evaluation does not draw: its loss is the mean over `every_draw`, so equal weights give equal
+    numbers.
 
     Attributes:
         candidates: Every size that can be drawn.
-        generator: Random draws come from it, not from torch's global one, which a data loader also uses: so evaluation
-            changes no draw. `LossStateCallback` saves and restores it. None if nothing is random.
+        generator: Random draws come from it, not from torch's global one, which a data loader also
+            uses: so evaluation changes no draw. `LossStateCallback` saves and restores it. None if
+            nothing is random.
     """
 
     candidates: list[Size]
@@ -45,7 +47,8 @@ class SizeSampler(ABC):
 class FixedSizes(SizeSampler):
     r"""The same sizes in every step, averaged (Starbucks, Eq. 4) or summed (MRL: MIPIC, Eq. 1).
 
-    .. math:: \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) \quad or \quad \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d)
+    .. math:: \frac{1}{|S|} \sum_{(n,d) \in S} w_{n,d}\, loss(v_n^d) \quad or \quad \sum_{(n,d) \in
+    S} w_{n,d}\, loss(v_n^d)
 
     Args:
         sizes: S, as `Size` or as text such as `"6L-128d"`.
@@ -83,9 +86,9 @@ class FixedSizes(SizeSampler):
 class UniformSizes(SizeSampler):
     r"""Draw one shallower layer n and one smaller dim d per step (2DMSE, Eq. 2-5).
 
-    :math:`n \sim U\{1..N-1\}`, d uniform over `dims`; the step trains (N, D), (n, D), (N, d) and (n, d). Draws come from
-    a generator of its own, seeded by torch's global one; rank 0 draws for all processes. Evaluation takes the mean over
-    every n and d.
+    :math:`n \sim U\{1..N-1\}`, d uniform over `dims`; the step trains (N, D), (n, D), (N, d) and
+    (n, d). Draws come from a generator of its own, seeded by torch's global one; rank 0 draws for
+    all processes. Evaluation takes the mean over every n and d.
 
     Args:
         full: Size of the whole model, (N, D).

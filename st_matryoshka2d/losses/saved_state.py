@@ -43,9 +43,9 @@ def warn_of_unsaved(loss: str, names: Iterable[str]) -> None:
 class LossStateCallback(TrainerCallback):
     """Keep the state of a loss in the Trainer's checkpoints, so that a resumed run ends with exactly the same weights.
 
-    The Trainer does not save what a loss trains besides the model, for example MIPIC's projections, nor the generator of
-    the sizes that 2DMSE draws. This callback writes them to `loss.safetensors` in each checkpoint and restores them; they
-    never get into the saved model.
+    The Trainer does not save what a loss trains besides the model, for example MIPIC's projections,
+    nor the generator of the sizes that 2DMSE draws. This callback writes them to `loss.safetensors`
+    in each checkpoint and restores them; they never get into the saved model.
 
     Args:
         loss: The Trainer's loss, or its losses by dataset.
@@ -53,7 +53,8 @@ class LossStateCallback(TrainerCallback):
     Raises:
         TypeError: `loss` is not a loss.
         FileNotFoundError: Training resumes from a checkpoint without the parameters.
-        ValueError: The file is broken or does not fit the loss, or several losses are used on several processes.
+        ValueError: The file is broken or does not fit the loss, or several losses are used on
+            several processes.
         OSError: The file cannot be written, as on a full disk; no partial file is left.
 
     Example:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
-# Matrix forms of pairwise similarities. Angles have none that search would use, so they map to cosine.
+# Matrix forms of pairwise similarities. Angles have none that search would use, so they map to
+# cosine.
 _MATRIX_FORM: dict[object, Similarity] = {
     util.pairwise_cos_sim: util.cos_sim,
     util.pairwise_dot_score: util.dot_score,

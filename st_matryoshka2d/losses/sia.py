@@ -24,7 +24,8 @@ from st_matryoshka2d.sizes import all_within, full_size, prefix, sizes_ladder
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-# If a text's states vary by less than this share of their size, its tokens count as equal, up to rounding.
+# If a text's states vary by less than this share of their size, its tokens count as equal, up to
+# rounding.
 _CONSTANT = 1e-6
 
 Count = TypeVar("Count", int, Tensor)
@@ -36,25 +37,29 @@ class SIA(Term):
     .. math::
         L = \frac{1}{texts} \sum_{texts} \sum_{layers} \sum_{d_i < D} KL(a_i \| a_D) + 1 - CKA(h[:d_i], h)
 
-    Prefixes should attend to the tokens of a text as the full states do, and preserve the geometry of the most attended
-    tokens: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m, CLS and SEP included. The query is the pooled
-    vector before any normalisation: the CLS state for models with CLS pooling, as in the paper, otherwise the mean or the
-    last token. Neither the query nor the teacher's full states get gradients.
+    Prefixes should attend to the tokens of a text as the full states do, and preserve the geometry
+    of the most attended tokens: :math:`k_i = \min(m, \max(8, \lceil \gamma_i m \rceil))` of m, CLS
+    and SEP included. The query is the pooled vector before any normalisation: the CLS state for
+    models with CLS pooling, as in the paper, otherwise the mean or the last token. Neither the
+    query nor the teacher's full states get gradients.
 
     Args:
         layers: Layers whose states are aligned; None for those of `sizes_ladder(model)`.
-        dims: Ascending dims, the last of which is the full dim D, the teacher; None for those of the ladder.
-        gammas: One share of the tokens for each dim below D, not descending; None for even steps from 0.2 to 0.7 (A.5).
+        dims: Ascending dims, the last of which is the full dim D, the teacher; None for those of
+            the ladder.
+        gammas: One share of the tokens for each dim below D, not descending; None for even steps
+            from 0.2 to 0.7 (A.5).
         weight: Weight of the term.
-        attention_temperature: Temperature of both attention distributions. The default is ours: with the paper's 0.05
-            (Table 7), the teacher would put all its weight on CLS.
+        attention_temperature: Temperature of both attention distributions. The default is ours:
+            with the paper's 0.05 (Table 7), the teacher would put all its weight on CLS.
 
     Attributes:
-        P: The matrices P_i (d_i, D) of Eq. 5, keyed by dim as text and shared by all layers; used only in training.
+        P: The matrices P_i (d_i, D) of Eq. 5, keyed by dim as text and shared by all layers; used
+            only in training.
 
     Raises:
-        ValueError: When the loss is built: layers or dims are outside the model, the term already belongs to a loss, or
-            the model's embedding is not its pooled token states.
+        ValueError: When the loss is built: layers or dims are outside the model, the term already
+            belongs to a loss, or the model's embedding is not its pooled token states.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -107,7 +112,8 @@ class SIA(Term):
         kept = torch.stack([torch.minimum(lengths, _share(lengths, gamma).clamp(min=8)) for gamma in self.gammas])
         most = max(8, _share(mask.shape[1], self.gammas[-1]))
         by_layer: list[Tensor] = []
-        with torch.autocast(mask.device.type, enabled=False):  # half precision loses relations of close states
+        # half precision loses relations of close states
+        with torch.autocast(mask.device.type, enabled=False):
             for layer in tokens.values():
                 query = at_least_float32(prefix(layer.pooled.detach(), self.dims[-1]))
                 states, size = _centred(at_least_float32(prefix(layer.states, self.dims[-1])), mask)
@@ -132,8 +138,9 @@ class SIA(Term):
         query: Float[Tensor, "batch hidden"],
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch tokens"]]:
         """Return the divergence of the prefixes' attention from the full states', and the teacher's scores (Eq. 4-6)."""
-        # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every token, h_cls . P_i^T
-        # h_j[:d_i]. Projecting the query instead, (P_i h_cls) . h_j[:d_i], gives the same for a fraction of the work.
+        # Sum over prefixes i and tokens j of a_i^j (log a_i^j - log a_D^j). Eq. 5 up-projects every
+        # token, h_cls . P_i^T h_j[:d_i]. Projecting the query instead, (P_i h_cls) . h_j[:d_i],
+        # gives the same for a fraction of the work.
         scale = math.sqrt(states.shape[-1]) * self.attention_temperature
         floor, widest = torch.finfo(states.dtype).min, self.dims[-2]
         teacher = ((states.detach() @ query.unsqueeze(-1)).squeeze(-1) / scale).masked_fill(~mask, floor)
@@ -181,7 +188,8 @@ def _centred(
     states: Float[Tensor, "batch tokens hidden"], mask: Bool[Tensor, "batch tokens"]
 ) -> tuple[Float[Tensor, "batch tokens hidden"], Float[Tensor, "batch 1 1"]]:
     """Return token states minus their mean over the text, and their root mean square before that."""
-    # Attention and CKA ignore a shift of all tokens, but a large one would round small differences away.
+    # Attention and CKA ignore a shift of all tokens, but a large one would round small differences
+    # away.
     with torch.no_grad():
         inside = states * mask.unsqueeze(-1)
         count = mask.sum(dim=1).clamp(min=1).view(-1, 1, 1)
@@ -192,8 +200,9 @@ def _centred(
 
 def _share(tokens: Count, gamma: float) -> Count:
     """Return ceil(gamma m) for m tokens, or for each of several m."""
-    # On the device, because reading m would wait for it; in whole numbers, because 0.56 * 25 is a little above 14 in binary.
-    # gamma is rounded, which may add half a billionth a token: less than `tokens` takes away.
+    # On the device, because reading m would wait for it; in whole numbers, because 0.56 * 25 is a
+    # little above 14 in binary. gamma is rounded, which may add half a billionth a token: less than
+    # `tokens` takes away.
     unit = 10**9
     return (tokens * round(gamma * unit) + unit - 1 - tokens) // unit
 
@@ -207,12 +216,14 @@ def _cka_loss(
     most: int,
 ) -> Float[Tensor, " batch"]:
     """Return 1 - CKA between the most attended tokens in prefixes and in full states, summed over prefixes (Eq. 7-12)."""
-    # Sum over prefixes i of 1 - <K_i, K_D> / (|K_i| |K_D|), with K the Gram matrices of the kept tokens, centred over them.
-    # This equals Eq. 11, with matrices of k x k instead of D x D. Each Gram matrix adds its new coordinates to the previous
-    # prefix's. Texts of one token, or of equal ones, have no loss.
+    # Sum over prefixes i of 1 - <K_i, K_D> / (|K_i| |K_D|), with K the Gram matrices of the kept
+    # tokens, centred over them. This equals Eq. 11, with matrices of k x k instead of D x D. Each
+    # Gram matrix adds its new coordinates to the previous prefix's. Texts of one token, or of equal
+    # ones, have no loss.
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :most]
     chosen = states.gather(1, order.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
-    is_kept = torch.arange(order.shape[1], device=states.device) < kept.unsqueeze(-1)  # (prefixes, batch, most)
+    # (prefixes, batch, most)
+    is_kept = torch.arange(order.shape[1], device=states.device) < kept.unsqueeze(-1)
     chosen = chosen * (is_kept[-1].unsqueeze(-1) / size)
     blocks = chosen.tensor_split(list(dims[:-1]), dim=-1)
     grams = torch.stack([block @ block.transpose(1, 2) for block in blocks]).cumsum(dim=0)

@@ -23,9 +23,11 @@ class Tokens:
     """Token states of a mini-batch at one layer.
 
     Attributes:
-        states: Token states of the model cut at this layer, after the final norm of pre-norm models.
+        states: Token states of the model cut at this layer, after the final norm of pre-norm
+            models.
         mask: True for tokens of the text, False for padding.
-        pooled: The embedding before normalisation: the CLS state or the mean, depending on the model's pooling.
+        pooled: The embedding before normalisation: the CLS state or the mean, depending on the
+            model's pooling.
     """
 
     states: Float[Tensor, "batch tokens hidden"]
@@ -40,9 +42,10 @@ class Step:
     Attributes:
         columns: For each layer, one tensor (batch, D) per text column of the dataset.
         raw: The same before the pipeline's `Normalize`, if it has one.
-        observed: Output of each term's `observe`: one tensor (batch, `term.observes`) per text column.
-        weights: The sizes trained in this step, with the weight of the wrapped loss at each; in evaluation every candidate,
-            with its mean weight over all draws.
+        observed: Output of each term's `observe`: one tensor (batch, `term.observes`) per text
+            column.
+        weights: The sizes trained in this step, with the weight of the wrapped loss at each; in
+            evaluation every candidate, with its mean weight over all draws.
         shares: For each of these sizes, the share of the draws that have it: 1 in training.
         full: Size of the whole model.
         similarity: Matrix form of the wrapped loss's similarity: (a, d) and (b, d) to (a, b).
@@ -86,9 +89,9 @@ def _at(columns: Mapping[int, list[Tensor]], given: Size | str) -> list[Tensor]:
 class Term(nn.Module, ABC):
     """A term added to the wrapped loss, for example an alignment of small sizes with the full one.
 
-    A term that reads embeddings only needs `forward` and `get_config_dict`. One that reads token states also names their
-    layers in `layers_observed`, and computes a few numbers per text in `observe`, while the states are in memory; gradient
-    caching caches them too.
+    A term that reads embeddings only needs `forward` and `get_config_dict`. One that reads token
+    states also names their layers in `layers_observed`, and computes a few numbers per text in
+    `observe`, while the states are in memory; gradient caching caches them too.
 
     Attributes:
         uses_similarity: Whether the term uses the wrapped loss's similarity.

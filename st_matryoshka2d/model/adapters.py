@@ -1,7 +1,8 @@
 """Find the layers that PEFT adapters, such as LoRA, put into a model.
 
-They lie inside the blocks, so a model with adapters can be scored and trained at every depth as it is. To be saved, a cut
-has them merged (`merging.py`): transformers saves the adapter alone, which always loads into the whole base model.
+They lie inside the blocks, so a model with adapters can be scored and trained at every depth as it
+is. To be saved, a cut has them merged (`merging.py`): transformers saves the adapter alone, which
+always loads into the whole base model.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def adapter_layers(model: nn.Module) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     outer = "no path"
-    for path, module in model.named_modules(remove_duplicate=False):  # a module comes before those inside it
+    # a module comes before those inside it
+    for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)) and not path.startswith(f"{outer}."):
             found[outer := path] = module
     return found

@@ -31,26 +31,33 @@ def asymmetric(
 ) -> SentenceTransformer:
     """Put two sizes of an aligned model into one: `encode_query` runs the small one, `encode_document` the large one.
 
-    The result is a plain `SentenceTransformer` that starts with a `Router`: once saved, it loads anywhere without this
-    package, and mteb and others that call `encode_query` and `encode_document` need no setting. `encode` without a `task`
-    embeds documents. It shares its weights with the model; a saved one has those of both sides.
+    The result is a plain `SentenceTransformer` that starts with a `Router`: once saved, it loads
+    anywhere without this package, and mteb and others that call `encode_query` and
+    `encode_document` need no setting. `encode` without a `task` embeds documents. It shares its
+    weights with the model; a saved one has those of both sides.
 
-    Both sides return the same dims, by `truncate_dim`. If the model compares unit vectors by dot product, the result
-    compares them by cosine, which is the same and stays right if fewer dims are kept.
+    Both sides return the same dims, by `truncate_dim`. If the model compares unit vectors by dot
+    product, the result compares them by cosine, which is the same and stays right if fewer dims are
+    kept.
 
     Args:
         model: A model that `align` returned, with all its readouts.
-        query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers; 0 is the token table of
-            `fit_queries`. Or an encoder, such as a cut that was trained to return the embeddings of the whole model.
-        document: Size of the document encoder; None for all layers. If the dims differ, both get the fewer.
+        query: Size of the query encoder, such as `"3L-384d"`. An integer is a number of layers; 0
+            is the token table of `fit_queries`. Or an encoder, such as a cut that was trained to
+            return the embeddings of the whole model.
+        document: Size of the document encoder; None for all layers. If the dims differ, both get
+            the fewer.
 
     Returns:
-        A model whose name in mteb has both sizes. To load one side of a saved one, use `load(folder, route="query")`.
+        A model whose name in mteb has both sizes. To load one side of a saved one, use
+        `load(folder, route="query")`.
 
     Raises:
-        TypeError: `model` is not a `SentenceTransformer`, or a size is neither a size nor an integer.
-        ValueError: A size exceeds the model; the model is not aligned for these depths, so that their embeddings cannot be
-            compared; its readouts were not loaded; or an encoder of queries has another width than the model.
+        TypeError: `model` is not a `SentenceTransformer`, or a size is neither a size nor an
+            integer.
+        ValueError: A size exceeds the model; the model is not aligned for these depths, so that
+            their embeddings cannot be compared; its readouts were not loaded; or an encoder of
+            queries has another width than the model.
 
     Warns:
         DataWarning: As for `truncate`.

@@ -1,8 +1,9 @@
 """Find the blocks of a Hugging Face model, and cut it in depth. The only file that knows model families.
 
-It knows them by structure, not by name: the blocks are the one `ModuleList` with as many entries as the config has layers,
-and the tail is the modules that turn the last block's output into the model's output (the final norm of pre-norm families,
-nothing in post-norm ones). Unknown structures are refused; `exactness.py` checks the known ones.
+It knows them by structure, not by name: the blocks are the one `ModuleList` with as many entries as
+the config has layers, and the tail is the modules that turn the last block's output into the
+model's output (the final norm of pre-norm families, nothing in post-norm ones). Unknown structures
+are refused; `exactness.py` checks the known ones.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ class Backbone:
     """The layers of a model: how many blocks a forward pass runs, and the dotted paths of modules."""
 
     num_layers: int
-    blocks: str | None  # the list of blocks; None if one block is run `num_layers` times (ALBERT), as only the config shows
-    tail: tuple[str, ...]  # the modules between the last block and the model's output, in order of use
+    # the list of blocks; None if one block is run `num_layers` times (ALBERT), as only the config
+    # shows
+    blocks: str | None
+    # the modules between the last block and the model's output, in order of use
+    tail: tuple[str, ...]
 
     def blocks_of(self, model: PreTrainedModel) -> list[nn.Module]:
         """List the blocks in order; none if one block is repeated."""
@@ -85,8 +89,9 @@ def refuse_compiled(model: object) -> None:
 
 def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) -> PreTrainedModel:
     """Return the model with the blocks of a depth only; it shares the parameters, so training it trains them."""
-    # Containers are copied, so that the view can have fewer blocks and a config of its own; parameters, buffers and leaf
-    # modules are shared, no tensor is made, and the model itself does not change.
+    # Containers are copied, so that the view can have fewer blocks and a config of its own;
+    # parameters, buffers and leaf modules are shared, no tensor is made, and the model itself does
+    # not change.
     config = cut_config(model.config, num_layers)
     kept = kept_layers(model.config, num_layers)
     copies: dict[int, nn.Module] = {}
@@ -104,7 +109,8 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
         if getattr(module, "config", None) is model.config:
             vars(container)["config"] = config
         if position is not None and hasattr(container, "layer_idx"):
-            vars(container)["layer_idx"] = position  # a decoder's cache has one entry for each layer that is left
+            # a decoder's cache has one entry for each layer that is left
+            vars(container)["layer_idx"] = position
         for name, child in inside.items():
             place = int(name) if path == backbone.blocks else position
             put(container, name, None if child is None else copy_container(child, f"{path}.{name}".lstrip("."), place))
@@ -140,7 +146,9 @@ def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
 def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
     """Follow the last block's output through the modules beside the block list until it is the model's output."""
     if blocks is None or model.config.num_hidden_layers == 1:
-        return ()  # one block for all layers has no tail to find; with one layer there is no other state to finish
+        # one block for all layers has no tail to find; with one layer there is no other state to
+        # finish
+        return ()
     network, inputs = trial(model)
     steps = blocks.split(".")
     ancestors = [".".join(steps[:depth]) for depth in range(len(steps))]
@@ -168,7 +176,8 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
         if path == blocks:
             reached, tail = output[0] if isinstance(output, tuple) else output, []
         elif reached is not None and given is reached and (reached is not goal or output is goal):
-            reached = output  # a dropout after the norm changes nothing here, but it does in training
+            # a dropout after the norm changes nothing here, but it does in training
+            reached = output
             tail.append(path)
     if not isinstance(reached, Tensor) or not same(reached, goal):
         raise refusal(

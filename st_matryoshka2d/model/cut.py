@@ -38,34 +38,39 @@ def truncate(
 ) -> SentenceTransformer:
     """Cut a model to a size.
 
-    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package. The full model does not
-    change, but both share their weights, so training one trains the other; for an independent cut, use
-    `copy.deepcopy(cut)` or `load`. In mteb the cut has its own name, such as `org/name-3L-64d`.
+    The cut is a plain `SentenceTransformer`: once saved, it loads anywhere without this package.
+    The full model does not change, but both share their weights, so training one trains the other;
+    for an independent cut, use `copy.deepcopy(cut)` or `load`. In mteb the cut has its own name,
+    such as `org/name-3L-64d`.
 
-    `dim` sets the pipeline's `truncate_dim`: `encode` returns the first coordinates of the full embeddings, not normalised
-    again. `forward` returns all of them, so a plain loss trains all dims. To train the first 64, use
-    `MultiSizeLoss(cut, loss, ["3L-64d"])`.
+    `dim` sets the pipeline's `truncate_dim`: `encode` returns the first coordinates of the full
+    embeddings, not normalised again. `forward` returns all of them, so a plain loss trains all
+    dims. To train the first 64, use `MultiSizeLoss(cut, loss, ["3L-64d"])`.
 
     Args:
-        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over several of the same depth.
-            Of an `asymmetric` model or a token table, only the dims can be cut.
+        model: Any `SentenceTransformer` that starts with a `Transformer`, or with a `Router` over
+            several of the same depth. Of an `asymmetric` model or a token table, only the dims can
+            be cut.
         size: `Size(3, 64)` or `"3L-64d"`, in place of numbers.
-        num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries` gave a token table: the
-            cut is that table, a `StaticEmbedding`, and has no prompts, because its rows contain what they do.
+        num_layers: Transformer layers to keep, 1..N; None for all. 0 of a model that `fit_queries`
+            gave a token table: the cut is that table, a `StaticEmbedding`, and has no prompts,
+            because its rows contain what they do.
         dim: Dimensions to keep, 1..D; None for all.
-        layers: Which layers to keep. `"ends"`, about three fifths of them from the start and the others from the end, scores
-            far better than `"first"` if nothing was aligned or trained, and runs as fast. Or a list, counted from 1, such as
-            `[1, 5, 6]`. None for those that the model was aligned with, otherwise the first.
+        layers: Which layers to keep. `"ends"`, about three fifths of them from the start and the
+            others from the end, scores far better than `"first"` if nothing was aligned or trained,
+            and runs as fast. Or a list, counted from 1, such as `[1, 5, 6]`. None for those that
+            the model was aligned with, otherwise the first.
 
     Raises:
         TypeError: `model` is not a `SentenceTransformer`, or a number is not an integer.
-        ValueError: No size is given, or both a size and numbers; a number is out of range, the text is not a size, the
-            model has no token table for 0 layers, the architecture cannot be cut exactly, or `layers` are not as many as
-            `num_layers`, or others than an aligned model has readouts for.
+        ValueError: No size is given, or both a size and numbers; a number is out of range, the text
+            is not a size, the model has no token table for 0 layers, the architecture cannot be cut
+            exactly, or `layers` are not as many as `num_layers`, or others than an aligned model
+            has readouts for.
 
     Warns:
-        DataWarning: The model lists its trained sizes, and this is not one of them; or nothing says that it was aligned or
-            trained for fewer layers, or for less than a fifth of its dims.
+        DataWarning: The model lists its trained sizes, and this is not one of them; or nothing says
+            that it was aligned or trained for fewer layers, or for less than a fifth of its dims.
 
     Example:
         >>> small = truncate(model, "3L-64d")  # or Size(3, 64), or num_layers=3, dim=64
@@ -97,7 +102,8 @@ def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int] = 
     chosen.truncate_dim = model.truncate_dim
     inherit_card(chosen, model)
     for network in Pipeline.of(chosen).networks:
-        below = [depth for depth in depths if 0 < depth < network.config.num_hidden_layers]  # others leave no layer out
+        # others leave no layer out
+        below = [depth for depth in depths if 0 < depth < network.config.num_hidden_layers]
         before = [kept_layers(network.config, depth) for depth in below]
         choose_layers(network.config, layers, below)
         if before != [kept_layers(network.config, depth) for depth in below]:
@@ -151,7 +157,8 @@ def without_adapters(model: SentenceTransformer) -> SentenceTransformer:
 def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Made], *, plain: bool = True) -> Made:
     """Make a pipeline of class `cls` over fewer layers, with shared weights.
 
-    A plain one, which any program can load, has no readouts of lower depths, and adapters are merged into copied weights.
+    A plain one, which any program can load, has no readouts of lower depths, and adapters are
+    merged into copied weights.
     """
     if num_layers == 0:
         return _without_network(model, cls)

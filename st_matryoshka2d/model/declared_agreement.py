@@ -10,7 +10,8 @@ from st_matryoshka2d.sizes import Size
 _DIGITS = 4
 _SHOWN = 6  # dims in a table: as many as the ladder has
 
-INTO = "matryoshka_into"  # the entry of a config that names the model into whose space this one was mapped
+# the entry of a config that names the model into whose space this one was mapped
+INTO = "matryoshka_into"
 
 
 def agrees_with(config: Any) -> str:

@@ -20,12 +20,14 @@ from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
 from st_matryoshka2d.model.skeleton import register_outputs
 
-# Arguments of a layer's block but for the state, and the autocast context; by layer, for depths that skip some.
+# Arguments of a layer's block but for the state, and the autocast context; by layer, for depths
+# that skip some.
 Calls: TypeAlias = dict[int, tuple[tuple[Any, ...], dict[str, Any], torch.autocast]]
 
 _STATE = "hidden_states"
 
-# How many contexts make a config return states, and what it said before the first; by the config's id.
+# How many contexts make a config return states, and what it said before the first; by the config's
+# id.
 _ASKING: dict[int, tuple[int, bool | None]] = {}
 _COUNTING = RLock()
 
@@ -41,7 +43,8 @@ def layer_features(
     **kwargs: Any,
 ) -> dict[int, dict[str, Any]]:
     """Run a batch once and return what the pipeline cut at each depth would; `forward` runs one that is cut already."""
-    # The full model is called exactly once, through its wrapper if it has one, so that distributed training synchronises.
+    # The full model is called exactly once, through its wrapper if it has one, so that distributed
+    # training synchronises.
     pipeline = unwrap(model)
     checked = Pipeline.of(pipeline)
     name = checked.route_of(features)
@@ -50,10 +53,12 @@ def layer_features(
     # A module that takes its depth per call runs exactly as deep as needed, whatever its default.
     deepest = backbone.num_layers if skips_layers(network.config) else max(layers)
     depth = {"num_layers": deepest} if forward is None and "num_layers" in pipeline.get_model_kwargs() else {}
-    # A pipeline that is cut already returns its states; the model as the user has it does so during this call only.
+    # A pipeline that is cut already returns its states; the model as the user has it does so during
+    # this call only.
     asked = returning_states(network.config) if forward is None else nullcontext()
     with asked, recorded(network, backbone) as calls:
-        outputs = (forward or model)(dict(features), **depth, **kwargs)  # a copy, as modules write into their input
+        # a copy, as modules write into their input
+        outputs = (forward or model)(dict(features), **depth, **kwargs)
     states: tuple[Tensor, ...] = outputs["all_layer_embeddings"]
     # A module that reads all layers would read deeper ones than a cut has.
     rest = {name: value for name, value in outputs.items() if name != "all_layer_embeddings"}
@@ -75,8 +80,8 @@ def layer_features(
 @contextmanager
 def returning_states(config: PreTrainedConfig) -> Iterator[None]:
     """Make a model with this config return the state after every block, within this context."""
-    # Other threads that call the model get states that they did not ask for, which changes nothing else. The last context
-    # that is left restores the setting.
+    # Other threads that call the model get states that they did not ask for, which changes nothing
+    # else. The last context that is left restores the setting.
     with _COUNTING:
         count, before = _ASKING.get(id(config), (0, config.output_hidden_states))
         _ASKING[id(config)] = count + 1, before

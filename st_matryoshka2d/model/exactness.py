@@ -16,7 +16,8 @@ from st_matryoshka2d.model.depths import recorded, state_at
 from st_matryoshka2d.model.skeleton import skeleton
 from st_matryoshka2d.model.trial import same, trial
 
-# Depths that were found exact, by architecture. Threads may check the same at once, each on copies of its own.
+# Depths that were found exact, by architecture. Threads may check the same at once, each on copies
+# of its own.
 _EXACT: dict[str, frozenset[int]] = {}
 
 
@@ -64,9 +65,10 @@ def check_loaded(model: PreTrainedModel, full_config: PreTrainedConfig) -> None:
 
 @torch.no_grad()
 def _check(model: PreTrainedModel, backbone: Backbone, depths: list[int]) -> None:
-    # For each depth n three things must agree: the state of n blocks from one pass through the full model, the view of n
-    # blocks, and a model rebuilt from the cut config with the view's tensors in it, which is what loading a saved cut does.
-    # The blocks that the cut config makes must also be set up like those of the full model.
+    # For each depth n three things must agree: the state of n blocks from one pass through the full
+    # model, the view of n blocks, and a model rebuilt from the cut config with the view's tensors
+    # in it, which is what loading a saved cut does. The blocks that the cut config makes must also
+    # be set up like those of the full model.
     whole, inputs = trial(model)
     pristine = skeleton(type(model), model.config)
     with recorded(whole, backbone) as calls:
@@ -88,7 +90,8 @@ def _rebuild(view: PreTrainedModel) -> PreTrainedModel:
     rebuilt = skeleton(type(view), view.config)
     for name, _ in list(rebuilt.named_children()):
         if getattr(view, name, None) is None:
-            setattr(rebuilt, name, None)  # built without it, such as the encoder of a masked LM without its pooler
+            # built without it, such as the encoder of a masked LM without its pooler
+            setattr(rebuilt, name, None)
     rebuilt.load_state_dict(view.state_dict(), assign=True)
     nn.Module.to(rebuilt, view.device)
     rebuilt.train(False)

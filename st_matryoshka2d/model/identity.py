@@ -30,13 +30,14 @@ _INHERITED = (
     *("base_model", "datasets", "train_datasets", "eval_datasets", "non_default_hyperparameters"),
 )
 
-# Entries of a config that change no embedding: its origin, how it was trained, and what else a call returns. The last is
-# also switched on while another thread reads the states of all layers.
+# Entries of a config that change no embedding: its origin, how it was trained, and what else a call
+# returns. The last is also switched on while another thread reads the states of all layers.
 _WITHOUT_EFFECT = {
     *("_name_or_path", "transformers_version", "is_matryoshka"),
     *("output_hidden_states", "output_attentions", "return_dict"),
 }
-_LAYERS = "matryoshka_layers"  # which layers a depth keeps: the only entry of this package that counts
+# which layers a depth keeps: the only entry of this package that counts
+_LAYERS = "matryoshka_layers"
 
 
 class DerivedCardData(SentenceTransformerModelCardData):
@@ -52,7 +53,8 @@ class DerivedCardData(SentenceTransformerModelCardData):
     @property
     def base_model_revision(self) -> str:
         """Commit of the base model and a hash of the weights as they are now, so that training changes it."""
-        # mteb stores scores under the title (`base_model` without one) and this. The hash reads all weights: only here.
+        # mteb stores scores under the title (`base_model` without one) and this. The hash reads all
+        # weights: only here.
         model: Any = self.model  # registered, as that of any card that mteb reads
         commit = _commit(self) if self.base_model else None
         return "+".join(filter(None, [commit, model_revision(model)[:12]]))
@@ -93,7 +95,8 @@ def model_name(model: SentenceTransformer) -> str:
 
 def model_revision(model: SentenceTransformer) -> str:
     """Return 40 hexadecimal digits that change with anything that changes an embedding."""
-    # A commit of the Hub is not enough: a model in memory may have been trained since it was loaded.
+    # A commit of the Hub is not enough: a model in memory may have been trained since it was
+    # loaded.
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -18,10 +18,12 @@ Layers: TypeAlias = "str | LayersByDepth"
 FIRST, ENDS = "first", "ends"
 _LAST = 0.4  # share of a depth's layers that ENDS takes from the end
 
-# Names of the number of layers in the config.json of BERT and most others, of DistilBERT, and of T5.
+# Names of the number of layers in the config.json of BERT and most others, of DistilBERT, and of
+# T5.
 _DEPTHS = ("num_hidden_layers", "n_layers", "num_layers")
 
-# Lists that may be as long as the model is deep by accident; every other list of that length has one entry per layer.
+# Lists that may be as long as the model is deep by accident; every other list of that length has
+# one entry per layer.
 _NOT_PER_LAYER = {
     *("architectures", "bos_token_id", "eos_token_id", "pad_token_id"),
     *("matryoshka_dimensions", "matryoshka_readouts", "matryoshka_sizes"),
@@ -139,7 +141,8 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
     """Copy a config with `num_layers` layers, and select from every per-layer list (`layer_types`, ...) to match."""
     cut = copy.copy(config)
     skips = skips_layers(config) and num_layers < config.num_hidden_layers
-    kept = kept_layers(config, num_layers) if skips else None  # a broken config may have a billion layers: no list of them
+    # a broken config may have a billion layers: no list of them
+    kept = kept_layers(config, num_layers) if skips else None
     for name, value in vars(config).items():
         if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
             setattr(cut, name, value[:num_layers] if kept is None else [value[layer] for layer in kept])

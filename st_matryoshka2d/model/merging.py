@@ -16,7 +16,8 @@ from st_matryoshka2d.model.backbone import find_backbone, refusal, shallow_view
 def merged(model: PreTrainedModel) -> PreTrainedModel:
     """Copy a model with its active adapters in its weights; nothing of PEFT is left, and no weight is shared."""
     backbone = find_backbone(model)
-    plain = copy.deepcopy(shallow_view(model, backbone, backbone.num_layers))  # a view has none of the model's hooks
+    # a view has none of the model's hooks
+    plain = copy.deepcopy(shallow_view(model, backbone, backbone.num_layers))
     replaced: dict[int, nn.Module] = {}  # a layer that a model holds twice stays one
     for path, layer in adapter_layers(plain).items():
         try:
@@ -35,7 +36,8 @@ def merged(model: PreTrainedModel) -> PreTrainedModel:
 def _as_plain(layer: Any) -> Any:
     """Return a module without adapters that computes what an adapter layer does; the weights of the layer change."""
     is_used = not layer.disable_adapters
-    if hasattr(layer, "unload_and_optionally_merge_module"):  # such as a module that is trained whole
+    # such as a module that is trained whole
+    if hasattr(layer, "unload_and_optionally_merge_module"):
         if not is_used and hasattr(layer, "original_module"):
             return layer.original_module
         return layer.unload_and_optionally_merge_module(merge=is_used, safe_merge=False, adapter_names=None)

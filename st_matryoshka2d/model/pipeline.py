@@ -53,7 +53,8 @@ class Pipeline:
     """A checked model: each of its routes starts with a Transformer whose depth can be chosen."""
 
     model: SentenceTransformer
-    routes: Mapping[str, Route]  # those of its `Router` by name, or the only one under an empty name
+    # those of its `Router` by name, or the only one under an empty name
+    routes: Mapping[str, Route]
 
     @classmethod
     def of(cls, model: object) -> Pipeline:

@@ -23,9 +23,10 @@ class Readout(Dense):
 
     .. math:: z = M_n h_n + b_n
 
-    At the full depth N it equals a `Dense` with `linear`. Checkpoints name it `Dense`, so that plain sentence-transformers
-    loads them at the full depth. The maps of the other depths, `shallower`, are in separate files in the same folder, and so
-    is the table of depth 0, which has a row in that space for each token. A model that is not aligned has no other maps.
+    At the full depth N it equals a `Dense` with `linear`. Checkpoints name it `Dense`, so that
+    plain sentence-transformers loads them at the full depth. The maps of the other depths,
+    `shallower`, are in separate files in the same folder, and so is the table of depth 0, which has
+    a row in that space for each token. A model that is not aligned has no other maps.
     """
 
     linear: nn.Linear
@@ -112,8 +113,9 @@ class Readout(Dense):
         return cls(readouts.num_layers, dense.linear, shallower, table)
 
 
-# sentence-transformers writes the class name into modules.json, and only trusts its own classes, so this class uses the name
-# of its base class. The Trainer reads its own checkpoints with the classes of the model that it trains.
+# sentence-transformers writes the class name into modules.json, and only trusts its own classes, so
+# this class uses the name of its base class. The Trainer reads its own checkpoints with the classes
+# of the model that it trains.
 Readout.__module__, Readout.__name__, Readout.__qualname__ = Dense.__module__, Dense.__name__, Dense.__qualname__
 
 

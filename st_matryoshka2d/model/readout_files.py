@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.atomic import replace_file
 
-_ROWS, _TOKENIZER = "embedding.weight", "tokenizer"  # the tensors of a table; the second is JSON in UTF-8
+# the tensors of a table; the second is JSON in UTF-8
+_ROWS, _TOKENIZER = "embedding.weight", "tokenizer"
 
 
 class StoredReadouts(NamedTuple):

@@ -61,8 +61,8 @@ def joined(model: SentenceTransformer, query: SentenceTransformer, document: Sen
         routers[str(place)] = Router(ways, default_route=DOCUMENT)
     made = with_modules(model, routers, SentenceTransformer)
     made.module_kwargs, made.truncate_dim = None, document.truncate_dim
-    # Of a table of tokens they are empty. Under these names, because loading adds them where they are missing, and then
-    # hides a prompt named "passage".
+    # Of a table of tokens they are empty. Under these names, because loading adds them where they
+    # are missing, and then hides a prompt named "passage".
     made.prompts |= {QUERY: _prompt(query, QUERY), DOCUMENT: _prompt(document, DOCUMENT)}
     return made
 
@@ -80,12 +80,14 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
         modules=ordered,
         device=str(model.device),
         similarity_fn_name=model.similarity_fn_name,
-        trust_remote_code=model.trust_remote_code,  # the Trainer loads checkpoints with this setting
+        # the Trainer loads checkpoints with this setting
+        trust_remote_code=model.trust_remote_code,
     )
     made.prompts = dict(model.prompts)  # the constructor would add default prompts
     made.default_prompt_name = model.default_prompt_name
     made.module_kwargs = copy.deepcopy(model.module_kwargs)
-    made.training = model.training  # not `train()`, which would change all modules: a loaded backbone is in eval mode
+    # not `train()`, which would change all modules: a loaded backbone is in eval mode
+    made.training = model.training
     return made
 
 

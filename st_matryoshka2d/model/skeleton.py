@@ -17,16 +17,17 @@ _BUILT: set[type[PreTrainedModel]] = set()
 
 def skeleton(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
     """Build a model whose parameters take no memory; its buffers are real."""
-    # Modes of torch hold for one thread. accelerate's `init_empty_weights` and transformers' `no_init_weights` replace
-    # functions of torch for all threads; on the meta device, transformers initialises no weights.
+    # Modes of torch hold for one thread. accelerate's `init_empty_weights` and transformers'
+    # `no_init_weights` replace functions of torch for all threads; on the meta device, transformers
+    # initialises no weights.
     with torch.device("meta"), _ValuesOnCPU():
         return cls(copy.deepcopy(config))
 
 
 def register_outputs(model: PreTrainedModel) -> None:
     """Let transformers record the states of a model that was unpickled."""
-    # Transformers registers what a class can record when its first model is built. A process that only unpickles models,
-    # such as a worker, builds none, and would get no states.
+    # Transformers registers what a class can record when its first model is built. A process that
+    # only unpickles models, such as a worker, builds none, and would get no states.
     if type(model) not in _BUILT:
         skeleton(type(model), model.config)
         _BUILT.add(type(model))

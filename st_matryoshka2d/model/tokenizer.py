@@ -12,8 +12,9 @@ _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_sp
 
 def own_tokenizer(processor: Any) -> Any:
     """Copy a tokenizer, or a processor around one; only the vocabulary is shared, and settings of its model."""
-    # A tokenizer holds the truncation and padding of the call under way, and the tokens that are added to it. A plain deep
-    # copy would write out and parse a vocabulary, which takes seconds if it has 250,000 tokens.
+    # A tokenizer holds the truncation and padding of the call under way, and the tokens that are
+    # added to it. A plain deep copy would write out and parse a vocabulary, which takes seconds if
+    # it has 250,000 tokens.
     tokenizer = getattr(processor, "tokenizer", processor)
     fast = getattr(tokenizer, "backend_tokenizer", None)
     return copy.deepcopy(processor, {id(fast): _copied(fast)} if isinstance(fast, Tokenizer) else {})

@@ -1,6 +1,7 @@
 """Config entries of this package: the trained sizes and dims, the loss, and what a cut was cut from.
 
-They are plain entries of `config.json`, which every save and load keeps, with this package or without it. Imports no torch.
+They are plain entries of `config.json`, which every save and load keeps, with this package or
+without it. Imports no torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from st_matryoshka2d.sizes import Size, sizes_product
 
 ALIGN = "align"  # the value of `matryoshka_loss` for an alignment
 
-# An untrained model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth: docs/other_ways.md
+# An untrained model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth:
+# docs/other_ways.md
 _FEWEST = 5
 
 _LISTED = 64  # longer lists of sizes are written as layers by dims, plus the others
@@ -82,7 +84,8 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
         config.matryoshka_sizes = _written(within)
         config.matryoshka_sizes = _written(trained_sizes(config))  # those with a readout
     if size != full:
-        # A cut of a cut names the model that was cut first, and its layers unless they are the first ones.
+        # A cut of a cut names the model that was cut first, and its layers unless they are the
+        # first ones.
         origin = getattr(original, "matryoshka_cut", None) or {"of": str(full), "model": name}
         config.matryoshka_cut = {**origin, "size": str(size)}
         before = origin.get("layers")
@@ -93,7 +96,8 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
 
 def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
     """Return the trained sizes nearest to a size: one smaller and one larger, if they exist."""
-    # Layers make most of the cost, so the nearest in layers comes first, and of those the nearest in dims.
+    # Layers make most of the cost, so the nearest in layers comes first, and of those the nearest
+    # in dims.
     others = sorted(trained)
     others.sort(key=lambda other: (abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)))
     return [*[each for each in others if each < size][:1], *[each for each in others if each > size][:1]]
@@ -102,7 +106,8 @@ def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
 def warn_if_untrained(original: Any, size: Size, full: Size) -> None:
     """Warn, two calls up, if the model was not trained at this size, or nothing says that it was trained for any."""
     trained = trained_sizes(original)
-    if size == full or size in trained or not size.num_layers:  # a token table was fitted, or there is none
+    # a token table was fitted, or there is none
+    if size == full or size in trained or not size.num_layers:
         return
     told = _untrained_size(original, size, trained) if trained else _untrained_model(original, size, full)
     if told:

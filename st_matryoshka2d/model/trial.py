@@ -1,7 +1,7 @@
 """Run a private copy of a model on a few tokens.
 
-Other threads may use the model at the same time, so whatever a trial needs (evaluation mode, hooks, a setting of the
-config) is set on a copy that shares only the tensors. Nothing is drawn at random.
+Other threads may use the model at the same time, so whatever a trial needs (evaluation mode, hooks,
+a setting of the config) is set on a copy that shares only the tensors. Nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ def share_memory(module: Copied) -> Copied:
     """Copy a module but share its tensors; changes of the copy's dtype, device or mode do not affect the original."""
     memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
     memo.update({id(b): b.detach() for b in module.buffers()})
-    for part in module.modules():  # a hook that is a bound method keeps reporting to its object, not to a copy of it
+    # a hook that is a bound method keeps reporting to its object, not to a copy of it
+    for part in module.modules():
         memo.update({id(hook): hook for hook in hooks(part)})
-        if isinstance(part, StaticEmbedding):  # whose tokenizer has no settings of a call, and a copy would parse it again
+        # whose tokenizer has no settings of a call, and a copy would parse it again
+        if isinstance(part, StaticEmbedding):
             memo[id(part.tokenizer)] = part.tokenizer
     return copy.deepcopy(module, memo)
 

@@ -22,14 +22,16 @@ from st_matryoshka2d.sizes import Size, within
 class TruncatedTransformer(Transformer):
     """A `Transformer` module with the depth as an argument of each call; layers above it are not computed.
 
-    A pipeline that starts with this module takes `num_layers` in `encode`, next to `truncate_dim`. Its checkpoint has all
-    weights and the default depth. `load` reads it; plain sentence-transformers also does if this package is installed, but
-    asks for `trust_remote_code=True`, though no code is downloaded. To ship a model that needs neither, save a plain cut:
-    `truncate(model, num_layers=4).save_pretrained(...)`.
+    A pipeline that starts with this module takes `num_layers` in `encode`, next to `truncate_dim`.
+    Its checkpoint has all weights and the default depth. `load` reads it; plain
+    sentence-transformers also does if this package is installed, but asks for
+    `trust_remote_code=True`, though no code is downloaded. To ship a model that needs neither, save
+    a plain cut: `truncate(model, num_layers=4).save_pretrained(...)`.
 
     Args:
         model_name_or_path: Hub id or folder, as for `Transformer`.
-        num_layers: Default depth; None for all layers. It is not a limit: losses, `truncate` and `evaluate` use all layers.
+        num_layers: Default depth; None for all layers. It is not a limit: losses, `truncate` and
+            `evaluate` use all layers.
         **kwargs: Keywords of `Transformer`.
 
     Raises:
@@ -60,7 +62,8 @@ class TruncatedTransformer(Transformer):
         if not isinstance(module, Transformer):
             raise UsageTypeError(f"Expected a Transformer module, got {type(module).__name__}.")
         elastic = cls.__new__(cls)
-        vars(elastic).update(vars(copy.copy(module)))  # without what torch.compile made of the module
+        # without what torch.compile made of the module
+        vars(elastic).update(vars(copy.copy(module)))
         elastic._set_depth(num_layers)
         return elastic
 
@@ -81,7 +84,8 @@ class TruncatedTransformer(Transformer):
             **kwargs: As for `Transformer.forward`.
 
         Raises:
-            ValueError: The depth exceeds the model, or an aligned model was loaded without its readouts.
+            ValueError: The depth exceeds the model, or an aligned model was loaded without its
+                readouts.
         """
         depth = self._depth(num_layers)
         if depth == self._backbone.num_layers:
@@ -111,7 +115,8 @@ class TruncatedTransformer(Transformer):
         return total if depth is None else within(depth, total, "num_layers")
 
 
-# sentence-transformers writes module path and class name into every checkpoint; this path must not change.
+# sentence-transformers writes module path and class name into every checkpoint; this path must not
+# change.
 TruncatedTransformer.__module__ = "st_matryoshka2d"
 
 

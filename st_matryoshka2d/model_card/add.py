@@ -51,7 +51,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
             "of st_matryoshka2d, align or cut it, which declare them; or pass a grid of its scores."
         )
     if grid is not None:
-        from st_matryoshka2d.model_card.grid_section import grid_section  # needs pandas, as grids do
+        # needs pandas, as grids do
+        from st_matryoshka2d.model_card.grid_section import grid_section
 
         scores = grid_section(readme, grid)
         if "load(" not in sizes:

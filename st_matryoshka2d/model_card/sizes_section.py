@@ -53,7 +53,8 @@ def _section(config: dict[str, Any], name: str) -> str:
     parts = ["## Layers and dimensions"]
     if cut := config.get("matryoshka_cut"):
         parts.append(_origin(cut))
-    is_cut = bool(cut) or config.get("matryoshka_readouts") == []  # or the whole, without its readouts
+    # or the whole, without its readouts
+    is_cut = bool(cut) or config.get("matryoshka_readouts") == []
     if loss := config.get("matryoshka_loss"):
         parts.append(_training(loss, sizes, is_cut))
     if sizes:

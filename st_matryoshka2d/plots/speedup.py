@@ -46,7 +46,8 @@ def _drawn(times: pd.DataFrame, title: str) -> Figure:
     axes.plot(layers, times["theory"], "o--", color="0.55", markersize=4, label="theory: N / layers")
     axes.plot(layers, times["speedup"], "o-", color=BLUE, markersize=5, label="measured")
     for depth, speedup, theory in zip(layers, times["speedup"], times["theory"], strict=True):
-        place, side = ((3, 3), "left") if speedup >= theory else ((-3, -10), "right")  # beside both lines
+        # beside both lines
+        place, side = ((3, 3), "left") if speedup >= theory else ((-3, -10), "right")
         label = f"{speedup:.2f}x"
         axes.annotate(label, (depth, speedup), place, ha=side, textcoords="offset points", fontsize=8)
     labels = times["milliseconds_per_text"].map("{:.3g} ms".format)

@@ -25,27 +25,33 @@ _NOT_MASKED = -100
 class SMAEDataCollator:
     r"""Mask each text of a batch twice, in whole words (Starbucks, Eq. 6).
 
-    .. math:: x_{enc} = Mask(x, p_{enc}), \qquad x_{dec} = Mask(x, p_{dec}), \qquad p_{dec} > p_{enc}
+    .. math:: x_{enc} = Mask(x, p_{enc}), \qquad x_{dec} = Mask(x, p_{dec}), \qquad p_{dec} >
+    p_{enc}
 
-    Random words are drawn, at least one, with at most a share p of the text's tokens. Of their tokens, 80 % become the mask
-    token, 10 % another token and 10 % stay, as in BERT. A text longer than `max_length` is cropped to a random window.
+    Random words are drawn, at least one, with at most a share p of the text's tokens. Of their
+    tokens, 80 % become the mask token, 10 % another token and 10 % stay, as in BERT. A text longer
+    than `max_length` is cropped to a random window.
 
-    The two maskings are drawn independently, as Eq. 6 reads. In the authors' code, the decoder's masked words contain the
-    encoder's: `nested_masks=True`.
+    The two maskings are drawn independently, as Eq. 6 reads. In the authors' code, the decoder's
+    masked words contain the encoder's: `nested_masks=True`.
 
     Args:
         tokenizer: A fast tokenizer with a mask token and a padding token.
         encoder_mask_ratio: p_enc; the default is from the authors' script.
         decoder_mask_ratio: p_dec; likewise.
-        seed: Masks and crops the same batch the same way, even in a resumed run; None draws from torch's generator.
+        seed: Masks and crops the same batch the same way, even in a resumed run; None draws from
+            torch's generator.
         pad_to_multiple_of: Pad to a multiple of this length, for speed on some devices.
-        max_length: Maximum tokens per text, special ones included; None for the tokenizer's `model_max_length`.
-        nested_masks: Whether every word that is masked for the encoder is masked for the decoder too.
+        max_length: Maximum tokens per text, special ones included; None for the tokenizer's
+            `model_max_length`.
+        nested_masks: Whether every word that is masked for the encoder is masked for the decoder
+            too.
 
     Raises:
-        TypeError: `tokenizer` is not one, a ratio is not a number, or a length or the seed is not an integer.
-        ValueError: The tokenizer is slow or lacks a token, the ratios are not 0 < encoder < decoder < 1, the seed is
-            negative, or `max_length` leaves no room for a text.
+        TypeError: `tokenizer` is not one, a ratio is not a number, or a length or the seed is not
+            an integer.
+        ValueError: The tokenizer is slow or lacks a token, the ratios are not 0 < encoder < decoder
+            < 1, the seed is negative, or `max_length` leaves no room for a text.
 
     Example:
         >>> collator = SMAEDataCollator(tokenizer, seed=0)
@@ -93,7 +99,8 @@ class SMAEDataCollator:
 
         Raises:
             TypeError: A text is not a string, or ids are not integers.
-            ValueError: There are no examples, or one lacks both keys, has no token to mask, or has an unknown token.
+            ValueError: There are no examples, or one lacks both keys, has no token to mask, or has
+                an unknown token.
         """
         if not len(examples):
             raise UsageError("The batch is empty; at least one example is needed.")
@@ -139,7 +146,8 @@ class SMAEDataCollator:
     def _random(self, rows: Sequence[Ids]) -> np.random.Generator:
         if self.seed is None:
             return np.random.default_rng(int(torch.randint(2**62, ())))
-        # Seeded by the batch itself: a count of batches would differ in a resumed run or another process.
+        # Seeded by the batch itself: a count of batches would differ in a resumed run or another
+        # process.
         digest = blake2b(b"|".join(row.tobytes() for row in rows), digest_size=8).digest()
         return np.random.default_rng([self.seed, int.from_bytes(digest, "big")])
 

@@ -1,10 +1,11 @@
 """Cross entropy over a vocabulary without all logits in memory.
 
-torch 2.13 has `linear_cross_entropy`, but to return a value for each row it computes the logits twice, and autocast does not
-reach it: float32 states stay in float32.
+torch 2.13 has `linear_cross_entropy`, but to return a value for each row it computes the logits
+twice, and autocast does not reach it: float32 states stay in float32.
 
-Gradients are computed in the forward pass, per chunk of logits: of all tensors as wide as the vocabulary, only the gradient
-of the weight is kept for the backward pass, and no logit is computed twice.
+Gradients are computed in the forward pass, per chunk of logits: of all tensors as wide as the
+vocabulary, only the gradient of the weight is kept for the backward pass, and no logit is computed
+twice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch.autograd.function import once_differentiable
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-# Logits in memory at a time: 2^24 numbers are 64 MiB in float32. Smaller chunks make matrix products slower.
+# Logits in memory at a time: 2^24 numbers are 64 MiB in float32. Smaller chunks make matrix
+# products slower.
 _LOGITS_AT_A_TIME = 2**24
 
 
@@ -45,7 +47,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         # Half precision has too few digits for a sum over a vocabulary.
         high = torch.promote_types(low, torch.float32)
         wanted = [trains and needed for needed in ctx.needs_input_grad[:3]]
-        # Scale weights to at most 1 here, and back in `backward`: half precision would round small ones to zero.
+        # Scale weights to at most 1 here, and back in `backward`: half precision would round small
+        # ones to zero.
         relative = (row_weights / row_weights.max()).to(high)[:, None]
         by_row = torch.empty(len(states), dtype=high, device=states.device)
         d_states = torch.empty(states.shape, dtype=low, device=states.device) if wanted[0] else None

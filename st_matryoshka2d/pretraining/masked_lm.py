@@ -1,7 +1,8 @@
 """Load a masked language model of any family, and find its parts by structure, verified with a few tokens.
 
-`embedding layer -> blocks -> head -> vocabulary`: pre-training needs the input of the first block, and the head without its
-last product. Views share the modules of the model: no tensor is copied and no module changed.
+`embedding layer -> blocks -> head -> vocabulary`: pre-training needs the input of the first block,
+and the head without its last product. Views share the modules of the model: no tensor is copied and
+no module changed.
 """
 
 from __future__ import annotations

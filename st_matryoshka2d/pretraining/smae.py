@@ -34,7 +34,8 @@ class SMAEOutput(ModelOutput):
 
     Attributes:
         loss: Eq. 9, a scalar: the sum of the parts, divided by the number of sizes.
-        parts: Mean cross entropy over the masked tokens, without gradient, by size: `"2L-32d/encoder"`, `"2L-32d/decoder"`.
+        parts: Mean cross entropy over the masked tokens, without gradient, by size:
+            `"2L-32d/encoder"`, `"2L-32d/decoder"`.
     """
 
     loss: Tensor | None = None
@@ -44,9 +45,10 @@ class SMAEOutput(ModelOutput):
 class SMAEForPreTraining(nn.Module):
     r"""Masked auto-encoding over sizes (Starbucks, section 3.2), around any encoder with a masked-LM head.
 
-    Each text is masked twice, more for the decoder (Eq. 6). For each size (n, d), the first d coordinates of layer n are
-    projected to full width, and the head predicts the encoder's masked tokens from them. A small decoder predicts its own
-    masked tokens, with the CLS embedding of its input replaced by the projected CLS state (Eq. 7):
+    Each text is masked twice, more for the decoder (Eq. 6). For each size (n, d), the first d
+    coordinates of layer n are projected to full width, and the head predicts the encoder's masked
+    tokens from them. A small decoder predicts its own masked tokens, with the CLS embedding of its
+    input replaced by the projected CLS state (Eq. 7):
 
     .. math::
         \tilde x^{cls}_{dec} = pool(V_n^d W_{1:d}), \qquad V_n^d = encoder_{1:n}(x_{enc})_{1:d}
@@ -54,19 +56,21 @@ class SMAEForPreTraining(nn.Module):
         L_{mlm}(n, d) = L_{enc}(n, d) + L_{dec}(n, d) \quad\text{(Eq. 8)}, \qquad
         L = \frac{1}{|S|} \sum_{(n, d) \in S} L_{mlm}(n, d) \quad\text{(Eq. 9)}
 
-    One pass of the encoder serves all sizes, and only masked tokens are scored. Layer n is the output of the model cut
-    there, after the final norm of pre-norm families. `save_pretrained` writes the encoder as a plain checkpoint.
+    One pass of the encoder serves all sizes, and only masked tokens are scored. Layer n is the
+    output of the model cut there, after the final norm of pre-norm families. `save_pretrained`
+    writes the encoder as a plain checkpoint.
 
-    The authors' code has no W: it projects as `projection="head"` does. It also halves L_enc + L_dec, which changes little
-    with Adam, and nests the masks (`SMAEDataCollator`).
+    The authors' code has no W: it projects as `projection="head"` does. It also halves L_enc +
+    L_dec, which changes little with Adam, and nests the masks (`SMAEDataCollator`).
 
     Args:
         mlm: A model loaded with `AutoModelForMaskedLM`.
         sizes: S; None for the ladder of the model's depth and width (section 3.1).
         decoder_layers: Number of decoder layers, each initialised as a copy of the encoder's first.
-        projection: `"linear"`: V W, as in Eq. 7; W starts as the identity. `"head"`: the layers of the masked-LM head before
-            the vocabulary, with zeros beyond d: the authors' code.
-        mae: False omits the decoder (Table 3, "- MAE"); with only the full size, this is plain masked language modelling.
+        projection: `"linear"`: V W, as in Eq. 7; W starts as the identity. `"head"`: the layers of
+            the masked-LM head before the vocabulary, with zeros beyond d: the authors' code.
+        mae: False omits the decoder (Table 3, "- MAE"); with only the full size, this is plain
+            masked language modelling.
         tokenizer: Saved along with the encoder, if given.
 
     Attributes:
@@ -76,7 +80,8 @@ class SMAEForPreTraining(nn.Module):
 
     Raises:
         TypeError: `mlm` is not a transformers model, or a number is not an integer.
-        ValueError: A size is outside the model, `mlm` is no encoder with a masked-LM head, or `projection` is unknown.
+        ValueError: A size is outside the model, `mlm` is no encoder with a masked-LM head, or
+            `projection` is unknown.
 
     Example:
         >>> from st_matryoshka2d.pretraining import SMAEDataCollator
@@ -133,10 +138,12 @@ class SMAEForPreTraining(nn.Module):
     ) -> SMAEForPreTraining:
         """Load a checkpoint from the Hub or a folder; without a masked-LM head, transformers creates and reports one.
 
-        Other keywords go to `AutoModelForMaskedLM.from_pretrained`: `revision`, `token`, `dtype`, ...
+        Other keywords go to `AutoModelForMaskedLM.from_pretrained`: `revision`, `token`, `dtype`,
+        ...
 
         Raises:
-            ValueError: The architecture has no masked-LM head (a decoder-only model), or its tokenizer has no mask token.
+            ValueError: The architecture has no masked-LM head (a decoder-only model), or its
+                tokenizer has no mask token.
         """
         mlm, tokenizer = load_masked_lm(name_or_path, **kwargs)
         return cls(mlm, sizes, decoder_layers, projection, mae, tokenizer)
@@ -144,7 +151,8 @@ class SMAEForPreTraining(nn.Module):
     def save_pretrained(self, save_directory: str | os.PathLike[str]) -> None:
         """Save the encoder with its masked-LM head, and the tokenizer if any, without the decoder and W.
 
-        `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load the folder without this package.
+        `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load the folder without this
+        package.
         """
         self.mlm.save_pretrained(save_directory)
         share_weights(save_directory)
@@ -168,7 +176,8 @@ class SMAEForPreTraining(nn.Module):
         Args:
             input_ids: Texts masked for the encoder; the first token of each is CLS.
             attention_mask: 0 at padding; None for no padding.
-            labels: Original tokens where the encoder's are masked, -100 elsewhere; a ValueError if none is masked.
+            labels: Original tokens where the encoder's are masked, -100 elsewhere; a ValueError if
+                none is masked.
             decoder_input_ids: Texts masked for the decoder, if there is one.
             decoder_labels: The same as `labels`, for the decoder.
         """
@@ -228,7 +237,8 @@ def _masked(labels: Tensor | None, name: str) -> tuple[tuple[Tensor, ...], Tenso
     """Return the places of masked tokens, and their labels."""
     if labels is None:
         raise UsageError(f"{name} is missing; SMAEDataCollator returns all inputs of the model.")
-    places = (labels != _NOT_MASKED).nonzero(as_tuple=True)  # once: it waits for the GPU, as would each use of a mask
+    # once: it waits for the GPU, as would each use of a mask
+    places = (labels != _NOT_MASKED).nonzero(as_tuple=True)
     if not len(places[0]):
         raise UsageError(f"{name} has no masked token (all are {_NOT_MASKED}): there is nothing to learn from this batch.")
     return places, labels[places]

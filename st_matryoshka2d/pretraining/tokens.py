@@ -18,7 +18,8 @@ from st_matryoshka2d.sizes import positive_int
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | IterableDataset)
 Ids: TypeAlias = NDArray[np.int64]
 
-# Tokens of longer words count as words: in byte-level and SentencePiece vocabularies, a sentence without spaces is one word.
+# Tokens of longer words count as words: in byte-level and SentencePiece vocabularies, a sentence
+# without spaces is one word.
 _LONGEST_WORD = 16
 
 
@@ -35,19 +36,22 @@ def token_rows(
         dataset: Texts, in memory or as a stream.
         tokenizer: The model's tokenizer.
         text_column: Column of the texts; other columns are dropped.
-        pack_to: None makes one row per text; the collator crops long ones. A number packs texts, joined by the tokenizer's
-            separator, into rows of so many tokens, special ones included; the last row of a thousand texts may be shorter.
+        pack_to: None makes one row per text; the collator crops long ones. A number packs texts,
+            joined by the tokenizer's separator, into rows of so many tokens, special ones included;
+            the last row of a thousand texts may be shorter.
 
     Returns:
         A dataset, or a stream, with the column `input_ids`.
 
     Raises:
-        TypeError: `dataset` is not a dataset, `pack_to` is not an integer, or the column does not hold texts.
-        ValueError: The column is missing, or `pack_to` leaves no room for a text or exceeds `tokenizer.model_max_length`.
+        TypeError: `dataset` is not a dataset, `pack_to` is not an integer, or the column does not
+            hold texts.
+        ValueError: The column is missing, or `pack_to` leaves no room for a text or exceeds
+            `tokenizer.model_max_length`.
 
     Warns:
-        DataWarning: Texts are empty (None, NaN or blank). The message counts them and names the first few; for a stream,
-            those of the first batch that has any.
+        DataWarning: Texts are empty (None, NaN or blank). The message counts them and names the
+            first few; for a stream, those of the first batch that has any.
 
     Example:
         >>> from datasets import Dataset
@@ -72,7 +76,8 @@ def token_rows(
         _tell_of_empty(dataset, text_column)
 
     def rows(batch: dict[str, list[Any]]) -> dict[str, list[list[int]]]:
-        if in_stream is not None and not in_stream.rows:  # a stream has no end to wait for: tell once
+        # a stream has no end to wait for: tell once
+        if in_stream is not None and not in_stream.rows:
             list(map(in_stream.lacks, batch[text_column]))
             in_stream.tell()
         texts = [text for text in batch[text_column] if not is_empty(text)]

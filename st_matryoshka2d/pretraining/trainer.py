@@ -15,10 +15,11 @@ from st_matryoshka2d.pretraining.smae import SMAEForPreTraining
 class SMAETrainer(Trainer):
     """transformers' `Trainer` that also logs the loss of each size: `"2L-32d/encoder"`, `"2L-32d/decoder"`, ...
 
-    Each is the mean over the steps since the last log, and over processes. The plain `Trainer` trains the same weights. For
-    streams, it collates on the first process for all, which fails if batches differ in width; here each process collates its
-    own, unless `accelerator_config` says otherwise. Arguments are those of `Trainer`; the model must be an
-    `SMAEForPreTraining`, the data collator an `SMAEDataCollator` or equivalent.
+    Each is the mean over the steps since the last log, and over processes. The plain `Trainer`
+    trains the same weights. For streams, it collates on the first process for all, which fails if
+    batches differ in width; here each process collates its own, unless `accelerator_config` says
+    otherwise. Arguments are those of `Trainer`; the model must be an `SMAEForPreTraining`, the data
+    collator an `SMAEDataCollator` or equivalent.
 
     Raises:
         TypeError: The model is not an `SMAEForPreTraining`.
@@ -60,7 +61,8 @@ class SMAETrainer(Trainer):
         """Compute the loss of a batch, and keep its parts for the next log."""
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training:
-            share = 1 / self.current_gradient_accumulation_steps  # the last step of an epoch may be shorter
+            # the last step of an epoch may be shorter
+            share = 1 / self.current_gradient_accumulation_steps
             self._steps += share
             for name, part in outputs["parts"].items():
                 self._parts[name] = self._parts.get(name, 0) + share * part.detach()

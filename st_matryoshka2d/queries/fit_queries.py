@@ -62,8 +62,8 @@ def fit_queries(
     where queries have a prompt of their own, theirs is. The strength is chosen on queries left out
     of the fit.
 
-    `truncate(model, num_layers=0)` is the table as a plain `SentenceTransformer`, and a size such as
-    `"0L-384d"` works in `load`, `encode_sizes`, `evaluate` and the like. A table serves short
+    `truncate(model, num_layers=0)` is the table as a plain `SentenceTransformer`, and a size such
+    as `"0L-384d"` works in `load`, `encode_sizes`, `evaluate` and the like. A table serves short
     queries on the documents that it was fitted on; for other documents, fit again. Documents are
     always embedded by the network. After training the model, fit again too.
 

@@ -13,11 +13,14 @@ from scipy.sparse import csr_matrix
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-_STEPS, _ENOUGH = 60, 1e-2  # at most so many steps, until residuals are this share of the right side
+# at most so many steps, until residuals are this share of the right side
+_STEPS, _ENOUGH = 60, 1e-2
 _COLUMNS = 128  # solved at once, which bounds memory
-_WEAK = 100  # texts as long as the others, in all directions: strength of the regression of the starting point
+# texts as long as the others, in all directions: strength of the regression of the starting point
+_WEAK = 100
 
-DOCUMENTS, QUERIES = 0, 1  # the sides, whose embeddings have different means where their prompts differ
+# the sides, whose embeddings have different means where their prompts differ
+DOCUMENTS, QUERIES = 0, 1
 
 
 @dataclass

@@ -23,7 +23,8 @@ def table_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
 def shrunk(tokenizer: Tokenizer, found: Iterable[int]) -> tuple[Tokenizer, list[int]]:
     """Keep the tokens that occur, and those that make them up; return their former ids in the new order.
 
-    Texts of these tokens alone are split as before; other words are made of the tokens that are left.
+    Texts of these tokens alone are split as before; other words are made of the tokens that are
+    left.
     """
     made = json.loads(tokenizer.to_str())
     model = made["model"]

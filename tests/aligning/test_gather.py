@@ -87,7 +87,8 @@ def test_of_many_texts_as_many_are_drawn_as_cost_one_pass(tiny: SentenceTransfor
 @pytest.mark.parametrize(
     ("depth", "again"),
     [
-        # Layers of each depth that are not the first ones of the whole model, up to which one pass serves all.
+        # Layers of each depth that are not the first ones of the whole model, up to which one pass
+        # serves all.
         (6, [0, 1, 1, 2, 2]),
         (12, [0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4]),
     ],

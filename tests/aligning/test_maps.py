@@ -35,7 +35,8 @@ def solved(x: Array, z: Array, strength: float) -> tuple[Array, Array, Array]:
     far_x, far_z = x - x.mean(0), z - z.mean(0)
     plain = np.linalg.norm(far_z) / np.linalg.norm(far_x)
     moved = z.mean(0) - plain * x.mean(0)
-    # James and Stein: how much of the squared distance of the means is chance, as each mean has the variance of its texts.
+    # James and Stein: how much of the squared distance of the means is chance, as each mean has the
+    # variance of its texts.
     chance = sum(((b - plain * a) ** 2).sum() for a, b in zip(far_x, far_z, strict=True)) / ((len(x) - 1) * len(x))
     mean = plain * x.mean(0) + moved * max(0.0, 1 - chance / (moved**2).sum())
     weighed = strength * len(x) * far_x.var(0).mean()

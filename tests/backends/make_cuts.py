@@ -20,7 +20,8 @@ from tests.support import families
 
 MINILM = ["1L-384d", "3L-64d", "3L-384d", "6L-64d"]
 ALIGNED = ["3L-64d", "6L-384d"]  # each with its readout as a Dense
-TINY = {"bert": "2L-8d", "roberta": "3L-24d"}  # with a Dense that narrows 32 to 24, and three kinds of pooling
+# with a Dense that narrows 32 to 24, and three kinds of pooling
+TINY = {"bert": "2L-8d", "roberta": "3L-24d"}
 
 
 def main(folder: Path) -> None:

@@ -14,7 +14,8 @@ from sentence_transformers.backend import export_dynamic_quantized_onnx_model, e
 
 FULL_PRECISION: dict[str, dict[str, Any]] = {
     "onnx": {},
-    "openvino": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}},  # else bfloat16, on processors that have it
+    # else bfloat16, on processors that have it
+    "openvino": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}},
 }
 CUTS = {"minilm-1L-384d": 384, "minilm-3L-64d": 64, "minilm-3L-384d": 384, "minilm-6L-64d": 64}
 CUTS |= {"aligned-3L-64d": 64, "aligned-6L-384d": 384, "bert-2L-8d": 8, "roberta-3L-24d": 24}

@@ -185,7 +185,8 @@ def test_every_set_is_downloaded_put_in_form_and_checked(hub: dict[str, str], sh
     expected = pd.read_parquet(shared / "data" / "retrieval" / "wikiqa_test" / "qrels.parquet").head(400)
     assert qrels["score"].sum() == expected["score"].sum()
     assert set(qrels["corpus_id"]) == set(corpus["id"])
-    names = ["wikiqa_test", "trecqa_test", "msmarco_trecdl_subset"]  # what the other benchmarks make of the folder
+    # what the other benchmarks make of the folder
+    names = ["wikiqa_test", "trecqa_test", "msmarco_trecdl_subset"]
     made_of = [*search_tasks(tmp_path / "data", names), *SUITES["sts"][0](tmp_path / "data")]
     made_of += [*SUITES["choosing"][0](tmp_path / "data"), *SUITES["classification"][0](tmp_path / "data")]
     made_of += [*SUITES["pairs"][0](tmp_path / "data"), *SUITES["classification_widths"][0](tmp_path / "data")]

@@ -158,7 +158,8 @@ PUBLISHED = ROOT / "benchmarks" / "results" / "reproduce" / "100x64" / "README.m
 
 def numbers(lines: list[str], name: str) -> list[str]:
     line = next(line for line in lines if line.startswith(f"| {name} |"))
-    return re.findall(r"(?<!± )\b\d+\.\d", line.removeprefix(f"| {name} |"))  # without the spread over seeds
+    # without the spread over seeds
+    return re.findall(r"(?<!± )\b\d+\.\d", line.removeprefix(f"| {name} |"))
 
 
 REPRODUCE = PUBLISHED.parents[1]

@@ -1,7 +1,7 @@
 """The README and the pages: their code runs from top to bottom, their commands too, and print what is shown.
 
-Data of the Hub is replaced: by made data, or by the real data where an output is compared. Blocks marked `python backends`
-need another environment: tests/backends runs them.
+Data of the Hub is replaced: by made data, or by the real data where an output is compared. Blocks
+marked `python backends` need another environment: tests/backends runs them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ SHORT = {
     "align(model, texts": "align(model, texts[:100]",
     "align(aligned, texts": "align(aligned, texts[:100]",
     "min_score=0.9, queries_per_document": "min_score=0.2, queries_per_document",
-    "min_score=0.97, max_bytes=1024": "min_score=0.2, max_bytes=1536",  # sixty pairs cannot tell more
+    # sixty pairs cannot tell more
+    "min_score=0.97, max_bytes=1024": "min_score=0.2, max_bytes=1536",
     "samples_per_label=2))": "samples_per_label=2), dims=384)",  # heads are fitted for each size
     "max_steps=100, per_device_train_batch_size=32": "max_steps=1, per_device_train_batch_size=2",
     "checkpoint-100": "checkpoint-1",
     "benchmark_latency(aligned)": "benchmark_latency(aligned, batch_size=2, rounds=1)",
     "benchmark_latency(model)": "benchmark_latency(model, batch_size=2, rounds=1)",
 }
-ROWS = {"README": 500, "other_ways": 450, "choosing": 140}  # components need more texts than dims, a choice 30 queries
+# components need more texts than dims, a choice 30 queries
+ROWS = {"README": 500, "other_ways": 450, "choosing": 140}
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:

@@ -29,7 +29,8 @@ def test_a_star_is_an_interval_without_zero() -> None:
             file = {"STS": "sts.csv", "search": "search/search.csv"}[kind]
             scores = pd.read_csv(ROOT / "benchmarks" / "results" / "baselines" / file)
             here = (scores["table"] == "Fewer layers, all dims") & (scores["way"] == name) & (scores["size"] == size)
-            if name == "first and last layers":  # scored with the methods of the papers, without an interval
+            # scored with the methods of the papers, without an interval
+            if name == "first and last layers":
                 assert not cell.endswith("*")
                 continue
             (one,) = scores[here].itertuples()

@@ -60,7 +60,8 @@ def test_adds_column_per_size_to_any_batch(kind: str, tiny: SentenceTransformer)
         np.testing.assert_allclose(found, truncate(tiny, size).encode(TEXTS), atol=1e-6)
     if kind == "pandas":
         assert encoded.index.tolist() == [7, 3, 1, 0, 9]
-    assert "small" not in (batch.schema.names if hasattr(batch, "schema") else batch)  # the input batch is unchanged
+    # the input batch is unchanged
+    assert "small" not in (batch.schema.names if hasattr(batch, "schema") else batch)
 
 
 def test_arrow_lists_have_a_fixed_length(tiny: SentenceTransformer) -> None:

@@ -94,7 +94,8 @@ def test_the_vectors_are_those_of_the_model_when_it_was_pickled(what: str, tiny:
     assert np.abs(after.astype(np.float32) - before).max() > 1e-3
     np.testing.assert_allclose(in_a_worker(sent_after), after, atol=1e-6)
     np.testing.assert_allclose(column(encoder), after, atol=1e-6)
-    np.testing.assert_allclose(in_a_worker(sent), before, atol=1e-6)  # an older task that comes later
+    # an older task that comes later
+    np.testing.assert_allclose(in_a_worker(sent), before, atol=1e-6)
     assert encoder.revision != revision
     assert [pickle.loads(each).revision for each in (sent, sent_after)] == [revision, encoder.revision]
 

@@ -61,7 +61,8 @@ def main(folder: Path) -> None:
     """Write `rank0.pt` and `rank1.pt`."""
     torch.set_num_threads(1)
     rank = os.environ["RANK"]
-    # Before the process group exists: later only the first process saves, and the other finds nothing to load.
+    # Before the process group exists: later only the first process saves, and the other finds
+    # nothing to load.
     model, same = noisy(folder / f"one-{rank}"), noisy(folder / f"two-{rank}")
     distributed.init_process_group("gloo")
     evaluator = GridEvaluator(LocalSTS(), SIZES, write_csv=False)

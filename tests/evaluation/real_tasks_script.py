@@ -1,7 +1,8 @@
 """Score real tasks at the full size and at another: `python -m tests.evaluation.real_tasks_script {"model": ..., ...}`.
 
-mteb reads the address of the Hub on import, so this runs in a separate process. The last line of the output is JSON: for
-each task the main score of the full size, and the other size's metrics from the grid and from mteb.
+mteb reads the address of the Hub on import, so this runs in a separate process. The last line of
+the output is JSON: for each task the main score of the full size, and the other size's metrics from
+the grid and from mteb.
 """
 
 from __future__ import annotations

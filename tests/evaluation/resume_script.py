@@ -1,7 +1,8 @@
 """Script for `test_run_resume.py`: uninterrupted evaluations, and evaluations that are killed repeatedly.
 
-Importing takes longer than evaluating, so one process imports everything and forks the others. Each process reports embedded
-texts through a pipe at once, so that the reports of killed processes survive.
+Importing takes longer than evaluating, so one process imports everything and forks the others. Each
+process reports embedded texts through a pipe at once, so that the reports of killed processes
+survive.
 """
 
 from __future__ import annotations

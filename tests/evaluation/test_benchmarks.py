@@ -22,7 +22,8 @@ from st_matryoshka2d import GridResult
 from tests import ROOT
 from tests.support.launch import module_at
 
-SOURCES = ["cranfield", "cisi", "wikiqa_test", "trecqa_test"]  # without copies of documents, whose order is arbitrary
+# without copies of documents, whose order is arbitrary
+SOURCES = ["cranfield", "cisi", "wikiqa_test", "trecqa_test"]
 QUERIES, OTHERS = 4, 20
 
 Tables = dict[str, pd.DataFrame]

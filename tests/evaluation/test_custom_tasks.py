@@ -113,7 +113,8 @@ def labelled_pairs(seed: int = 0) -> dict[str, list[Any]]:
 
 def pair_classification() -> tuple[Any, Any]:
     rows = labelled_pairs()
-    data = DatasetDict({"test": Dataset.from_dict(rows).rename_column("label", "labels")})  # mteb's name
+    # mteb's name
+    data = DatasetDict({"test": Dataset.from_dict(rows).rename_column("label", "labels")})
     return pair_task(rows), by_hand(AbsTaskPairClassification, "PairClassification", "max_ap", data)
 
 
@@ -162,7 +163,8 @@ def test_scores_are_those_of_a_task_written_by_hand(tiny: SentenceTransformer, m
         cut = truncate(tiny, num_layers=size.num_layers, dim=size.dim)
         expected = scores_of_mteb(cut, hand)
         assert len(expected) >= 5
-        assert scores_of_mteb(cut, own) == expected  # the same object that the grid and the last size used
+        # the same object that the grid and the last size used
+        assert scores_of_mteb(cut, own) == expected
         assert grid.score(size) == pytest.approx(expected["main_score"], abs=1e-6)
     assert grid.score(SIZES[0]) != grid.score(SIZES[1])
 
@@ -364,7 +366,8 @@ def test_real_pairs_from_a_csv(minilm: SentenceTransformer, shared: Path, tmp_pa
     one, two = (shallow.encode(frame[column].tolist()) for column in ("sentence1", "sentence2"))
     expected = spearmanr((one * two).sum(1), frame["score"])[0]  # the model normalises
     assert expected > 0.5
-    assert main_score(shallow, sts_task(frame)) == pytest.approx(expected, abs=1e-4)  # rounding may swap neighbours
+    # rounding may swap neighbours
+    assert main_score(shallow, sts_task(frame)) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.slow

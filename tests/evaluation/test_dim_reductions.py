@@ -17,7 +17,8 @@ from st_matryoshka2d.grid.truncation_result import percent_removed, truncation_d
 from tests.support import families
 
 TEXTS = [" ".join(random.Random(n).choices(families.WORDS, k=2 + n % 7)) for n in range(80)]
-# Draws of `random.Random(0)`, sorted to give the order: 0.844, 0.758, 0.421, 0.259, 0.511, 0.405, 0.784, 0.303.
+# Draws of `random.Random(0)`, sorted to give the order: 0.844, 0.758, 0.421, 0.259, 0.511, 0.405,
+# 0.784, 0.303.
 ORDER_OF_SEED_0 = [3, 7, 5, 2, 4, 1, 6, 0]
 
 

@@ -106,7 +106,8 @@ def test_leaves_model_unchanged(tiny: SentenceTransformer, training: bool) -> No
     quiet(tiny, LocalSTS(), sizes=[Size(2, 8), Size(4, 32)])
     assert state() == before
     assert all(torch.equal(value, weights[name]) for name, value in tiny.state_dict().items())
-    # transformers adds one hook per block when hidden states are first requested; there must be no more
+    # transformers adds one hook per block when hidden states are first requested; there must be no
+    # more
     once = hooks()
     quiet(tiny, LocalSTS(), sizes=[Size(2, 8), Size(4, 32)])
     assert hooks() == once

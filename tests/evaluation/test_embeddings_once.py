@@ -54,7 +54,8 @@ TWO_PROMPTS += [search.FewResults, search.ManySubsets, search.LocalInstructions]
 CASES: list[tuple[MakeTask, dict[str, str], int]] = [
     *((kind, {}, 1) for kind in ONE_PROMPT),
     *((kind, PROMPTS, 1) for kind in TWO_PROMPTS),
-    (labels.BinaryClassification, {}, 2),  # the model runs in this process: workers receive embeddings
+    # the model runs in this process: workers receive embeddings
+    (labels.BinaryClassification, {}, 2),
 ]
 
 

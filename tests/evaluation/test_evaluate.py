@@ -37,7 +37,8 @@ def test_default_sizes_match_mteb_on_cuts(tiny: SentenceTransformer) -> None:
     assert len(set(main["score"])) == len(main)  # all cells have distinct scores
 
 
-@pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning")  # mteb expects other prompts
+# mteb expects other prompts
+@pytest.mark.filterwarnings("ignore:SentenceTransformers that use prompts:UserWarning")
 def test_pooling_that_leaves_the_prompt_out(tiny: SentenceTransformer) -> None:
     tiny.prompts = {"STS": "the old red "}
     with_prompt = quiet(tiny, LocalSTS(), sizes=[Size(2, 8)])

@@ -77,7 +77,8 @@ def test_each_text_goes_through_the_model_once(tiny: SentenceTransformer) -> Non
     task.load_data()
     seen = read_along(tiny)
     quiet(tiny, task, num_layers=[1, 3], dims=16, documents=["4L-32d", "2L-16d"])
-    encoded = {text: times for text, times in seen.items() if text in task.texts()}  # the others verify cuts
+    # the others verify cuts
+    encoded = {text: times for text, times in seen.items() if text in task.texts()}
     assert set(encoded) == task.texts()
     assert set(encoded.values()) == {1}
 
@@ -95,7 +96,8 @@ def test_documents_skip_layers_that_only_queries_need(tiny: SentenceTransformer)
     task.load_data()
     splits = [split for of_subset in task.dataset.values() for split in of_subset.values()]
     documents_in_all = sum(len(split["corpus"]) for split in splits)
-    assert through_last[1] < documents_in_all < through_last[0]  # the rest are queries, and texts that verify the cut
+    # the rest are queries, and texts that verify the cut
+    assert through_last[1] < documents_in_all < through_last[0]
 
 
 def test_grid_records_document_size(tiny: SentenceTransformer, tmp_path: Path) -> None:

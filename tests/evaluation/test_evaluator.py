@@ -328,7 +328,8 @@ def test_a_grid_is_added_to_a_saved_model_and_replaced(tiny: SentenceTransformer
     assert first.index("## Usage") < first.index("## Sizes") < first.index("## Training Details")
     assert 'small = load("sentence_transformers_model_id", num_layers=4, dim=8)' in first
     start, end = first.index("<!-- sizes: begin -->"), first.index("<!-- sizes: end -->")
-    of_untrained = plain.replace("model trained. It maps", "model. It maps")  # sentence-transformers says so of any model
+    # sentence-transformers says so of any model
+    of_untrained = plain.replace("model trained. It maps", "model. It maps")
     assert first[:start] + first[end + len("<!-- sizes: end -->\n\n") :] == of_untrained
     add_to_model_card(tmp_path, after)
     second = readme.read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ class OnePart(LocalSTS):
     metadata = LocalSTS.metadata.model_copy(update={"eval_splits": ["test"], "eval_langs": ["eng-Latn"]})
 
 
-@pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning")  # of mteb
+# of mteb
+@pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning")
 def test_training_with_an_adapter_is_scored(
     tiny: SentenceTransformer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,7 +60,8 @@ def test_metrics_by_scikit_learn_and_a_loop(tiny: SentenceTransformer, rows: dic
         precision = average_precision_score(rows["label"], found)
         assert 0.5 < precision < 1
         assert grid.score(size, metric="cosine_ap") == pytest.approx(precision, abs=1e-6)
-        assert grid.score(size) >= grid.score(size, metric="cosine_ap")  # mteb's main metric is the best of its functions
+        # mteb's main metric is the best of its functions
+        assert grid.score(size) >= grid.score(size, metric="cosine_ap")
         assert grid.score(size, metric="cosine_accuracy") == pytest.approx(best(accuracy, found, rows["label"]), abs=1e-9)
         assert grid.score(size, metric="cosine_f1") == pytest.approx(best(f1_score, found, rows["label"]), abs=1e-9)
     assert grid.score(SIZES[0]) != grid.score(SIZES[1])

@@ -1,7 +1,7 @@
 """Real tasks on real data, offline: the published scores, and a size drawn at random.
 
-If ST_MATRYOSHKA2D_ALL_TASKS is set, all tasks are scored on all data; otherwise a few random tasks and parts of the
-collections.
+If ST_MATRYOSHKA2D_ALL_TASKS is set, all tasks are scored on all data; otherwise a few random tasks
+and parts of the collections.
 """
 
 from __future__ import annotations

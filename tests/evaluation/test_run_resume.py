@@ -55,7 +55,8 @@ def test_enough_runs_are_killed(root: Path, kind: str) -> None:
     assert 0 < first["held"] < texts
     assert late["signal"] == signal.SIGKILL
     assert late["held"] == texts, "all cells are there"
-    assert sum(run["signal"] in KILLED for run in runs) >= 3, seed  # some moments come after the end
+    # some moments come after the end
+    assert sum(run["signal"] in KILLED for run in runs) >= 3, seed
     assert any(run["unfinished"] for run in runs), seed
 
 

@@ -86,7 +86,8 @@ def test_flipped_bit_never_changes_a_score(tiny: SentenceTransformer, tmp_path: 
     grid = quiet(tiny, LocalSTS(), sizes=SIZES, cache=tmp_path)
     (cell,) = tmp_path.rglob("*.parquet")
     whole, seed = cell.read_bytes(), random.randrange(10**6)
-    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # before the footer with column names
+    # before the footer with column names
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     generator, errors = random.Random(seed), []
     for _ in range(25):
         broken = bytearray(whole)

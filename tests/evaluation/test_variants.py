@@ -32,7 +32,8 @@ PROMPTS: list[dict[str, str]] = [
     },
 ]
 RANKING = [search.FewResults, search.LocalReranking, labels.LocalBitext, labels.LocalSummaries]
-PAIRWISE = [LocalSTS, labels.LocalPairs]  # mteb supports no other pairwise similarity than these two
+# mteb supports no other pairwise similarity than these two
+PAIRWISE = [LocalSTS, labels.LocalPairs]
 PROMPTED = [search.FewResults, search.LocalReranking, search.LocalInstructions, labels.BinaryClassification, AsymmetricSTS]
 PROMPTED += [labels.LocalClustering, labels.LocalPairs, LocalSTS]
 PRECISE = [LocalSTS, search.LocalRetrieval, search.LocalReranking, labels.BinaryClassification, labels.LocalClustering]

@@ -25,7 +25,8 @@ SIZES = ["2L-32d", "4L-128d", "6L-384d"]
 
 
 def run(example: str, tmp_path: Path, *options: object) -> str:
-    settings = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "error:`ray_remote_args"}  # Ray 2.64 drops them
+    # Ray 2.64 drops them
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "error:`ray_remote_args"}
     return finished(
         sys.executable, ROOT / "examples" / example, *(options or ["--smoke"]), cwd=tmp_path, timeout=900, **settings
     )

@@ -214,7 +214,8 @@ def test_two_processes_train_one_model(tmp_path: Path, minilm: SentenceTransform
 def test_scripts_are_short_and_listed() -> None:
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     scripts = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("demo_"))
-    engines = {"daft_encode.py", "ray_encode.py", "ray_grid.py", "spark_encode.py"}  # tests/examples/test_engines.py
+    # tests/examples/test_engines.py
+    engines = {"daft_encode.py", "ray_encode.py", "ray_grid.py", "spark_encode.py"}
     engines |= {f"{engine}_search.py" for engine in ("faiss", "lancedb", "milvus", "sqlite_vec")}
     engines |= {"clients_asymmetric.py", "funnel.py", "onnx_export.py", "serve_infinity.py"}
     assert {command.split()[0] for command, _, _ in RUNS} | engines == {path.name for path in scripts}

@@ -226,6 +226,7 @@ def test_figure_text_has_contrast() -> None:
         channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colours[y, x, :3]]
         luminance = float(np.dot(channels, [0.2126, 0.7152, 0.0722]))
         contrast = 1.05 / (luminance + 0.05) if text.get_color() == "white" else (luminance + 0.05) / 0.05
-        assert contrast >= 4.5  # WCAG AA at this font size; the better of two inks gives at least 4.58
+        # WCAG AA at this font size; the better of two inks gives at least 4.58
+        assert contrast >= 4.5
         inks.add(str(text.get_color()))
     assert inks == {"black", "white"}

@@ -64,7 +64,8 @@ def test_recommends_the_fewest_layers_that_agree(min_score: float, aligned: Sent
         assert all(reason.startswith("share of the agreement ") for reason in set(frame["refused"]) - {""})
 
 
-# Agreement, and share of the mean Spearman of four STS sets, of two models that were aligned with the sentences of STS-B.
+# Agreement, and share of the mean Spearman of four STS sets, of two models that were aligned with
+# the sentences of STS-B.
 MINILM = {
     "1L-64d": (0.549, 0.889), "1L-128d": (0.669, 0.911), "1L-384d": (0.700, 0.911),
     "3L-64d": (0.595, 0.953), "3L-128d": (0.759, 0.972), "3L-384d": (0.806, 0.975),
@@ -117,7 +118,8 @@ def test_beside_scores_it_is_one_of_the_tasks(aligned: SentenceTransformer) -> N
 QUERIES = [f"q{number}" for number in range(200)]
 
 
-KEEP = {"ndcg_at_10": {2: 0.5, 4: 0.98, 6: 1.0}, "mrr_at_10": {2: 0.95, 4: 0.6, 6: 1.0}}  # shares of 6 layers
+# shares of 6 layers
+KEEP = {"ndcg_at_10": {2: 0.5, 4: 0.98, 6: 1.0}, "mrr_at_10": {2: 0.95, 4: 0.6, 6: 1.0}}
 
 
 def values(metric: str, layers: int, seed: int) -> Any:
@@ -236,7 +238,8 @@ def test_the_summary_has_mean_and_spread_over_seeds(result: TruncationResult) ->
 
 def test_verdict_compares_prefix_with_random_subsets(result: TruncationResult) -> None:
     by_dim = {dim: row(result.verdict("A"), dim=dim) for dim in (4, 2)}
-    # 4.302653 is the quantile 0.975 of Student's t with 2 degrees of freedom. At 4 dims s = 0.01, mean 0.81; at 2 dims 0.62.
+    # 4.302653 is the quantile 0.975 of Student's t with 2 degrees of freedom. At 4 dims s = 0.01,
+    # mean 0.81; at 2 dims 0.62.
     half = 4.302653 * 0.01 * (4 / 3) ** 0.5
     assert (by_dim[4]["low"] * 0.9, by_dim[4]["high"] * 0.9) == pytest.approx((0.81 - half, 0.81 + half), abs=1e-6)
     assert 0.81 + half < 0.86
@@ -244,7 +247,8 @@ def test_verdict_compares_prefix_with_random_subsets(result: TruncationResult) -
     worse = made_of(SCORES | {("first", 4): (0.76, 0.5)})
     assert 0.81 - half > 0.76
     assert row(worse.verdict("A"), dim=4)["order"] == "hurts"
-    between = made_of(SCORES | {("first", 4): (0.84, 0.5)})  # above every seed, but within the interval
+    # above every seed, but within the interval
+    between = made_of(SCORES | {("first", 4): (0.84, 0.5)})
     assert row(between.verdict("A"), dim=4)["order"] == "no difference"
 
 

@@ -14,7 +14,8 @@ from scipy import stats
 from st_matryoshka2d.grid.significance import correlation_test, fisher_z_test, holm, paired_t_test
 from tests.support.quick import quick
 
-# Starbucks (arXiv:2410.13230), Table 4: Spearman on the STS sets, a star where p < 0.05 against the last line of a size.
+# Starbucks (arXiv:2410.13230), Table 4: Spearman on the STS sets, a star where p < 0.05 against the
+# last line of a size.
 PAIRS = [1379, 3108, 1500, 3750, 3000, 1186, 9927]
 
 
@@ -51,7 +52,8 @@ def test_fisher_gives_the_stars_of_starbucks(size: str) -> None:
 
 
 def test_published_values() -> None:
-    # Cohen, Cohen, West and Aiken (2003), 2.8.11; the spreadsheet of stat-help.com; as in the tests of the R package cocor
+    # Cohen, Cohen, West and Aiken (2003), 2.8.11; the spreadsheet of stat-help.com; as in the tests
+    # of the R package cocor
     assert fisher_z_test(0.657, 0.430, 62, 143) == pytest.approx(2 * stats.norm.sf(2.110737), rel=1e-5)
     assert fisher_z_test(0.4, 0.5, 100, 100) == pytest.approx(0.3815188256, abs=1e-9)
 
@@ -116,7 +118,8 @@ def rejected(p_values: list[float], alpha: float) -> set[int]:
 
 def test_holm_rejects_what_the_procedure_does(rng: np.random.Generator) -> None:
     for _ in range(300):
-        p_values = [float(p) for p in np.round(rng.uniform(size=rng.integers(1, 12)) ** 3, 2)]  # some are equal
+        # some are equal
+        p_values = [float(p) for p in np.round(rng.uniform(size=rng.integers(1, 12)) ** 3, 2)]
         p_values = [math.nan if rng.uniform() < 0.2 else p for p in p_values]
         adjusted = holm(p_values)
         assert [math.isnan(p) for p in adjusted] == [math.isnan(p) for p in p_values]

@@ -42,7 +42,8 @@ def test_a_query_its_instruction_and_the_turns_of_a_conversation_are_one_text(
     columns: dict[str, Any], texts: list[str]
 ) -> None:
     assert query_texts(Dataset.from_dict(columns)) == texts
-    if columns["text"] != [["a cat?", "a kitten."]]:  # turns without roles, which its loader reads and this does not
+    # turns without roles, which its loader reads and this does not
+    if columns["text"] != [["a cat?", "a kitten."]]:
         assert list(_retrieval_texts(Dataset.from_dict(columns), PromptType.query)) == texts
 
 

@@ -109,7 +109,8 @@ def test_downloads_only_needed_bytes_once(name: str, hub: Hub, loader: Loader, o
     tensors, headers = needed_bytes(transformer, lambda block: block >= 2)
     weights = {path.name for path in transformer.glob("model*.safetensors")}
     sent = sum(amount for file, amount in hub.sent.items() if file in weights)
-    sent -= sum(path.stat().st_size for path in folder.glob("2_Dense/model.safetensors"))  # downloaded whole
+    # downloaded whole
+    sent -= sum(path.stat().st_size for path in folder.glob("2_Dense/model.safetensors"))
     assert tensors <= sent <= 1.02 * tensors + headers
     expected = truncate(SentenceTransformer(str(folder), device="cpu"), num_layers=2, dim=8).encode(SENTENCES)
     assert np.array_equal(np.asarray(loaded["embedding"], dtype=np.float32), expected.astype(np.float32))

@@ -11,7 +11,8 @@ import pytest
 from tests.support.loader import Worker
 from tests.support.uploads import OWNER, READER, shipping
 
-pytestmark = pytest.mark.slow  # starts processes: Hub clients with tokens, offline, and with retries
+# starts processes: Hub clients with tokens, offline, and with retries
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

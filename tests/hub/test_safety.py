@@ -74,7 +74,8 @@ def test_without_ranges_downloads_whole_file_and_warns(
     assert "model.safetensors" not in hub.sent
 
 
-OFTEN_LATE = {"fewer bytes than named", "broken off", "broken itself"}  # after the header; others are seen by the same check
+# after the header; others are seen by the same check
+OFTEN_LATE = {"fewer bytes than named", "broken off", "broken itself"}
 
 
 # Silent servers are retried several times.

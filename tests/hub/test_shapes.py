@@ -27,7 +27,8 @@ def with_language_model_head(folder: Path) -> None:
     hf.BertForMaskedLM(families.CONFIGS["bert"]()).save_pretrained(folder)
 
 
-# Function that saves a checkpoint, a config entry, and a tensor that contradicts the entry's value 8.
+# Function that saves a checkpoint, a config entry, and a tensor that contradicts the entry's value
+# 8.
 CHECKPOINTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "bert": (of_a_family("bert"), "hidden_size", "embeddings.LayerNorm.bias' is [32], but the config says [8] ("),
     "head": (with_language_model_head, "vocab_size", "embeddings.word_embeddings.weight' is [27, 32], but the config says"),
@@ -55,7 +56,8 @@ def test_accepts_valid_shapes_and_names_others(name: str, tmp_path: Path, caplog
 
 def test_impossible_and_packed_shapes() -> None:
     config = families.CONFIGS["bert"]()
-    with pytest.raises(ValueError, match=r"contradict its config\.json"):  # an empty tensor, so that the header is valid
+    # an empty tensor, so that the header is valid
+    with pytest.raises(ValueError, match=r"contradict its config\.json"):
         check_shapes({"embeddings.word_embeddings.weight": (0, 10**30)}, config, "org/name")
     config.quantization_config = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     check_shapes({"encoder.layer.0.output.dense.weight": (768, 1)}, config, "org/name")

@@ -49,7 +49,8 @@ class ByDepth(nn.Module):
         self.full, self.shallow, self.neither = (nn.Linear(width, width) for _ in range(3))
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        used = self.full if "all_layer_embeddings" in features else self.shallow  # only at full depth
+        # only at full depth
+        used = self.full if "all_layer_embeddings" in features else self.shallow
         return {**features, "sentence_embedding": used(features["sentence_embedding"])}
 
 
@@ -102,7 +103,8 @@ def main(folder: Path) -> None:
     """Write `rank0.pt` and `rank1.pt`."""
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    # Before the process group exists: later only the first process saves, and the other finds nothing to load.
+    # Before the process group exists: later only the first process saves, and the other finds
+    # nothing to load.
     model, noisy = _model(folder / f"exact-{rank}", dropout=0.0).double(), _model(folder / f"noisy-{rank}", dropout=0.1)
     halves = [[_features(model, texts(3 * half + column)[:4]) for column in range(3)] for half in range(2)]
     whole = [_features(model, texts(column)[:4] + texts(3 + column)[:4]) for column in range(3)]
@@ -121,7 +123,8 @@ def main(folder: Path) -> None:
             getattr(loss, "loss", loss).gather_across_devices = gathered
             found = _together(loss, halves[rank], rank, passes)
             result["found"][str(Case(recipe, size, gathered))] = found
-        # Datasets with and without negatives, so that one process has more mini-batches than the other.
+        # Datasets with and without negatives, so that one process has more mini-batches than the
+        # other.
         result["found"][recipe, size] = _together(loss, halves[rank][: 2 + rank], rank)
     loss = _loss(Case("maps by depth", None, False), model)
     loss.model[0].model.pooler.requires_grad_(False)  # which no loss uses
@@ -147,8 +150,8 @@ def _model(folder: Path, dropout: float) -> SentenceTransformer:
 
 
 def _features(model: SentenceTransformer, column: list[str]) -> dict[str, Any]:
-    # A dict, as the Trainer collates: in other types DistributedDataParallel finds no tensors, and treats all
-    # parameters as unused.
+    # A dict, as the Trainer collates: in other types DistributedDataParallel finds no tensors, and
+    # treats all parameters as unused.
     return dict(model.preprocess(column))
 
 

@@ -132,7 +132,8 @@ def shape(column: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", quick(LOSSES, "RelationalDistill, across", "MIPIC"))
 def test_mini_batches_of_tokens_change_no_part_and_no_gradient(name: str, num_tokens: int, tmp_path: Path) -> None:
     loss = build(LOSSES[name], Case(), tmp_path)
-    assert_alike(loss, features(loss.model, 2), [64], num_tokens=num_tokens)  # num_tokens takes precedence
+    # num_tokens takes precedence
+    assert_alike(loss, features(loss.model, 2), [64], num_tokens=num_tokens)
 
 
 def test_tokens_are_counted_as_sentence_transformers_counts_them(tmp_path: Path) -> None:

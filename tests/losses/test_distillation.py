@@ -95,7 +95,8 @@ def test_both_parts_match_their_equations(tiny: SentenceTransformer, columns: in
     for part, expected in zip(parts.values(), (alone, across), strict=True):
         assert part.item() == pytest.approx(expected.item(), abs=1e-6)
         assert expected.item() > 1e-3
-    # One backward pass for each side: the parts share a graph, so their weights differ to tell them apart.
+    # One backward pass for each side: the parts share a graph, so their weights differ to tell them
+    # apart.
     assert_gradients_close(
         gradients(model, parts["distill"] + 2 * parts["distill_across"]), gradients(model, alone + 2 * across)
     )

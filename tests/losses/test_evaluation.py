@@ -65,7 +65,8 @@ LOSSES: dict[str, Callable[[SentenceTransformer], MultiSizeLoss]] = {
 }
 
 
-DRAWING = ["2DMSE", "2DMSE, gradient caching", "a sampler of one's own"]  # the others draw nothing in training either
+# the others draw nothing in training either
+DRAWING = ["2DMSE", "2DMSE, gradient caching", "a sampler of one's own"]
 
 
 def set_to_evaluate(model: SentenceTransformer, how: str) -> torch.autograd.grad_mode.set_grad_enabled:
@@ -84,7 +85,8 @@ def test_2dmse_evaluates_mean_over_every_layer_and_dim(
     by_layer = physical_columns(model, 3)
     divergence = partial(oracles.kl_over_scores, temperature=0.3)
     steps = [
-        oracles.two_dmse(by_layer, n, d, oracles.mnrl, divergence, weights)  # one step for each draw
+        # one step for each draw
+        oracles.two_dmse(by_layer, n, d, oracles.mnrl, divergence, weights)
         for n in (1, 2, 3)
         for d in DIMS
     ]

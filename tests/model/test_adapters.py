@@ -215,7 +215,8 @@ def test_depth_as_an_argument(model: SentenceTransformer, tiny: SentenceTransfor
 
 
 def test_a_cut_lacks_the_hook_of_gradient_checkpointing(model: SentenceTransformer) -> None:
-    model[0].model.gradient_checkpointing_enable()  # lets gradients through the frozen embeddings, by a local function
+    # lets gradients through the frozen embeddings, by a local function
+    model[0].model.gradient_checkpointing_enable()
     hooks = model[0].model.get_input_embeddings()._forward_hooks
     assert len(hooks) == 1
     pickle.dumps(truncate(model, num_layers=2))

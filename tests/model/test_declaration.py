@@ -48,7 +48,8 @@ LISTS: dict[str, list[str]] = {
     "MIPIC": ["4L-4d", "4L-8d", "4L-16d", "4L-32d"],
     "RelationalDistill": LADDER,
 }
-AS_MANY_AS_LAYERS = [Size(1, 4), Size(1, 8), Size(2, 8), Size(4, 32)]  # per-layer lists have this length and are cut
+# per-layer lists have this length and are cut
+AS_MANY_AS_LAYERS = [Size(1, 4), Size(1, 8), Size(2, 8), Size(4, 32)]
 MEASURED = {Size(depth, dim): depth * dim / 128 for depth in (1, 2, 3, 4) for dim in (8, 16, 32)}
 
 Cut = Callable[..., SentenceTransformer]

@@ -205,7 +205,8 @@ def test_mteb_cache_separates_model_and_derived_models(name: str | None, tiny: S
     expected = [score(model, None) for model in made]
     assert len(set(expected[:-1])) == len(made) - 1, "all differ, but for the aligned model at the full size"
     for _ in range(2):  # written, then read
-        assert [score(model, cache) for model in made] == pytest.approx(expected, abs=1e-5)  # files hold rounded scores
+        # files hold rounded scores
+        assert [score(model, cache) for model in made] == pytest.approx(expected, abs=1e-5)
     assert len(list(tmp_path.rglob("STS13.json"))) == len({identity(model) for model in made}) == len(made)
 
 

@@ -79,7 +79,8 @@ def test_card_of_untrained_model_has_its_name_and_does_not_say_trained(
 
 def test_scores_have_number_of_queries_or_pairs(tiny: SentenceTransformer, tmp_path: Path) -> None:
     row = {"split": "test", "metric": "m", "is_main": True, "score": 0.5, "num_layers": 2, "dim": 8}
-    places = [("A", "en", 7), ("A", "de", 1200), ("B", "default", None)]  # B: such as a classification
+    # B: such as a classification
+    places = [("A", "en", 7), ("A", "de", 1200), ("B", "default", None)]
     frame = pd.DataFrame([{**row, "task": task, "subset": subset} for task, subset, _ in places])
     frame = pd.concat([frame, frame.assign(num_layers=3)])
     items = [

@@ -250,7 +250,8 @@ def assert_labels_do_not_overlap(figure: Figure) -> None:
 def test_the_figure_has_a_line_for_each_method_and_a_band_for_each_spread(result: TruncationResult, tmp_path: Path) -> None:
     figure = result.plot(tmp_path / "curves.png", task="A")
     (panel,) = figure.axes
-    lines: dict[Any, Any] = {line.get_label(): line.get_xydata() for line in panel.lines[1:]}  # the first line is at 100 %
+    # the first line is at 100 %
+    lines: dict[Any, Any] = {line.get_label(): line.get_xydata() for line in panel.lines[1:]}
     assert lines["first coordinates"] == pytest.approx(np.array([[0, 100], [50, 95.5556], [75, 66.6667]]), abs=1e-3)
     assert lines["random coordinates (3, mean ± s.d.)"] == pytest.approx(np.array([[50, 90], [75, 68.8889]]), abs=1e-3)
     assert lines["windows"] == pytest.approx(np.array([[50, 77.7778], [75, 33.3333]]), abs=1e-3)

@@ -118,7 +118,8 @@ def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def examples(count: int, seed: int = 0) -> list[dict[str, str]]:
-    return [{"text": "the fox " + text} for text in texts(count, seed)]  # no text of only unknown characters
+    # no text of only unknown characters
+    return [{"text": "the fox " + text} for text in texts(count, seed)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -165,7 +166,8 @@ class TestEveryTokenizer:
         ids = np.array([number for number in range(len(tokenizer)) if number not in tokenizer.all_special_ids])
         text = [n for n, token in enumerate(row) if token not in tokenizer.all_special_ids]
         front, behind = row[: text[0]], row[text[-1] + 1 :]
-        row = [*front, *ids[: min(len(ids), 90)].tolist(), *behind]  # distinct tokens, to locate the window
+        # distinct tokens, to locate the window
+        row = [*front, *ids[: min(len(ids), 90)].tolist(), *behind]
         collator = SMAEDataCollator(tokenizer, max_length=12)
         torch.manual_seed(0)
         batch = collator([{"input_ids": row}] * 600)
@@ -213,7 +215,8 @@ class TestShares:
     def test_the_two_maskings_are_independent(self, drawn: Drawn) -> None:
         encoder, decoder = (drawn[1][labels][:, 1:-1] != -100 for _, labels, _ in BOTH)
         expected = float(encoder.float().mean() * decoder.float().mean())
-        low, high = binom.interval(1 - 1e-6, encoder.numel() // 2, expected)  # half: tokens of a word go together
+        # half: tokens of a word go together
+        low, high = binom.interval(1 - 1e-6, encoder.numel() // 2, expected)
         assert low <= float((encoder & decoder).float().mean()) * (encoder.numel() // 2) <= high
 
     def test_nested_masks_contain_the_encoders_and_keep_the_ratios(
@@ -293,7 +296,8 @@ class TestSeed:
         other = SMAEDataCollator(wordpiece, seed=6, max_length=20)
         assert not any(equal(first, other(batch)) for first, batch in zip(in_order, batches, strict=True))
         first, second = (collator([*batches[0][:1], *batches[n][1:2]])["labels"][0] for n in (0, 1))
-        assert first.shape != second.shape or not torch.equal(first, second)  # masks depend on the whole batch
+        # masks depend on the whole batch
+        assert first.shape != second.shape or not torch.equal(first, second)
 
     def test_without_seed_uses_torch_generator(self, wordpiece: PreTrainedTokenizerFast) -> None:
         collator, batch = SMAEDataCollator(wordpiece), examples(6)

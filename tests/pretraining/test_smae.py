@@ -160,7 +160,8 @@ def test_the_decoder_may_be_deeper_than_the_encoder(family: str) -> None:
     assert_close(model(**batch()).loss, expected, "loss")
 
 
-KINDS_OF_PLACES = ["bert", "electra", "deberta-v2", "modernbert"]  # the others have their blocks in the same places
+# the others have their blocks in the same places
+KINDS_OF_PLACES = ["bert", "electra", "deberta-v2", "modernbert"]
 
 
 def stepped(model: SMAEForPreTraining) -> SMAEForPreTraining:

@@ -54,7 +54,8 @@ def on_two_processes(root: Path) -> None:
     # Batches of a stream differ in width, and the stream is repeated.
     cases = {1: {}, 2: {"gradient_accumulation_steps": 2}, "stream": {"stream": True, "max_steps": 12}}
     for case, more in cases.items():
-        # Only shallow sizes, so that part of the encoder has no gradient; each process starts from other weights.
+        # Only shallow sizes, so that part of the encoder has no gradient; each process starts from
+        # other weights.
         model = SMAEForPreTraining(masked_lm(dropout=None, seed=rank), ["1L-8d", "2L-32d"])
         settings = {"per_device_train_batch_size": 2, "logging_steps": 2, "ddp_backend": "gloo", "max_steps": 4}
         training = trainer(model, root / "ranks", **(settings | more))

@@ -93,7 +93,8 @@ def test_as_many_texts_as_directions_predict_others() -> None:
     embedded = (known + 3 * draw.normal(size=known.shape)).astype(np.float32)
     sums = Sums(words, 8)
     sums.add(x[:40], embedded[:40], 0)
-    assert np.corrcoef((x[40:] @ sums.start()).ravel(), known[40:].ravel())[0, 1] > 0.6  # 0.4 with a 1000th of the variance
+    # 0.4 with a 1000th of the variance
+    assert np.corrcoef((x[40:] @ sums.start()).ravel(), known[40:].ravel())[0, 1] > 0.6
 
 
 def test_means_of_both_sides_are_left_off() -> None:

@@ -65,6 +65,7 @@ def assert_resumed_bit_by_bit(root: Path, name: str, folder: Path) -> list[str]:
     assert not (root / f"{name}, killed.safetensors").exists()
     whole, resumed = (load_file(root / f"{name}, {end}.safetensors") for end in ("whole", "resumed"))
     assert different(whole, resumed) == []
-    # Only the resumed training got as far as the last checkpoint, and otherwise two copies would be compared.
+    # Only the resumed training got as far as the last checkpoint, and otherwise two copies would be
+    # compared.
     before, after = (load_file(folder / f"checkpoint-{step}" / "model.safetensors") for step in (SAVED, STEPS))
     return different(before, after)

@@ -22,7 +22,8 @@ from tests import ROOT
 def finished(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, **variables: str) -> str:
     """Run a command with one thread and no GPU; return its output. Fails if the command fails."""
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-    # The scripts fork: a lock that another thread holds at that moment is never released in the child.
+    # The scripts fork: a lock that another thread holds at that moment is never released in the
+    # child.
     quiet["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     done = subprocess.run(
         command,

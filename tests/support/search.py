@@ -19,8 +19,9 @@ EQUAL_TO_A_QUERY = ("d8", "d50", "d66")
 class Collection:
     """Documents and queries about topics; each query is derived from one document.
 
-    Judgments are 2 for a query's source document, 1 for some documents of its topic and 0 for some others. Copies have the
-    judgment of their original, so that no score depends on how ties between them are broken.
+    Judgments are 2 for a query's source document, 1 for some documents of its topic and 0 for some
+    others. Copies have the judgment of their original, so that no score depends on how ties between
+    them are broken.
     """
 
     def __init__(self, seed: int, queries: int = 30) -> None:

@@ -160,8 +160,9 @@ def assert_cell_is_mteb(
 ) -> None:
     """Check that a cell has exactly the metrics and scores of the cut model on a new task.
 
-    If two documents are equally near to a query, mteb's score depends on rounding errors. If scores differ and `ties` are
-    possible, the tolerance is the range of mteb's scores for embeddings with such rounding errors.
+    If two documents are equally near to a query, mteb's score depends on rounding errors. If scores
+    differ and `ties` are possible, the tolerance is the range of mteb's scores for embeddings with
+    such rounding errors.
     """
     task = make_task()
     where = f"{task.metadata.name} at {size} {precision}"

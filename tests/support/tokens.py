@@ -21,7 +21,8 @@ from tests.support.families import WORDS
 Tokens = dict[int, list[tuple[Tensor, Tensor]]]
 
 BLOCKS = {"bert": "encoder.layer", "modernbert": "layers", "qwen3": "layers"}
-# With CLS and SEP 15, 4, 45, 3 and 25 tokens: 0.6 of 45 and of 25 is an integer, but not in single precision.
+# With CLS and SEP 15, 4, 45, 3 and 25 tokens: 0.6 of 45 and of 25 is an integer, but not in single
+# precision.
 LENGTHS = [13, 2, 43, 1, 23]
 
 

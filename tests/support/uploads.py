@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from tests.support.loader import answer_jobs, loaded
 
-# Access tokens. Without one, private repositories do not exist; with an unknown one, uploads are refused.
+# Access tokens. Without one, private repositories do not exist; with an unknown one, uploads are
+# refused.
 OWNER, READER = "hf_owner", "hf_reader"
 
 

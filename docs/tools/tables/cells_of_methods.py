@@ -11,7 +11,8 @@ from reports import RESULTS, Cells, reported
 
 __all__ = ["CUTS", "DEPTHS", "MINILM", "MPNET", "WIDTHS", "cuts", "kept", "papers", "peers", "steps"]
 
-# The scores of a model: most methods, aligned models with their last layers, MIPIC at its paper's learning rate.
+# The scores of a model: most methods, aligned models with their last layers, MIPIC at its paper's
+# learning rate.
 MINILM = ["reproduce/100x64", "reproduce/100x64-ends", "reproduce/100x64-2e-05"]
 MPNET = [f"reproduce/all-mpnet-base-v2-100x32{kind}" for kind in ("", "-ends", "-2e-05")]
 RECIPE = "aligned, distillation with labels, aligned"
@@ -90,7 +91,8 @@ def kept(folder: str, sts: str) -> Cells:
     for name, suite, methods in shown:
         whole = by_size(folder, suite, "cut")[sizes[-1]]
         for way, method in methods.items():
-            if any((RESULTS / folder / "scores").glob(f"{suite}.{method}.?.csv")):  # not all were measured
+            # not all were measured
+            if any((RESULTS / folder / "scores").glob(f"{suite}.{method}.?.csv")):
                 scores = by_size(folder, suite, method)
                 rows.append([f"{name}, {way}", *(f"{scores[size]:.1f} ({scores[size] / whole:.0%})" for size in sizes)])
     return rows
@@ -111,7 +113,8 @@ def cuts(table: str, sizes: Sequence[str], ways: Iterable[str]) -> Cells:
                 star = "*" if float(cell["low"]) > 0 or float(cell["high"]) < 0 else ""
                 if cell["table"] == table:
                     shown[kind][cell["way"], cell["size"]] = f"{float(cell['score']):.1f}{star}"
-    free = by_size(MINILM[1], "sts", "first_and_last_layers")  # scored on the same sets, without an interval
+    # scored on the same sets, without an interval
+    free = by_size(MINILM[1], "sts", "first_and_last_layers")
     shown["STS"] |= {(BOTH_ENDS, size): f"{free[size]:.1f}" for size in sizes}
     head = ["", *(f"{kind}, {size}" for kind in shown for size in sizes)]
     return [head, *([way, *(cells.get((way, size), "") for cells in shown.values() for size in sizes)] for way in ways)]

@@ -21,9 +21,10 @@ class EspressoLoss(MultiSizeLoss):
     .. math::
         L = loss(v_N^D) + loss(v_N^k) + c(N) + \frac{1}{N-1} \sum_{i=1}^{N-1} \frac{loss(v_i^k) + c(i)}{1 + \ln i}
 
-    Each step trains every layer at one compressed dim k, shallow layers with more weight; c(i) pulls the first k
-    coordinates of layer i towards a PCA compression of its whole embedding (`PCACompression`). Choose it to ship one dim at
-    several depths. The authors' code counts layers from the embedding layer and uses a random decomposition.
+    Each step trains every layer at one compressed dim k, shallow layers with more weight; c(i)
+    pulls the first k coordinates of layer i towards a PCA compression of its whole embedding
+    (`PCACompression`). Choose it to ship one dim at several depths. The authors' code counts layers
+    from the embedding layer and uses a random decomposition.
 
     Args:
         model: The model to train, of more than one layer.
@@ -31,7 +32,8 @@ class EspressoLoss(MultiSizeLoss):
         compress_dim: k, below the full dim D; None for 128, or D / 4 if D is at most 128.
         compress_weight: Weight of every c; 0 disables the compression.
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
-        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
+            caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import AnglELoss

@@ -31,25 +31,29 @@ class MIPICLoss(MultiSizeLoss):
 
     .. math:: L = \alpha L_{MRL} + (1 - \alpha) (L_{SIA} + L_{PIC})
 
-    L_MRL is the sum of the wrapped loss over the dims of the last layer (Eq. 1); the terms are `SIA` (Eq. 4-14) and `PIC`
-    (Eq. 15-17). Choose it for very small dims. The paper trains without labels, like SimCSE: `MultipleNegativesRankingLoss`
-    on two columns of the same texts, which differ by dropout. Its settings (Table 7): learning rate 2e-5, batch 16, five
-    epochs, cosine schedule, temperature 0.05 (the wrapped loss's `scale=20`), at most 256 tokens.
+    L_MRL is the sum of the wrapped loss over the dims of the last layer (Eq. 1); the terms are
+    `SIA` (Eq. 4-14) and `PIC` (Eq. 15-17). Choose it for very small dims. The paper trains without
+    labels, like SimCSE: `MultipleNegativesRankingLoss` on two columns of the same texts, which
+    differ by dropout. Its settings (Table 7): learning rate 2e-5, batch 16, five epochs, cosine
+    schedule, temperature 0.05 (the wrapped loss's `scale=20`), at most 256 tokens.
 
     Args:
         model: The model to train. Its embedding must be its pooled token states, normalised or not.
         loss: The wrapped loss, built on the same model.
-        layers: Layers of SIA; None for the preset of the model's depth and width, else those of `sizes_ladder(model)`.
+        layers: Layers of SIA; None for the preset of the model's depth and width, else those of
+            `sizes_ladder(model)`.
         checkpoints: Checkpoints of PIC; same default. Full dims give Table 4's "all dim equal".
         dims: Dims of MRL and SIA, ascending to the full dim; same default.
-        gammas: SIA's share of the tokens for each dim below the full one; None for the preset, else from 0.2 to 0.7.
+        gammas: SIA's share of the tokens for each dim below the full one; None for the preset, else
+            from 0.2 to 0.7.
         alpha: Weight of MRL, above 0 and at most 1; None for the preset (Table 7), else 0.4.
         temperature: Temperature of PIC.
         attention_temperature: Temperature of SIA.
         sia: False leaves out SIA (Table 3).
         pic: False leaves out PIC (Table 3).
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
-        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
+            caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -113,7 +117,8 @@ class MIPICLoss(MultiSizeLoss):
         """Return the paper's settings for one of its models, as keywords of this class (Table 7, section A.5).
 
         Args:
-            name: `"tinybert-6l"`, `"bert-base"`, `"bge-m3"` or `"qwen3-0.6b"`; others raise ValueError.
+            name: `"tinybert-6l"`, `"bert-base"`, `"bge-m3"` or `"qwen3-0.6b"`; others raise
+                ValueError.
         """
         if str(name).lower() not in _PRESETS:
             raise UsageError(f"There are presets for {', '.join(_PRESETS)}, not for {name!r}.")

@@ -34,27 +34,34 @@ class RelationalDistillLoss(MultiSizeLoss):
         L = \frac{1}{|S|} \sum_{(n,d) \in S} \frac{1}{B} \sum_{i=1}^{B} KLDiv(s_i^{n,d}; t_i), \quad
         t_i = softmax_{j \ne i}(\cos(z_i, z_j) / \tau)
 
-    t comes from the frozen teacher's full embeddings of all texts of the batch, s from the student's at (n, d). The full
-    size stays as it was and small sizes come close to it: the quickest start for a model that is already good. If there
-    are labels, a wrapped loss can train the full size on them: :math:`loss(v_N^D)` is added. The dataset has one or more
-    text columns, or those of the wrapped loss. For other mixtures, pass `RelationalDistill()` as a term to `MultiSizeLoss`.
+    t comes from the frozen teacher's full embeddings of all texts of the batch, s from the
+    student's at (n, d). The full size stays as it was and small sizes come close to it: the
+    quickest start for a model that is already good. If there are labels, a wrapped loss can train
+    the full size on them: :math:`loss(v_N^D)` is added. The dataset has one or more text columns,
+    or those of the wrapped loss. For other mixtures, pass `RelationalDistill()` as a term to
+    `MultiSizeLoss`.
 
     Args:
         model: The model to train.
-        teacher: None for the model as it is when the loss is built; a `SentenceTransformer` of any width with the model's
-            tokenizer and `max_seq_length`; or `"labels"` if the label column holds the embeddings of any teacher.
+        teacher: None for the model as it is when the loss is built; a `SentenceTransformer` of any
+            width with the model's tokenizer and `max_seq_length`; or `"labels"` if the label column
+            holds the embeddings of any teacher.
         sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`.
         temperature: Temperature of both softmaxes, in units of cosine similarity.
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
-        gather_across_devices: Whether to compare texts across all processes; a wrapped loss has its own setting.
-        loss: A wrapped loss for the full size, which must be in S; built on the same model. None for no labels.
-        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
-        across: Weight of a second part, which keeps all sizes in one space; 0 and None as in `RelationalDistill`.
+        gather_across_devices: Whether to compare texts across all processes; a wrapped loss has its
+            own setting.
+        loss: A wrapped loss for the full size, which must be in S; built on the same model. None
+            for no labels.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
+            caching.
+        across: Weight of a second part, which keeps all sizes in one space; 0 and None as in
+            `RelationalDistill`.
 
     Raises:
-        ValueError: A wrapped loss is used with `teacher="labels"`, without the full size in S, or with
-            `gather_across_devices=True`; the teacher reads texts in another way than the model; or `across` is used with a
-            teacher of another width.
+        ValueError: A wrapped loss is used with `teacher="labels"`, without the full size in S, or
+            with `gather_across_devices=True`; the teacher reads texts in another way than the
+            model; or `across` is used with a teacher of another width.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss

@@ -20,24 +20,30 @@ class StarbucksLoss(MultiSizeLoss):
     .. math::
         L = \frac{1}{|S|} \sum_{(n,d) \in S} loss(v_n^d) + \frac{\lambda}{|S|} \sum_{(n,d) \in S} KLDiv(s_n^d; s_N^D)
 
-    The usual choice when the sizes to ship are known. Paper settings (https://arxiv.org/abs/2410.13230, Table 5):
-    learning rate 5e-5, batch 128, one epoch, linear schedule, warm-up 0.1.
+    The usual choice when the sizes to ship are known. Paper settings
+    (https://arxiv.org/abs/2410.13230, Table 5): learning rate 5e-5, batch 128, one epoch, linear
+    schedule, warm-up 0.1.
 
-    The authors' code for sentence pairs adds the sizes up instead of averaging them. Its KL compares coordinates at
-    temperature 1, with 0.3 as a factor, and trains its teacher too. A `MultiSizeLoss` of `FixedSizes(..., reduction="sum")`
-    and `KLAlignment(0.3, 1.0, "embedding", reduction="sum")` has the same value. Their code for search adds up too, and
-    compares scores at the temperature of the wrapped loss.
+    The authors' code for sentence pairs adds the sizes up instead of averaging them. Its KL
+    compares coordinates at temperature 1, with 0.3 as a factor, and trains its teacher too. A
+    `MultiSizeLoss` of `FixedSizes(..., reduction="sum")` and `KLAlignment(0.3, 1.0, "embedding",
+    reduction="sum")` has the same value. Their code for search adds up too, and compares scores at
+    the temperature of the wrapped loss.
 
     Args:
         model: The model to train.
-        loss: The wrapped loss, built on the same model; the paper uses MultipleNegativesRankingLoss.
-        sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`, the paper's list.
+        loss: The wrapped loss, built on the same model; the paper uses
+            MultipleNegativesRankingLoss.
+        sizes: S, as `Size` or text such as `"6L-128d"`; None for `sizes_ladder(model)`, the paper's
+            list.
         size_weights: One factor per size; None for 1 each.
         kl_weight: Lambda, 1 in the paper; 0 disables alignment.
         kl_temperature: Temperature of both softmaxes, 0.3 in Table 5.
-        kl_over: `"scores"`: softmax over similarities to the batch's candidates (paper); `"embedding"`: over coordinates.
+        kl_over: `"scores"`: softmax over similarities to the batch's candidates (paper);
+            `"embedding"`: over coordinates.
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
-        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
+            caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss

@@ -22,23 +22,28 @@ class TwoDMSELoss(MultiSizeLoss):
         L = \lambda_1 L_N^D + \lambda_2 L_n^D + \lambda_3 L_N^d + \lambda_4 L_n^d
             + \lambda_5 [KLDiv(n, D; N, D) + KLDiv(n, d; N, d)]
 
-    n is uniform over 1..N-1 and d over 8, 16, 32, ... below D (https://arxiv.org/abs/2402.14776v1). Every (layer, dim) is
-    trained, but each only now and then: choose it when the size is not known yet. Evaluation draws nothing; its loss is the
-    mean over every n and d.
+    n is uniform over 1..N-1 and d over 8, 16, 32, ... below D (https://arxiv.org/abs/2402.14776v1).
+    Every (layer, dim) is trained, but each only now and then: choose it when the size is not known
+    yet. Evaluation draws nothing; its loss is the mean over every n and d.
 
-    In the authors' code, the losses of layer n are divided by n. Its KL compares coordinates, at the full dim only and at
-    temperature 1, and trains its teacher too; `kl_over="embedding"` compares coordinates at both dims.
+    In the authors' code, the losses of layer n are divided by n. Its KL compares coordinates, at
+    the full dim only and at temperature 1, and trains its teacher too; `kl_over="embedding"`
+    compares coordinates at both dims.
 
     Args:
         model: The model to train, of more than one layer.
-        loss: The wrapped loss, built on the same model. The authors' objective is the sum of a cosine term, an in-batch term
-            and an angle term, which `docs/training.md` builds from CoSENTLoss, MultipleNegativesRankingLoss and AnglELoss.
+        loss: The wrapped loss, built on the same model. The authors' objective is the sum of a
+            cosine term, an in-batch term and an angle term, which `docs/training.md` builds from
+            CoSENTLoss, MultipleNegativesRankingLoss and AnglELoss.
         dims: Dims to draw d from; None for 8, 16, 32, ... below D (section 3.2).
-        weights: The five lambdas. Table 2 has `(1, 1, 1, 1, 0)`, no alignment, and `(0, 1, 1, 1, 1)`, no last layer.
+        weights: The five lambdas. Table 2 has `(1, 1, 1, 1, 0)`, no alignment, and `(0, 1, 1, 1,
+            1)`, no last layer.
         kl_temperature: Temperature of both softmaxes.
-        kl_over: `"scores"`: over similarities to the batch's candidates; `"embedding"`: over coordinates (authors' code).
+        kl_over: `"scores"`: over similarities to the batch's candidates; `"embedding"`: over
+            coordinates (authors' code).
         mini_batch_size: Texts per mini-batch of gradient caching; None disables caching.
-        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient caching.
+        mini_batch_num_tokens: Tokens per mini-batch, instead of texts; also enables gradient
+            caching.
 
     Example:
         >>> from sentence_transformers.sentence_transformer.losses import AnglELoss

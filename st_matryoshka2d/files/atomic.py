@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,14 +72,11 @@ def check_writable_folder(folder: str | os.PathLike[str]) -> None:
     place = Path(folder)
     with naming_the_file(place):
         place.mkdir(parents=True, exist_ok=True)
-        probe = place / f".{uuid4().hex}.part"
-        try:
-            with probe.open("wb") as file:
-                file.write(bytes(4096))  # a full disk still takes an empty file
-                file.flush()
-                os.fsync(file.fileno())
-        finally:
-            probe.unlink(missing_ok=True)
+        # A kill leaves nothing behind: the file has no name where the system allows it.
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(bytes(4096))  # a full disk still takes an empty file
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager

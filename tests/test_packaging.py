@@ -152,6 +152,17 @@ def test_private_names_of_hosts_stand_behind_the_fence() -> None:
         assert not used, f"{path.name} has {sorted(used)}"
 
 
+def test_one_file_names_what_a_config_declares() -> None:
+    named = {
+        path.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in (getattr(node, "attr", ""), getattr(node, "value", ""))
+        if isinstance(name, str) and re.fullmatch(r"matryoshka_[a-z]+", name)
+    }
+    assert named == {"declaration.py"}
+
+
 def test_imports_are_declared() -> None:
     used = {name for path in PACKAGE.rglob("*.py") for name in imports_of(path)} - set(sys.stdlib_module_names)
     distributions = importlib.metadata.packages_distributions()

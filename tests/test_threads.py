@@ -26,7 +26,7 @@ from st_matryoshka2d import Size, TruncatedTransformer, encode_sizes, evaluate, 
 from st_matryoshka2d._hosts.logs import filtered
 from st_matryoshka2d.losses import StarbucksLoss
 from st_matryoshka2d.model.depths import returning_states
-from st_matryoshka2d.model.kept_layers import declare_layers
+from tests.support.declared import declare_layers
 from tests.support.families import TEXTS
 from tests.support.sts import LocalSTS
 

@@ -27,19 +27,14 @@ from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
 from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.aligning.target import Into, Target, target_of
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
+from st_matryoshka2d.model.agreement_table import agreement_text
 from st_matryoshka2d.model.cut import without_adapters
-from st_matryoshka2d.model.declared_agreement import (
-    INTO,
-    agreement_text,
-    declare_agreement,
-    declared_agreement,
-)
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth, passes
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.token_table import least_depth
-from st_matryoshka2d.model.trained_sizes import ALIGN, declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import (
     Size,
     full_size,
@@ -212,7 +207,7 @@ def align(
             warn(_ROTATED)
         aligned = _declared(placed(start, result), start, small, result, target)
         if show_progress_bar:
-            agreement = declared_agreement(aligned.config)
+            agreement = Declaration.of(aligned.config).agreement
             tqdm.write(agreement_text(agreement, target.name if target else None))
         return aligned
 
@@ -244,7 +239,7 @@ def _check(
             "The model starts with a Router. Map one route alone, as a SentenceTransformer of its "
             'modules: load(folder, route="query") returns it.'
         )
-    if known := getattr(model.config, INTO, None):
+    if known := Declaration.of(model.config).into:
         raise UsageError(f"This model is in the space of {known} already. Pass what it was made of.")
 
 
@@ -283,25 +278,9 @@ def _declared(
             aligned.similarity_fn_name = target.similarity
     for route in Pipeline.of(aligned).routes.values():
         config: Any = route.transformer.model.config
-        if target is not None:
-            _forget(config)
-            setattr(config, INTO, target.name)
-        before = getattr(config, "matryoshka_loss", None) or ALIGN
-        if before == ALIGN:
-            config.matryoshka_sizes = []  # the sizes of an earlier alignment no longer apply
-        agreement = declared_agreement(config).items()
-        of_table = {size: value for size, value in agreement if not size.num_layers}
-        trained_by = before.removesuffix(ALIGN).removesuffix(", ")
-        declare_dims(config, {*declared_dims(config), *(size.dim for size in sizes)})
-        config.matryoshka_readouts = [*range(least_depth(aligned), 1), *depths[:-1]]
+        readouts = [*range(least_depth(aligned), 1), *depths[:-1]]
+        into = None if target is None else target.name
+        Declaration.of(config).aligned(sizes, readouts, result.agreement, into).write(config)
         expect_readouts(route.transformer, True)
-        declare_training(config, sizes, f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
-        declare_agreement(config, {**of_table, **result.agreement})
     name_apart(aligned, model, what)
     return aligned
-
-
-def _forget(config: Any) -> None:
-    """Remove what was declared about the model's own dims."""
-    for name in ("loss", "dimensions", "agreement"):
-        vars(config).pop(f"matryoshka_{name}", None)

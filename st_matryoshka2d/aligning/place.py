@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
@@ -10,6 +12,7 @@ from torch import nn
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.fit import Fit
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
@@ -52,7 +55,8 @@ def without_readouts(model: SentenceTransformer) -> SentenceTransformer:
     made = with_modules(model, modules, SentenceTransformer)
     inherit_card(made, model)
     transformer = Pipeline.of(made).transformer
-    del transformer.model.config.matryoshka_readouts
+    config = transformer.model.config
+    replace(Declaration.of(config), readouts=None).write(config)
     expect_readouts(transformer, False)
     return made
 

@@ -9,11 +9,11 @@ from sentence_transformers import SentenceTransformer
 from st_matryoshka2d._hosts.sentence_transformers import card_text
 from st_matryoshka2d.model.backbone import find_backbone
 from st_matryoshka2d.model.cut import keeping
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.kept_layers import ENDS, Layers, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
-from st_matryoshka2d.model.trained_sizes import declared_dims, trained_sizes
 from st_matryoshka2d.sizes import full_size
 
 # The losses of sentence-transformers and the paper's title. The word alone is in links of every
@@ -27,7 +27,7 @@ def starting_point(model: SentenceTransformer, layers: Layers | None) -> Sentenc
         return keeping(model, layers)
     readouts = [module for module in model.modules() if isinstance(module, Readout)]
     chosen_before = skips_layers(model.config) or any(readout.depths for readout in readouts)
-    if chosen_before or any(size.num_layers < full_size(model).num_layers for size in trained_sizes(model.config)):
+    if chosen_before or any(size.num_layers < full_size(model).num_layers for size in Declaration.of(model.config).sizes):
         return model
     made = keeping(model, ENDS)
     try:
@@ -41,9 +41,10 @@ def starting_point(model: SentenceTransformer, layers: Layers | None) -> Sentenc
 
 def trained_narrow(model: SentenceTransformer) -> bool:
     """Whether the model was trained for several dims, as its config or its card says: its first coordinates are the best."""
-    card, dims = model.model_card_data, declared_dims(model.config)
+    card, declaration = model.model_card_data, Declaration.of(model.config)
+    dims = declaration.dims
     # A model cut in depth alone declares its full width.
-    declared = min(dims) < full_size(model).dim if dims else bool(getattr(model.config, "is_matryoshka", False))
+    declared = min(dims) < full_size(model).dim if dims else bool(declaration.is_matryoshka)
     return (
         declared
         or any(_TRAINED.search(str(tag)) for tag in card.tags or [])

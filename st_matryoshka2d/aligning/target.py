@@ -24,8 +24,8 @@ from st_matryoshka2d.aligning.gather import (
 )
 from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_name
-from st_matryoshka2d.model.trained_sizes import declared_dims
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -63,7 +63,7 @@ class OtherModel:
             error.add_note("This is about the model of the other space.")
             raise
         dim = int(model.get_embedding_dimension() or 0)
-        self.dims = [*(narrow for narrow in declared_dims(model.config) if narrow < dim), dim]
+        self.dims = [*(narrow for narrow in Declaration.of(model.config).dims if narrow < dim), dim]
         self.name, self.similarity = model_name(model), model.similarity_fn_name
 
     def rows(self, texts: Sequence[Text], parts: Sequence[Part]) -> Float[Tensor, "texts out"]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from st_matryoshka2d import UsageError
 from st_matryoshka2d.cli.options import is_grid_or_model
 
 if TYPE_CHECKING:
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def save_model(model: SentenceTransformer, folder: Path) -> None:
-    """Save a model, with a card of its sizes if it has other sizes, or was cut."""
+    """Save a model, with a card of its sizes if there is something to say of them."""
     from st_matryoshka2d import add_to_model_card
 
     model.save_pretrained(str(folder))
-    if any(getattr(model.config, f"matryoshka_{key}", None) for key in ("sizes", "cut")):
+    with suppress(UsageError):  # at its full size there is nothing to add
         add_to_model_card(folder)
     print_agreement(model)
     written(folder)
@@ -30,7 +32,7 @@ def print_agreement(model: SentenceTransformer) -> None:
     """Print how well each size agrees with the whole model, if that was measured."""
     from st_matryoshka2d import GridResult
 
-    if getattr(model.config, "matryoshka_agreement", None):
+    with suppress(UsageError):  # it was not measured
         typer.echo(f"\n{GridResult.from_agreement(model)}")
 
 

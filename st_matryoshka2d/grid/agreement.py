@@ -8,7 +8,7 @@ import pandas as pd
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.grid.pivots import metric_name
-from st_matryoshka2d.model.declared_agreement import declared_agreement
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.sizes import full_size
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def agreement_of(model: SentenceTransformer) -> dict[str, Any]:
     # Imports torch, which reading scores does not need.
     from st_matryoshka2d.model.identity import model_name, model_revision
 
-    full, measured = full_size(model), declared_agreement(model.config)
+    full, measured = full_size(model), Declaration.of(model.config).agreement
     if not measured:
         raise UsageError(
             "Nothing says how well the sizes of this model agree with the whole model: it was not aligned, or was trained "

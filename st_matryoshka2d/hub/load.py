@@ -25,14 +25,15 @@ from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.token_tables import cast_tables, load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
-from st_matryoshka2d.model.cut import cut_to, keeping
+from st_matryoshka2d.model.cut import cut_to, declare_cut, keeping
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_card
 from st_matryoshka2d.model.kept_layers import choose_layers, cut_config, depth_of_choice, of_depth, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
-from st_matryoshka2d.model.trained_sizes import declare_cut, warn_if_untrained
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
+from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
 # Module types of `modules.json` that are this package's own class: no code of the checkpoint runs
@@ -108,7 +109,7 @@ def load(
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
         plan = _planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
         model, config, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
-    warn_if_untrained(config, full_size(model), full)
+    warn_if_untrained(Declaration.of(config), full_size(model), full)
     return model
 
 
@@ -192,7 +193,7 @@ def _some_layers(plan: _Plan, dim: int | None) -> tuple[SentenceTransformer, Any
             model.model_card_data.set_base_model(checkpoint.name, revision=revision)
         network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
     check_loaded(network, whole)
-    if hasattr(whole, "matryoshka_readouts"):
+    if Declaration.of(whole).readouts is not None:
         add_readouts(model, checkpoint, whole, plan.num_layers)
     full = Size(whole.num_hidden_layers, full_size(model).dim)
     _declare(model, dim, whole, full, checkpoint.name if checkpoint.commit else None)

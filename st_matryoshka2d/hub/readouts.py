@@ -15,6 +15,7 @@ from torch import nn
 from st_matryoshka2d._hosts.torch import parts, put
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
@@ -22,7 +23,7 @@ from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readou
 
 def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config: Any, num_layers: int) -> None:
     """Add the readout of its depth to a loaded aligned model, or those of all depths if it has all layers."""
-    depths = getattr(full_config, "matryoshka_readouts", None) or []
+    depths = Declaration.of(full_config).readouts or []
     is_whole = bool(depths) and num_layers == full_config.num_hidden_layers
     if not is_whole and num_layers not in depths:
         require_readouts(model, full_config, [num_layers])
@@ -42,7 +43,7 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
 
 def require_declared(checkpoint: Checkpoint, config: Any) -> None:
     """Refuse an adapter with readouts whose base model does not declare them: which layers they are for is not known."""
-    if getattr(config, "matryoshka_readouts", None):
+    if Declaration.of(config).readouts:
         return
     if any(PurePosixPath(path).match(readout_file("*")) for path in checkpoint.files):
         raise UsageError(
@@ -68,7 +69,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
     if not all(dense):
         raise UsageError(
             f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module with "
-            "readouts. Save the aligned model again; or remove matryoshka_readouts to use the Transformer alone."
+            "readouts. Save the aligned model again."
         )
     return dict(each[-1] for each in dense)
 

@@ -16,6 +16,7 @@ from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.hub.readouts import fetched
 from st_matryoshka2d.hub.weights import read_config, without_pickles
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart, take_origin
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
 from st_matryoshka2d.sizes import Size, within
@@ -65,7 +66,7 @@ def _folder(checkpoint: Checkpoint, kwargs: dict[str, Any]) -> str:
     """Return the folder of the readout with the table; refuse a checkpoint without one."""
     folders = [folder for kind, folder in checkpoint.modules if kind.endswith(".Dense")]
     config = read_config(checkpoint, checkpoint.transformer, kwargs) if folders and checkpoint.is_plain else None
-    if 0 not in (getattr(config, "matryoshka_readouts", None) or []):
+    if 0 not in (Declaration.of(config).readouts or []):
         raise UsageError(
             f"{checkpoint.name} has no token table, which 0 layers mean. Load the whole model, give it one with "
             "`fit_queries(model, documents)`, and save it."

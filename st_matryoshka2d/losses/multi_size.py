@@ -32,11 +32,11 @@ from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.scores import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.pipeline import Pipeline, Route, unwrap
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.token_table import token_table
-from st_matryoshka2d.model.trained_sizes import declare_dims, declare_training, declared_dims
 from st_matryoshka2d.sizes import Size, prefix, validate_sizes
 
 # Embeddings are checked in the first batch and in every so many: a check waits for the GPU. NaN
@@ -196,8 +196,7 @@ class MultiSizeLoss(nn.Module):
         if any(parameter.requires_grad for parameter in model.parameters()):
             for route in Pipeline.of(model).routes.values():
                 config = route.transformer.model.config
-                declare_dims(config, {*declared_dims(config), *(size.dim for size in self.sampler.candidates)})
-                declare_training(config, self.sampler.candidates, self.signature)
+                Declaration.of(config).trained(self.sampler.candidates, self.signature).write(config)
 
     def _checked(self, route: Route, depths: list[int]) -> Backbone:
         """Find the layers of a route, and check that it can be cut at these depths."""

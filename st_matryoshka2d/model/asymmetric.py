@@ -11,14 +11,13 @@ from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.cut import cut_to
-from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
-from st_matryoshka2d.model.kept_layers import declare_layers
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, joined, side_of, sides_of, with_modules
 from st_matryoshka2d.model.token_table import require_table
-from st_matryoshka2d.model.trained_sizes import warn_if_untrained
+from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
 ASYMMETRIC = "asymmetric"  # tag of a card
@@ -82,7 +81,7 @@ def asymmetric(
     sizes = {name: full_size(side) for name, side in sides.items()}
     for name, size in sizes.items():
         if name == DOCUMENT or given is None:
-            warn_if_untrained(model.config, size, Pipeline.of(model).full)
+            warn_if_untrained(Declaration.of(model.config), size, Pipeline.of(model).full)
     name_apart(made, model, "-".join(f"{size}-{name}" for name, size in sizes.items()))
     return made
 
@@ -133,7 +132,7 @@ def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) ->
         return
     if depths[QUERY] == 0:
         require_table(model)
-    full, readouts = full_size(model).num_layers, getattr(model.config, "matryoshka_readouts", None)
+    full, readouts = full_size(model).num_layers, Declaration.of(model.config).readouts
     if not {*depths.values()} <= {full, *(readouts or [])}:
         found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
         raise UsageError(
@@ -149,10 +148,6 @@ def _alone(side: SentenceTransformer) -> SentenceTransformer:
     made = with_modules(side, modules, SentenceTransformer)
     made.truncate_dim = side.truncate_dim
     if (config := made.config) is not None:
-        agreement = declared_agreement(config).items()
-        declare_agreement(config, {size: value for size, value in agreement if size.num_layers == config.num_hidden_layers})
-        declare_layers(config, {})
+        Declaration.of(config).of_depth(config.num_hidden_layers).write(config)
         expect_readouts(made[0], False)
-        if hasattr(config, "matryoshka_readouts"):
-            config.matryoshka_readouts = []  # only that of its own depth, in its `Dense`
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,15 +15,16 @@ from torch import nn
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, require_readouts
 from st_matryoshka2d.model.sides import sides_of, with_modules
 from st_matryoshka2d.model.token_table import is_table, require_table
-from st_matryoshka2d.model.trained_sizes import declare_cut, forget_trained_depths, warn_if_untrained
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
+from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 
 Made = TypeVar("Made", bound=SentenceTransformer)
@@ -92,7 +94,7 @@ def truncate(
     cut = cut_to(model, depth, width)
     if (kept := full_size(cut)) != (full := full_size(model)):
         name_apart(cut, model, kept)
-    warn_if_untrained(model.config, kept, full)
+    warn_if_untrained(Declaration.of(model.config), kept, full)
     return cut
 
 
@@ -107,7 +109,10 @@ def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int] = 
         before = [kept_layers(network.config, depth) for depth in below]
         choose_layers(network.config, layers, below)
         if before != [kept_layers(network.config, depth) for depth in below]:
-            forget_trained_depths(network.config)
+            # they were trained with other layers
+            declared, total = Declaration.of(network.config), network.config.num_hidden_layers
+            sizes = [size for size in declared.sizes if size.num_layers == total]
+            replace(declared, sizes=sizes).write(network.config)
     return chosen
 
 
@@ -146,6 +151,11 @@ def _narrowed(
         if side.config is not None:  # a token table has none
             declare_cut(side.config, full_size(side), sides[name].config, full_size(sides[name]), _name(model))
     return cut
+
+
+def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | None) -> None:
+    """Write into a cut's config what it was cut from, and what holds of it."""
+    Declaration.of(original).cut(size, full, kept_layers(original, size.num_layers), name).write(config)
 
 
 def without_adapters(model: SentenceTransformer) -> SentenceTransformer:

@@ -20,6 +20,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
+from st_matryoshka2d.model.declaration import changes_nothing
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.model.token_table import token_table
@@ -33,11 +34,9 @@ _INHERITED = (
 # Entries of a config that change no embedding: its origin, how it was trained, and what else a call
 # returns. The last is also switched on while another thread reads the states of all layers.
 _WITHOUT_EFFECT = {
-    *("_name_or_path", "transformers_version", "is_matryoshka"),
+    *("_name_or_path", "transformers_version"),
     *("output_hidden_states", "output_attentions", "return_dict"),
 }
-# which layers a depth keeps: the only entry of this package that counts
-_LAYERS = "matryoshka_layers"
 
 
 class DerivedCardData(SentenceTransformerModelCardData):
@@ -136,8 +135,7 @@ def _settings(model: SentenceTransformer) -> dict[str, Any]:
 def _settings_of(transformer: Transformer) -> dict[str, Any]:
     """Return the config without entries that change no embedding."""
     config = transformer.model.config.to_dict()
-    kept = {key: value for key, value in config.items() if not key.startswith("matryoshka_") or key == _LAYERS}
-    return {key: value for key, value in kept.items() if key not in _WITHOUT_EFFECT}
+    return {key: value for key, value in config.items() if not (key in _WITHOUT_EFFECT or changes_nothing(key))}
 
 
 def _tokenizer(tokenizer: Any) -> Any:

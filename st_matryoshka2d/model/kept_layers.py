@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from st_matryoshka2d.errors import UsageError, UsageTypeError
+from st_matryoshka2d.model.declaration import Declaration, declared_layers, is_declared
 from st_matryoshka2d.sizes import positive_int
 
 if TYPE_CHECKING:
@@ -18,16 +20,9 @@ Layers: TypeAlias = "str | LayersByDepth"
 FIRST, ENDS = "first", "ends"
 _LAST = 0.4  # share of a depth's layers that ENDS takes from the end
 
-# Names of the number of layers in the config.json of BERT and most others, of DistilBERT, and of
-# T5.
-_DEPTHS = ("num_hidden_layers", "n_layers", "num_layers")
-
 # Lists that may be as long as the model is deep by accident; every other list of that length has
 # one entry per layer.
-_NOT_PER_LAYER = {
-    *("architectures", "bos_token_id", "eos_token_id", "pad_token_id"),
-    *("matryoshka_dimensions", "matryoshka_readouts", "matryoshka_sizes"),
-}
+_NOT_PER_LAYER = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
 def chosen_layers(layers: Layers, num_layers: int) -> dict[int, list[int]]:
@@ -45,14 +40,14 @@ def chosen_layers(layers: Layers, num_layers: int) -> dict[int, list[int]]:
 def choose_layers(config: Any, layers: Layers, depths: Iterable[int]) -> None:
     """Declare the layers that depths keep; refuse other layers than those that a readout was fitted to."""
     chosen = chosen_layers(layers, config.num_hidden_layers)
-    for depth in set(getattr(config, "matryoshka_readouts", None) or ()).intersection(depths) - {0}:
+    for depth in set(Declaration.of(config).readouts or ()).intersection(depths) - {0}:
         before = [layer + 1 for layer in kept_layers(config, depth)]
         if (other := chosen.get(depth, list(range(1, depth + 1)))) != before:
             raise UsageError(
                 f"layers: at {depth} layers this aligned model keeps {before}, which its readout was fitted to, "
                 f"not {other}. Leave `layers` out, or align the model with them."
             )
-    declare_layers(config, chosen)
+    _declare(config, chosen)
 
 
 def depth_of_choice(layers: object, num_layers: int | None) -> int:
@@ -89,22 +84,9 @@ def _ends(num_layers: int, total: int) -> list[int]:
     return [*range(1, num_layers - last + 1), *range(total - last + 1, total + 1)]
 
 
-def written_depth(config: Mapping[str, Any]) -> Any:
-    """Return the number of layers in the content of a config.json; None if it has none."""
-    return next((config[name] for name in _DEPTHS if name in config), None)
-
-
-def declare_layers(config: Any, chosen: LayersByDepth) -> None:
-    """Write the layers of each depth into a model's config."""
-    if chosen:
-        config.matryoshka_layers = {str(depth): list(layers) for depth, layers in chosen.items()}
-    elif hasattr(config, "matryoshka_layers"):
-        del config.matryoshka_layers
-
-
 def skips_layers(config: Any) -> bool:
     """Whether some depth keeps other layers than the first."""
-    return bool(getattr(config, "matryoshka_layers", None))
+    return bool(declared_layers(config))
 
 
 def kept_layers(config: Any, num_layers: int) -> list[int]:
@@ -112,11 +94,10 @@ def kept_layers(config: Any, num_layers: int) -> list[int]:
     if not skips_layers(config) or num_layers == config.num_hidden_layers:
         return list(range(num_layers))
     try:
-        layers = _checked(num_layers, config.matryoshka_layers[str(num_layers)], config.num_hidden_layers)
+        layers = _checked(num_layers, declared_layers(config)[str(num_layers)], config.num_hidden_layers)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep: {error} "
-            "Align the model again."
+            f"The config does not say which {num_layers} layers to keep: {error} Align the model again."
         ) from error
     return [layer - 1 for layer in layers]
 
@@ -144,7 +125,11 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
     # a broken config may have a billion layers: no list of them
     kept = kept_layers(config, num_layers) if skips else None
     for name, value in vars(config).items():
-        if isinstance(value, list) and len(value) == config.num_hidden_layers and name not in _NOT_PER_LAYER:
+        if (
+            isinstance(value, list)
+            and len(value) == config.num_hidden_layers
+            and not (name in _NOT_PER_LAYER or is_declared(name))
+        ):
             setattr(cut, name, value[:num_layers] if kept is None else [value[layer] for layer in kept])
     if kept is not None:
         of_below = {depth: kept_layers(config, depth) for depth in range(1, num_layers)}
@@ -153,6 +138,11 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
             for depth, layers in of_below.items()
             if set(layers) <= set(kept)
         }
-        declare_layers(cut, nested)
+        _declare(cut, nested)
     cut.num_hidden_layers = num_layers
     return cut
+
+
+def _declare(config: Any, chosen: LayersByDepth) -> None:
+    layers = {str(depth): list(of_depth) for depth, of_depth in chosen.items()}
+    replace(Declaration.of(config), layers=layers).write(config)

@@ -13,6 +13,7 @@ from torch import nn
 
 from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.errors import UsageError, warn
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.readout_files import StoredReadouts, read_readouts, readout_file, write_readouts
 
 AT_DEPTH = "num_layers"  # feature with the depth of the token embeddings; absent at the full depth
@@ -140,7 +141,7 @@ def is_rotated(model: nn.Module) -> bool | None:
 
 def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> None:
     """Refuse a model whose config declares readouts that are missing; warn if it is a cut, which cannot have them."""
-    declared = getattr(config, "matryoshka_readouts", None)
+    declared = Declaration.of(config).readouts
     below = sorted(depth for depth in depths if depth < getattr(config, "num_hidden_layers", 0))
     if declared == [0] and 0 not in below:
         return  # it has a table, and was not aligned

@@ -29,8 +29,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
 
     Raises:
         FileNotFoundError: There is no `README.md` in the folder.
-        UsageError: The model declares neither trained sizes nor a cut and no grid is given; or the
-            grid has more layers than the model, so it belongs to another.
+        UsageError: Nothing says what the model can be cut to, or what it was cut from, and no grid
+            is given; or the grid has more layers than the model, so it belongs to another.
 
     Example:
         >>> from st_matryoshka2d import evaluate, truncate
@@ -47,8 +47,8 @@ def add_to_model_card(folder: str | os.PathLike[str], grid: GridResult | None = 
     sizes = sides_section(readme.parent, name) or sizes_section(readme.parent, name)
     if not sizes and grid is None:
         raise UsageError(
-            f"The model in {folder} declares neither trained sizes nor a cut. Train it with a loss "
-            "of st_matryoshka2d, align or cut it, which declare them; or pass a grid of its scores."
+            f"There is nothing to add: the config of the model in {folder} has no sizes. `align`, "
+            "`fit_queries`, `truncate` and the losses write some; or pass a grid of its scores."
         )
     if grid is not None:
         # needs pandas, as grids do

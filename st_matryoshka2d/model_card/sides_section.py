@@ -8,7 +8,7 @@ from typing import Any
 
 from sentence_transformers.base.modules import Router
 
-from st_matryoshka2d.model.kept_layers import written_depth
+from st_matryoshka2d.model.declaration import written_depth
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY
 
 _SECTION = """## Queries and documents

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from st_matryoshka2d.hub.checkpoint import Checkpoint
-from st_matryoshka2d.model.declared_agreement import agreement_table, agrees_with, declared_agreement
-from st_matryoshka2d.model.trained_sizes import ALIGN, layers_by_dims, trained_sizes
+from st_matryoshka2d.model.agreement_table import agreement_table
+from st_matryoshka2d.model.declaration import ALIGN, Declaration
 from st_matryoshka2d.model_card.readme import USAGE, markdown
 from st_matryoshka2d.sizes import Size
 
@@ -36,38 +37,56 @@ _AGREEMENT = (
     "of a text's similarities to the other texts, by the size and by {0}."
 )
 
+_TABLE = """Its token table embeds queries without any layer:
+
+```python
+from st_matryoshka2d import load  # of the package st_matryoshka2d
+
+table = load("{name}", num_layers=0)
+```"""
+
 
 def sizes_section(folder: Path, name: str) -> str:
-    """Return the section of a saved model; empty if it declares neither trained sizes nor a cut."""
+    """Return the section of a saved model; empty if the model declares nothing."""
     start = folder / Checkpoint(str(folder)).transformer
     # In the folder of the first module, or below it for a Router.
     for path in [start / "config.json", *sorted(start.glob("*/config.json"))]:
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if trained_sizes(config) or "matryoshka_cut" in config:
-            return _section(config, name)
+        declaration = Declaration.of(config)
+        if declaration.sizes or declaration.origin or declaration.agreement:
+            return _section(declaration, name)
     return ""
 
 
-def _section(config: dict[str, Any], name: str) -> str:
-    sizes = trained_sizes(config)
+def _section(declaration: Declaration, name: str) -> str:
+    sizes, loss, cut = declaration.sizes, declaration.loss, declaration.origin
     parts = ["## Layers and dimensions"]
-    if cut := config.get("matryoshka_cut"):
+    if cut:
         parts.append(_origin(cut))
     # or the whole, without its readouts
-    is_cut = bool(cut) or config.get("matryoshka_readouts") == []
-    if loss := config.get("matryoshka_loss"):
+    is_cut = bool(cut) or declaration.readouts == []
+    if loss:
         parts.append(_training(loss, sizes, is_cut))
     if sizes:
-        rows = [f"| {', '.join(map(str, row[0]))} | {', '.join(map(str, row[1]))} |" for row in layers_by_dims(sizes)]
+        groups = _layers_by_dims(sizes)
+        rows = [f"| {', '.join(map(str, layers))} | {', '.join(map(str, dims))} |" for layers, dims in groups]
         parts.append("\n".join(["| Layers | Dimensions |", "| ---: | :--- |", *rows]))
-    if agreement := declared_agreement(config):
-        parts += [_AGREEMENT.format(agrees_with(config)), markdown(*agreement_table(agreement))]
-    if loss and loss.endswith(ALIGN) and "matryoshka_readouts" in config:
+    if agreement := declaration.agreement:
+        parts += [_AGREEMENT.format(declaration.agrees_with), markdown(*agreement_table(agreement))]
+    if loss and loss.endswith(ALIGN) and declaration.readouts is not None:
         parts.append(_WITH_THE_WHOLE if is_cut else _ONE_SPACE)
+    if 0 in (declaration.readouts or ()):
+        parts.append(_TABLE.format(name=name))
     if len(sizes) > 1:
         whole = Size.parse(cut["size"]) if cut else sizes[-1]
         parts += _usage(sizes, whole, name)
     return "\n\n".join([*parts, _NOT_NORMALISED])
+
+
+def _layers_by_dims(sizes: Iterable[Size]) -> list[tuple[list[int], list[int]]]:
+    """Group runs of layers with the same dims."""
+    dims = {layer: [size.dim for size in group] for layer, group in groupby(sizes, key=lambda size: size.num_layers)}
+    return [(list(layers), shared) for shared, layers in groupby(dims, key=dims.__getitem__)]
 
 
 def _origin(cut: Mapping[str, Any]) -> str:
@@ -81,7 +100,7 @@ def _origin(cut: Mapping[str, Any]) -> str:
     return f"This model was cut from {whole}: {layers} and {dims} dimensions."
 
 
-def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
+def _training(loss: str, sizes: Sequence[Size], is_cut: bool) -> str:
     paper = _PAPERS.get(loss.partition("(")[0])
     by = f"`{loss}`" + (f" ([paper]({paper}))" if paper else "")
     if not sizes:
@@ -94,7 +113,7 @@ def _training(loss: str, sizes: list[Size], is_cut: bool) -> str:
     return f"This model can be cut in layers and in dimensions. It was {how}:"
 
 
-def _usage(sizes: list[Size], whole: Size, name: str) -> list[str]:
+def _usage(sizes: Sequence[Size], whole: Size, name: str) -> list[str]:
     """Show how to load a size of medium depth, and to reduce the dims at full depth, if it can."""
     deepest = [size.dim for size in sizes if size.num_layers == whole.num_layers]
     narrower = [dim for dim in deepest if dim < whole.dim]

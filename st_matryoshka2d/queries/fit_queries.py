@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import without_adapters
-from st_matryoshka2d.model.declared_agreement import declare_agreement, declared_agreement
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
@@ -30,6 +30,7 @@ from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.gather import Gathered, add_documents, different
 from st_matryoshka2d.queries.stand_ins import StandIns
+from st_matryoshka2d.sizes import Size
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -138,11 +139,7 @@ def fit_queries(
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
         table, agreement = fit_table(gathered, texts, embedder.query(texts), full.num_layers)
-        made = with_table(model, table)
-        of_table = {size: value for size, value in agreement.items() if not size.num_layers}
-        measured = {**agreement, **declared_agreement(made.config), **of_table}
-        for network in Pipeline.of(made).networks:
-            declare_agreement(network.config, measured)
+        made = with_table(model, table, agreement)
         name_apart(made, model, "queries")
         return made
 
@@ -161,7 +158,7 @@ def _check(model: SentenceTransformer) -> None:
         )
 
 
-def with_table(model: SentenceTransformer, table: StaticEmbedding) -> SentenceTransformer:
+def with_table(model: SentenceTransformer, table: StaticEmbedding, agreement: Mapping[Size, float]) -> SentenceTransformer:
     """Put a table into the pipeline of a model, whose full size stays bit for bit."""
     full = Pipeline.of(model).full
     modules = {name: share_memory(module) for name, module in model.named_children()}
@@ -178,9 +175,7 @@ def with_table(model: SentenceTransformer, table: StaticEmbedding) -> SentenceTr
     after = {str(len(modules) + place): module for place, module in enumerate(tail[::-1], start=1)}
     made = with_modules(model, {**modules, name: readout, **after}, SentenceTransformer)
     inherit_card(made, model)
-    config = Pipeline.of(made).transformer.model.config
-    before = getattr(config, "matryoshka_readouts", None) or []
-    config.matryoshka_readouts = sorted({0, *before})
+    Declaration.of(made.config).with_table(agreement).write(made.config)
     return made
 
 

@@ -29,7 +29,8 @@ from st_matryoshka2d import (
 )
 from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
-from st_matryoshka2d.model.declared_agreement import agreement_text, declared_agreement
+from st_matryoshka2d.model.agreement_table import agreement_text
+from st_matryoshka2d.model.declaration import Declaration
 from tests.support import families
 from tests.support.pipelines import (
     KINDS,
@@ -152,7 +153,7 @@ def test_what_each_size_keeps_is_printed_with_the_progress_bars(
     tiny: SentenceTransformer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aligned = align(tiny, TEXTS, steps=0, show_progress_bar=True)
-    assert capsys.readouterr().out == f"{agreement_text(declared_agreement(aligned.config))}\n"
+    assert capsys.readouterr().out == f"{agreement_text(Declaration.of(aligned.config).agreement)}\n"
     align(tiny, TEXTS, steps=0)
     assert capsys.readouterr().out == ""
 

@@ -17,8 +17,7 @@ from st_matryoshka2d import Size, align, encode_sizes, evaluate, sts_task, trunc
 from st_matryoshka2d.aligning import starting_point as module
 from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.losses import RelationalDistillLoss
-from st_matryoshka2d.model.kept_layers import declare_layers
-from st_matryoshka2d.model.trained_sizes import declare_training
+from tests.support.declared import declare_layers, declare_training
 from tests.support.losses import batch
 from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, routed
 

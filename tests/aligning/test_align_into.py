@@ -22,7 +22,7 @@ from st_matryoshka2d import (
     load,
     truncate,
 )
-from st_matryoshka2d.model.declared_agreement import declared_agreement
+from st_matryoshka2d.model.declaration import Declaration
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized
 
@@ -122,11 +122,11 @@ def test_lengths_are_those_of_the_other_space(tiny: SentenceTransformer, other: 
 
 
 def test_agreement_is_declared_for_every_size(mapped: SentenceTransformer) -> None:
-    declared = declared_agreement(mapped.config)
+    declared = Declaration.of(mapped.config).agreement
     assert set(SIZES) <= set(declared)
     assert 0.3 < declared[Size(4, 24)] <= 1
     assert GridResult.from_agreement(mapped).score("4L-24d") == declared[Size(4, 24)]
-    assert declared_agreement(truncate(mapped, num_layers=2).config)[Size(2, 24)] == declared[Size(2, 24)]
+    assert Declaration.of(truncate(mapped, num_layers=2).config).agreement[Size(2, 24)] == declared[Size(2, 24)]
 
 
 def test_embeddings_of_other_texts_are_told(tiny: SentenceTransformer) -> None:

@@ -25,7 +25,8 @@ from st_matryoshka2d.aligning.gather import (
     parts_of,
     without_copies,
 )
-from st_matryoshka2d.model.kept_layers import chosen_layers, declare_layers, passes
+from st_matryoshka2d.model.kept_layers import chosen_layers, passes
+from tests.support.declared import declare_layers
 from tests.support.families import WORDS
 from tests.support.pipelines import TEXTS, require_same_rows, routed
 

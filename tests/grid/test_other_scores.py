@@ -15,8 +15,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, Size, TruncationResult, truncate
 from st_matryoshka2d.grid.significance import paired_t_test
-from st_matryoshka2d.model.declared_agreement import declare_agreement
 from st_matryoshka2d.model.identity import model_name, model_revision
+from tests.support.declared import declare
 from tests.support.grids import random_grid, random_times
 from tests.support.results import assert_identical
 from tests.support.truncations import SCORES, made_of
@@ -29,7 +29,7 @@ MEASURED = {Size(n, d): round((n / 4) ** 0.1 * (d / 32) ** 0.2, 4) for n, d in p
 @pytest.fixture
 def aligned(tiny: SentenceTransformer) -> SentenceTransformer:
     """A model whose config says what `align` measured."""
-    declare_agreement(tiny.config, MEASURED)
+    declare(tiny.config, agreement=MEASURED)
     return tiny
 
 
@@ -76,7 +76,7 @@ MINILM = {
 
 def test_narrow_sizes_that_keep_the_score_are_not_refused(tiny: SentenceTransformer) -> None:
     """Of all-MiniLM-L6-v2: few dims lose much agreement and little of the score, few layers both."""
-    declare_agreement(tiny.config, {Size.parse(name): agreement for name, (agreement, _) in MINILM.items()})
+    declare(tiny.config, agreement={Size.parse(name): agreement for name, (agreement, _) in MINILM.items()})
     grid = GridResult.from_agreement(tiny)
     frame = grid.recommend(0.8).to_frame()
     kept = {f"{row.num_layers}L-{row.dim}d" for row in frame.itertuples() if not row.refused}

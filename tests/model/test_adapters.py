@@ -20,8 +20,8 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from st_matryoshka2d import Size, TruncatedTransformer, align, encode_sizes, sizes_ladder, truncate
 from st_matryoshka2d.losses import StarbucksLoss
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_revision
-from st_matryoshka2d.model.trained_sizes import trained_sizes
 from tests.support.adapters import adapted, by_hand, expected, lora
 from tests.support.families import TEXTS
 from tests.support.pipelines import TEXTS as MANY
@@ -178,7 +178,7 @@ def test_merging_is_one_line_and_keeps_the_trained_sizes(model: SentenceTransfor
     require_plain(merged)
     assert np.abs(merged.encode(TEXTS) - model.encode(TEXTS)).max() < ROUNDING
     merged.save_pretrained(str(tmp_path / "merged"))
-    assert trained_sizes(SentenceTransformer(str(tmp_path / "merged"), device="cpu").config) == sizes
+    assert Declaration.of(SentenceTransformer(str(tmp_path / "merged"), device="cpu").config).sizes == sizes
     with pytest.warns(UserWarning, match="not trained at 3L-16d"):
         truncate(model, "3L-16d")
 

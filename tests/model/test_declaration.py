@@ -27,15 +27,12 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss
-from st_matryoshka2d.model.declared_agreement import (
-    agreement_table,
-    agreement_text,
-    declare_agreement,
-    declared_agreement,
-)
+from st_matryoshka2d.model.agreement_table import agreement_table, agreement_text
+from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_revision
-from st_matryoshka2d.model.trained_sizes import declare_training, nearest, trained_sizes
+from st_matryoshka2d.model.untrained import nearest
 from tests.support import families
+from tests.support.declared import declare, declare_training
 from tests.support.losses import batch
 from tests.support.pipelines import elastic
 from tests.support.training import RECIPES
@@ -68,10 +65,10 @@ both_ways = pytest.mark.parametrize("cut", [cut_in_memory, cut_while_loading])
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_loss_declares_its_sizes(tiny: SentenceTransformer, recipe: str) -> None:
-    declare_agreement(tiny.config, MEASURED)
+    declare(tiny.config, agreement=MEASURED)
     loss = RECIPES[recipe](tiny)
     parts = loss(batch(tiny, 2))
-    assert declared_agreement(tiny.config) == MEASURED, "nothing is trained yet"
+    assert Declaration.of(tiny.config).agreement == MEASURED, "nothing is trained yet"
     sum(parts.values()).backward()
     assert tiny.config.matryoshka_sizes == LISTS[recipe]
     wrapped = "" if recipe == "RelationalDistill" else "(MultipleNegativesRankingLoss)"
@@ -125,10 +122,10 @@ def test_many_sizes_are_written_short_and_exactly() -> None:
     every = {Size(layers, dim) for layers in range(1, 13) for dim in (8, 16, 32, 64, 128, 768)}
     declare_training(config, every, "a loss")
     assert config.matryoshka_sizes == {"num_layers": list(range(1, 13)), "dims": [8, 16, 32, 64, 128, 768]}
-    assert set(trained_sizes(config)) == set(trained_sizes(config.to_dict())) == every
+    assert set(Declaration.of(config).sizes) == set(Declaration.of(config.to_dict()).sizes) == every
     declare_training(config, [Size(3, 100)], "another")
     assert config.matryoshka_sizes["others"] == ["3L-100d"]
-    assert set(trained_sizes(config)) == set(trained_sizes(config.to_dict())) == every | {Size(3, 100)}
+    assert set(Declaration.of(config).sizes) == set(Declaration.of(config.to_dict()).sizes) == every | {Size(3, 100)}
     apart = [Size(layer, dim) for layer in range(1, 71) for dim in (layer, layer + 1)]
     declare_training(unlike := BertConfig(), apart, "a loss")
     assert unlike.matryoshka_sizes == list(map(str, apart))
@@ -147,7 +144,7 @@ AGREEMENTS: list[Any] = [None, 0.9, "0.9", ["4L-32d"], {"4L": 0.9}, {"4L-32d": N
 )
 def test_ignores_foreign_config_values(tiny: SentenceTransformer, key: str, entry: object) -> None:
     setattr(tiny.config, key, entry)
-    assert (trained_sizes(tiny.config), declared_agreement(tiny.config)) == ([], {})
+    assert (Declaration.of(tiny.config).sizes, Declaration.of(tiny.config).agreement) == ([], {})
     cut = truncate(tiny, num_layers=1, dim=9)
     assert cut.encode(["a cat"]).shape == (1, 9)
     assert not hasattr(cut.config, "matryoshka_agreement")
@@ -215,18 +212,18 @@ def test_warns_once_at_the_caller_of_an_untrained_size(
 def test_a_cut_keeps_what_still_holds(cut: Cut, tiny: SentenceTransformer, tmp_path: Path) -> None:
     """A shallower cut of an aligned model has no readouts of the depths below its own."""
     declare_training(tiny.config, AS_MANY_AS_LAYERS, "a loss")
-    declare_agreement(tiny.config, MEASURED)
+    declare(tiny.config, agreement=MEASURED)
     tiny.save_pretrained(str(tmp_path))
 
     def kept(**size: int) -> dict[Size, float]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return declared_agreement(cut(tmp_path, **size).config)
+            return Declaration.of(cut(tmp_path, **size).config).agreement
 
     assert kept(num_layers=3, dim=16) == {size: MEASURED[size] for size in (Size(3, 8), Size(3, 16))}
     assert kept(dim=20) == {size: value for size, value in MEASURED.items() if size.dim < 20}
     assert kept(num_layers=1, dim=4) == {}
-    assert kept(num_layers=4) == declared_agreement(tiny.config) == MEASURED
+    assert kept(num_layers=4) == Declaration.of(tiny.config).agreement == MEASURED
     assert cut(tmp_path, num_layers=2, dim=8).config.matryoshka_sizes == ["1L-4d", "1L-8d", "2L-8d"]
     elastic(tiny).save_pretrained(str(tmp_path / "elastic"))
     with pytest.warns(UserWarning, match="not trained at 3L-8d") as caught:
@@ -263,17 +260,17 @@ def test_nearest_size_is_by_layers_then_dims() -> None:
 
 def test_agreement_is_read_as_it_was_declared(tiny: SentenceTransformer, tmp_path: Path) -> None:
     before = model_revision(tiny)
-    declare_agreement(tiny.config, MEASURED)
-    declare_agreement(tiny.config, {Size(4, 32): 1.0000001, Size(2, 16): 0.123456, Size(1, 10): -0.5})
+    declare(tiny.config, agreement=MEASURED)
+    declare(tiny.config, agreement={Size(4, 32): 1.0000001, Size(2, 16): 0.123456, Size(1, 10): -0.5})
     assert tiny.config.matryoshka_agreement == {"1L-10d": -0.5, "2L-16d": 0.1235, "4L-32d": 1.0}
     assert model_revision(tiny) == before, "it is no part of the revision"
     tiny.save_pretrained(str(tmp_path))
     plain = SentenceTransformer(str(tmp_path), device="cpu").config
     expected = {Size(1, 10): -0.5, Size(2, 16): 0.1235, Size(4, 32): 1.0}
     for config in (plain, plain.to_dict(), load(tmp_path, device="cpu").config):
-        assert declared_agreement(config) == expected
-        assert list(declared_agreement(config)) == sorted(expected)
-    declare_agreement(tiny.config, {})
+        assert Declaration.of(config).agreement == expected
+        assert list(Declaration.of(config).agreement) == sorted(expected)
+    declare(tiny.config, agreement={})
     assert not hasattr(tiny.config, "matryoshka_agreement")
 
 

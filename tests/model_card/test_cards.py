@@ -14,9 +14,8 @@ from sentence_transformers.sentence_transformer.losses import CoSENTLoss, Multip
 
 from st_matryoshka2d import GridResult, Size, add_to_model_card, align, asymmetric, truncate
 from st_matryoshka2d.losses import TwoDMSELoss
-from st_matryoshka2d.model.declared_agreement import declare_agreement
-from st_matryoshka2d.model.trained_sizes import declare_training
 from tests.support import families
+from tests.support.declared import declare, declare_training
 from tests.support.pipelines import TEXTS, normalized, routed
 from tests.support.training import train
 
@@ -217,7 +216,7 @@ def test_the_card_of_a_cut_below_all_that_was_trained(tiny: SentenceTransformer,
 def test_the_cards_of_an_aligned_model_and_its_cut_have_what_sizes_keep(tiny: SentenceTransformer, tmp_path: Path) -> None:
     measured = {Size(2, 8): 0.7, Size(2, 16): 0.8125, Size(4, 8): 0.9, Size(4, 32): 1.0}
     declare_training(tiny.config, measured, "align")
-    declare_agreement(tiny.config, measured)
+    declare(tiny.config, agreement=measured)
     tables = {
         "whole": "| layers / dim | 8 | 16 | 32 |\n| ---: | ---: | ---: | ---: |\n"
         "| 2 | 0.700 | 0.812 |  |\n| 4 | 0.900 |  | 1.000 |",
@@ -238,7 +237,7 @@ def test_refuses_folders_without_sizes(tiny: SentenceTransformer, tmp_path: Path
     with pytest.raises(FileNotFoundError, match="save the model there first"):
         add_to_model_card(tmp_path)
     tiny.save_pretrained(str(tmp_path))
-    with pytest.raises(ValueError, match="neither trained sizes nor a cut"):
+    with pytest.raises(ValueError, match="nothing to add"):
         add_to_model_card(tmp_path)
 
 

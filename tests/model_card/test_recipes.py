@@ -17,9 +17,9 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import Size, add_to_model_card, align, asymmetric, load, truncate
 from st_matryoshka2d.model.sides import side_of
-from st_matryoshka2d.model.trained_sizes import declare_training
 from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families
+from tests.support.declared import declare_training
 from tests.support.pipelines import OTHERS, TEXTS, normalized, turned
 
 NAME = "you/model"
@@ -50,7 +50,7 @@ def whole(_tiny_bert: SentenceTransformer) -> Whole:
     aligned = turned(align(plain, TEXTS, steps=0))
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
     table = StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows)
-    return {"plain": plain, "trained": trained, "aligned": with_table(aligned, table)}
+    return {"plain": plain, "trained": trained, "aligned": with_table(aligned, table, {})}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -94,6 +94,8 @@ def run(code: str, model: SentenceTransformer) -> None:
         expected = truncate(model, size).encode(OTHERS)
         for each in (cut, SentenceTransformer(str(size), device="cpu")):
             same(each.encode(OTHERS), expected)
+    if "table" in left:
+        same(left["table"].encode(OTHERS), truncate(model, num_layers=0).encode(OTHERS))
     if "query-encoder" in code:
         same(SentenceTransformer("query-encoder", device="cpu").encode(OTHERS), model.encode_query(OTHERS))
 

@@ -15,7 +15,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import GridResult, Size
-from st_matryoshka2d.model.declared_agreement import declare_agreement
+from tests.support.declared import declare
 from tests.support.grids import pairs_grid, random_grid, random_times
 
 SHARES = (50, 85, 97, 100)
@@ -147,7 +147,7 @@ def test_says_what_is_known_of_each_size(grid: GridResult, tmp_path: Path) -> No
 
 def test_agreement_has_a_report(tiny: SentenceTransformer, tmp_path: Path) -> None:
     sizes = {Size(1, 8): 0.7, Size(2, 8): 0.95, Size(2, 16): 0.96, Size(4, 32): 1.0}
-    declare_agreement(tiny.config, sizes)
+    declare(tiny.config, agreement=sizes)
     grid = GridResult.from_agreement(tiny).named("aligned")
     grid.report(tmp_path / "report.html")
     assert_says_as(grid, tmp_path / "report.html", (32, 64, 128))

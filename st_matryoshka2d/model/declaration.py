@@ -1,0 +1,209 @@
+"""What a model says about itself, in entries of its config. No other file names them; imports no torch.
+
+They are plain entries of `config.json`, which every save and load keeps, with this package or
+without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from st_matryoshka2d.sizes import Size, sizes_product
+
+ALIGN = "align"  # the loss of a model that was aligned
+
+# Names of the number of layers in the config.json of BERT and most others, of DistilBERT, and of
+# T5.
+_DEPTHS = ("num_hidden_layers", "n_layers", "num_layers")
+_LISTED = 64  # longer lists of sizes are written as layers by dims, plus the others
+_DIGITS = 4  # of agreement
+
+_LAYERS = "matryoshka_layers"
+_KEYS = {
+    "sizes": "matryoshka_sizes",
+    "loss": "matryoshka_loss",
+    "dims": "matryoshka_dimensions",  # this and the next are read by vLLM and other servers
+    "is_matryoshka": "is_matryoshka",
+    "layers": _LAYERS,
+    "readouts": "matryoshka_readouts",
+    "agreement": "matryoshka_agreement",
+    "into": "matryoshka_into",
+    "origin": "matryoshka_cut",
+}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a model was trained, aligned and cut for; each step returns the declaration after it."""
+
+    sizes: Sequence[Size] = ()  # trained or aligned, ascending
+    loss: str | None = None  # the one that trained last; of a loss and `align`, both
+    dims: Sequence[int] = ()
+    is_matryoshka: bool = False  # trained for several dims, by this package or another
+    layers: Mapping[str, Any] = field(default_factory=dict)  # of depths that skip some, as written
+    # depths below the full one that have a readout; none in a cut of an aligned model, which has
+    # only its own; None of a model that was not aligned
+    readouts: Sequence[int] | None = None
+    agreement: Mapping[Size, float] = field(default_factory=dict)  # with the whole model, or `into`
+    into: str | None = None  # the model into whose space this one was mapped
+    origin: Mapping[str, Any] | None = None  # of a cut: its size, and what it was cut from
+
+    @classmethod
+    def of(cls, config: Any) -> Declaration:
+        """Read a config, or the content of a config.json; entries of other programs count as absent."""
+        entries = entries_of(config)
+        values = {name: entries.get(key) for name, key in _KEYS.items()}
+        told = {name: value for name, value in values.items() if value is not None}
+        loss, readouts = told.get("loss"), told.get("readouts")
+        sizes = _sizes_in(told.get("sizes"))
+        if readouts == [] and str(loss).endswith(ALIGN):
+            sizes = [size for size in sizes if size.num_layers == written_depth(entries)]
+        return cls(**{**told, "sizes": sizes, "agreement": _agreement_in(told.get("agreement"))})
+
+    def write(self, config: Any) -> None:
+        """Write all into a model's config."""
+        for name, key in _KEYS.items():
+            value: Any = getattr(self, name)
+            if name in ("sizes", "readouts") and value == [] and hasattr(config, key):
+                setattr(config, key, [])  # which is not the same as none
+            elif value:
+                setattr(config, key, _WRITTEN.get(name, lambda entry: entry)(value))
+            else:
+                vars(config).pop(key, None)
+
+    @property
+    def agrees_with(self) -> str:
+        """What the sizes were compared with."""
+        return self.into.removeprefix("local/") if self.into else "the whole model"
+
+    def trained(self, sizes: Iterable[Size], loss: str) -> Declaration:
+        """Add trained sizes and their dims; agreement was measured with other weights."""
+        sizes = {*self.sizes, *sizes}
+        dims = sorted({*self.dims, *(size.dim for size in sizes)})
+        return replace(self, sizes=sorted(sizes), loss=loss, dims=dims, is_matryoshka=True, agreement={})
+
+    def aligned(
+        self,
+        sizes: Iterable[Size],
+        readouts: Sequence[int],
+        agreement: Mapping[Size, float],
+        into: str | None = None,
+    ) -> Declaration:
+        """Add readouts, in place of those of an earlier alignment."""
+        before = self
+        if into is not None:  # nothing holds that was said about the model's own dims
+            before = replace(self, loss=None, dims=(), agreement={}, into=into)
+        trained_by = (before.loss or "").removesuffix(ALIGN).removesuffix(", ")
+        if not trained_by:
+            before = replace(before, sizes=())
+        made = before.trained(sizes, f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
+        of_table = {size: value for size, value in before.agreement.items() if not size.num_layers}
+        return replace(made, readouts=list(readouts), agreement={**of_table, **agreement})
+
+    def with_table(self, agreement: Mapping[Size, float]) -> Declaration:
+        """Add a token table, the readout of depth 0."""
+        of_table = {size: value for size, value in agreement.items() if not size.num_layers}
+        readouts = sorted({0, *(self.readouts or ())})
+        return replace(self, readouts=readouts, agreement={**agreement, **self.agreement, **of_table})
+
+    def cut(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> Declaration:
+        """Reduce to a cut of a model called `name`, which keeps some of its layers, counted from 0."""
+        sizes = [one for one in self.sizes if one.num_layers <= size.num_layers and one.dim <= size.dim]
+        dims = [*(dim for dim in self.dims if dim < size.dim), size.dim]
+        made = replace(self, sizes=sizes, dims=dims, is_matryoshka=True)
+        if size != full:
+            made = replace(made, origin=self._origin(size, full, kept, name))
+        if size.num_layers == full.num_layers:
+            within = {one: value for one, value in self.agreement.items() if one.dim <= size.dim}
+            return replace(made, agreement=within)
+        # A shallower cut has no readout but that of its own depth, as a `Dense`.
+        made = made.of_depth(size.num_layers, size.dim)
+        if size.num_layers not in (self.readouts or ()):
+            return replace(made, readouts=None)
+        if str(self.loss).endswith(ALIGN):
+            made = replace(made, sizes=[one for one in sizes if one.num_layers == size.num_layers])
+        return made
+
+    def of_depth(self, num_layers: int, dim: int | None = None) -> Declaration:
+        """Reduce to what holds of one depth alone."""
+        agreement = {
+            size: value
+            for size, value in self.agreement.items()
+            if size.num_layers == num_layers and (dim is None or size.dim <= dim)
+        }
+        readouts = None if self.readouts is None else []
+        return replace(self, layers={}, readouts=readouts, agreement=agreement)
+
+    def _origin(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> dict[str, Any]:
+        """Tell what a cut was cut from; of a cut of a cut, the model that was cut first."""
+        origin = {**(self.origin or {"of": str(full), "model": name}), "size": str(size)}
+        before = origin.get("layers")
+        if before or (self.layers and size.num_layers < full.num_layers):
+            before = before or range(1, full.num_layers + 1)
+            origin["layers"] = [before[layer] for layer in kept]
+        return origin
+
+
+def declared_layers(config: Any) -> Mapping[str, Any]:
+    """Return the layers of depths that skip some, which each forward pass asks for."""
+    return getattr(config, _LAYERS, None) or {}
+
+
+def changes_nothing(key: str) -> bool:
+    """Whether an entry of a config is one of these, and changes no embedding, as only kept layers do."""
+    return key in _KEYS.values() and key != _LAYERS
+
+
+def is_declared(key: str) -> bool:
+    """Whether an entry of a config is one of these."""
+    return key in _KEYS.values()
+
+
+def entries_of(config: Any) -> Mapping[str, Any]:
+    """Return the entries of a config, or of the content of a config.json."""
+    if isinstance(config, Mapping):
+        return config
+    return vars(config) if config else {}
+
+
+def written_depth(config: Mapping[str, Any]) -> Any:
+    """Return the number of layers in the content of a config.json; None if it has none."""
+    return next((config[name] for name in _DEPTHS if name in config), None)
+
+
+def _sizes_in(entry: Any) -> list[Size]:
+    try:
+        if isinstance(entry, dict):
+            others = [Size.parse(text) for text in entry.get("others", [])]
+            return sorted([*sizes_product(entry["num_layers"], entry["dims"]), *others])
+        return sorted(Size.parse(text) for text in entry or [])
+    except (KeyError, TypeError, ValueError):
+        return []  # an entry of another program
+
+
+def _agreement_in(entry: Any) -> dict[Size, float]:
+    try:
+        measured = sorted((Size.parse(text), float(value)) for text, value in (entry or {}).items())
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        return {}  # an entry of another program
+    return dict(measured) if all(-1 <= value <= 1 for _, value in measured) else {}
+
+
+def _written_sizes(sizes: Iterable[Size]) -> list[str] | dict[str, list[int] | list[str]]:
+    every = sorted(sizes)
+    layers = sorted({size.num_layers for size in every})
+    dims = sorted({size.dim for size in every})
+    dims = [dim for dim in dims if {Size(layer, dim) for layer in layers} <= set(every)]
+    if len(every) <= _LISTED or not dims:
+        return [str(size) for size in every]
+    others = [str(size) for size in every if size.dim not in dims]
+    return {"num_layers": layers, "dims": dims} | ({"others": others} if others else {})
+
+
+def _written_agreement(agreement: Mapping[Size, float]) -> dict[str, float]:
+    return {str(size): round(agreement[size], _DIGITS) for size in sorted(agreement)}
+
+
+_WRITTEN: dict[str, Callable[[Any], Any]] = {"sizes": _written_sizes, "agreement": _written_agreement}

@@ -1,0 +1,63 @@
+"""Warn of sizes that a model was not trained for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from st_matryoshka2d.errors import DataWarning, warn
+from st_matryoshka2d.model.declaration import ALIGN, Declaration
+from st_matryoshka2d.sizes import Size
+
+# An untrained model keeps 92 % of its search scores with a third of its dims, 79 % with a sixth:
+# docs/other_ways.md
+_FEWEST = 5
+
+
+def nearest(size: Size, trained: Iterable[Size]) -> list[Size]:
+    """Return the trained sizes nearest to a size: one smaller and one larger, if they exist."""
+    # Layers make most of the cost, so the nearest in layers comes first, and of those the nearest
+    # in dims.
+    others = sorted(trained)
+    others.sort(key=lambda other: (abs(other.num_layers - size.num_layers), abs(other.dim - size.dim)))
+    return [*[other for other in others if other < size][:1], *[other for other in others if other > size][:1]]
+
+
+def warn_if_untrained(declaration: Declaration, size: Size, full: Size) -> None:
+    """Warn, two calls up, if the model was not trained at this size, or nothing says that it was trained for any."""
+    trained = declaration.sizes
+    # a token table was fitted, or there is none
+    if size == full or size in trained or not size.num_layers:
+        return
+    told = _untrained_size(declaration, size) if trained else _untrained_model(declaration, size, full)
+    if told:
+        warn(told, DataWarning)
+
+
+def _untrained_size(declaration: Declaration, size: Size) -> str:
+    near = nearest(size, declaration.sizes)
+    sides = [f"{other} ({'smaller' if other < size else 'larger'})" for other in near]
+    how = "aligned for" if declaration.loss == ALIGN else "trained at"
+    return (
+        f"This model was not {how} {size}, and may be much worse there. The nearest sizes that it was {how}: "
+        f"{', '.join(sides)}. Score {size}, with `evaluate` or the command `grid`. To improve it, add it to the `sizes` of "
+        "the loss or of `align`."
+    )
+
+
+def _untrained_model(declaration: Declaration, size: Size, full: Size) -> str | None:
+    """Tell of any model with fewer layers, and of one with few dims unless it declares that it was trained for them."""
+    dims = declaration.dims
+    narrow = size.dim < (min(dims) if dims else full.dim) and size.dim * _FEWEST < full.dim
+    if size.num_layers < full.num_layers:
+        lost = "fewer layers"
+    elif narrow and (dims or not declaration.is_matryoshka):
+        lost = "less than a fifth of its dims"
+    else:
+        return None
+    free = 'layers="ends" keeps the last layers too, which usually scores far better and is free. '
+    # Without the size, so that a loop over sizes warns once.
+    return (
+        f"Nothing says that this model was aligned or trained for {lost}, and it may be far worse with them. "
+        f"{free if lost == 'fewer layers' and not declaration.layers else ''}Score the size, with `evaluate` or the "
+        "command `grid`. To improve it, `align` the model, or train it with a loss of this package."
+    )

@@ -133,7 +133,7 @@ class Declaration:
             for size, value in self.agreement.items()
             if size.num_layers == num_layers and (dim is None or size.dim <= dim)
         }
-        readouts = None if self.readouts is None else []
+        readouts: list[int] | None = None if self.readouts is None else []
         return replace(self, layers={}, readouts=readouts, agreement=agreement)
 
     def _origin(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from st_matryoshka2d import Size, sizes_ladder
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import Rotation
 from st_matryoshka2d.aligning.starting_point import starting_point
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart
 from st_matryoshka2d.sizes import full_size, mrl_dims
 
@@ -186,7 +187,7 @@ def main() -> None:
     name = model_name(options.model)
     plain = SentenceTransformer(options.model, device="cpu")
     plain.max_seq_length = options.max_seq_length or plain.max_seq_length
-    model = starting_point(plain, None)
+    model = starting_point(Pipeline.of(plain), None).model
     full = full_size(model)
     depths = options.depths or list(range(1, full.num_layers + 1))
     embedding = options.data, options.cache / name, options.query, options.document

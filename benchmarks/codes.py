@@ -34,6 +34,7 @@ from torch.nn.functional import normalize
 from st_matryoshka2d import Size
 from st_matryoshka2d.aligning.rotation import Rotation
 from st_matryoshka2d.aligning.starting_point import starting_point
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size, mrl_dims
 
 WAYS: dict[str, Rotation | None] = {"aligned": None, 'rotation="search"': "search"}
@@ -128,7 +129,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "codes")
     options = parser.parse_args()
     name = model_name(options.model)
-    model = starting_point(SentenceTransformer(options.model, device="cpu"), None)
+    model = starting_point(Pipeline.of(SentenceTransformer(options.model, device="cpu")), None).model
     full = full_size(model)
     depths = options.depths or list(range(1, full.num_layers + 1))
     embedded = Embedded(model, depths, options.data, options.cache / name, options.query, options.document)

@@ -28,6 +28,7 @@ from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import with_words_left_out
 from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size
 
 LANGUAGES = ["en", "de", "es"]
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--query", default="")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "languages")
     options = parser.parse_args()
-    model = starting_point(SentenceTransformer(options.model, device="cpu"), None)
+    model = starting_point(Pipeline.of(SentenceTransformer(options.model, device="cpu")), None).model
     full = full_size(model)
     depths = [full.num_layers // 4, full.num_layers // 2, full.num_layers]
 

@@ -32,6 +32,7 @@ from torch.nn.functional import normalize
 
 from st_matryoshka2d.aligning.into import Hidden, fit_into
 from st_matryoshka2d.aligning.starting_point import starting_point
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size
 
 Map = Callable[[Tensor], Tensor]
@@ -58,7 +59,7 @@ class Side:
 
     def __init__(self, model: str, data: Path, cache: Path, query: str, document: str, sets: Sequence[SearchSet]) -> None:
         self.name, self.sets = model_name(model), sets
-        start = starting_point(SentenceTransformer(model, device="cpu"), None)
+        start = starting_point(Pipeline.of(SentenceTransformer(model, device="cpu")), None).model
         self.full = full_size(start).num_layers
         self.embedded = Embedded(start, [self.full // 2, self.full], data, cache / self.name, query, document)
         self.texts = [text for each in sets for text in each.documents]

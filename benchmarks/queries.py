@@ -32,6 +32,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sklearn.metrics import ndcg_score
 from torch.nn.functional import normalize
 
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.gather import Gathered
 from st_matryoshka2d.queries.solve import DOCUMENTS
@@ -74,7 +75,7 @@ class Lab:
         queries = [(self.stand_ins[place][kind], self.stood_in[place, kind]) for kind, place in drawn]
         queries += zip(self.questions, self.asked, strict=True) if ask else []
         random.Random(0).shuffle(queries)
-        gathered = Gathered.of(self.model)
+        gathered = Gathered.of(Pipeline.of(self.model))
         gathered.add(gathered.tokens(read), embedded, DOCUMENTS)
         asked = [text for text, _ in queries]
         true = np.stack([row for _, row in queries])

@@ -163,6 +163,24 @@ def test_one_file_names_what_a_config_declares() -> None:
     assert named == {"declaration.py"}
 
 
+# Who asks what a model is: public functions and constructors, loading, what makes a pipeline of other
+# modules, and what runs in each step of training, when a Trainer may have replaced modules.
+DOORS = {
+    *("align", "asymmetric", "cut_of", "evaluate", "encode_sizes", "fit_queries", "of", "_timed"),
+    *("coordinate_spread", "evaluate_truncations", "fit", "__init__", "trainable_size", "_require_pooled_tokens"),
+    *("_some_layers", "remade", "layer_features", "finish", "reaching_heads"),
+}
+
+
+def test_a_model_is_asked_once() -> None:
+    asking = set()
+    for path in PACKAGE.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and "Pipeline.of(" in ast.unparse(function.body):
+                asking.add(function.name)
+    assert asking <= DOORS
+
+
 def test_imports_are_declared() -> None:
     used = {name for path in PACKAGE.rglob("*.py") for name in imports_of(path)} - set(sys.stdlib_module_names)
     distributions = importlib.metadata.packages_distributions()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
 from tqdm.auto import tqdm
 
 from st_matryoshka2d.aligning.fit import Fit, fit
@@ -30,14 +28,13 @@ from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.agreement_table import agreement_text
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth, passes
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import (
     Size,
-    full_size,
     mrl_dims,
     positive_int,
     sizes_product,
@@ -172,8 +169,9 @@ def align(
     """
     # The refinement needs gradients even if the caller is in no_grad or inference_mode.
     with torch.inference_mode(False), torch.enable_grad():
-        full = Pipeline.of(model).full
-        _check(model, sizes, into, rotation)
+        pipeline = Pipeline.of(model)
+        full = pipeline.full
+        _check(pipeline, sizes, into, rotation)
         steps = positive_int(steps, "steps", least=0)
         small = _small_sizes(full, sizes)
         hidden = None if show_progress_bar is None else not show_progress_bar  # None: tqdm decides
@@ -181,21 +179,21 @@ def align(
         target = None
         if into is not None:
             target = target_of(into, texts, prompt_name, batch_size, hidden)
-        start = starting_point(without_adapters(model), layers)
+        start = starting_point(without_adapters(pipeline), layers)
         if target is None:
-            most, cost = _SAMPLE, passes(start.config, full.num_layers)
+            most, cost = _SAMPLE, passes(start.model.config, full.num_layers)
         else:
             most, cost, start = _SAMPLE_INTO, 1.0, without_readouts(start)
         check_modules(start)
         sample, total = drawn(parts, most, 4 * full.num_layers * full.dim, cost)
-        warn_without_prompts(start, sample)
+        warn_without_prompts(model, sample)
         if target is None:
             gathered = without_copies(gather(start, sample, batch_size, hidden))
             # For small dims it improves these sizes alone, but all dims get worse across depths.
             asked = small if sizes is not None else ()
             device = model.device if model.device.type == "cuda" else torch.device("cpu")
             refinement = Refinement(asked, steps, device, hidden)
-            unit = bool(Pipeline.of(start).trailing_normalize())
+            unit = bool(start.trailing_normalize())
             result = fit(gathered, _rotation(start, rotation), refinement, total, unit=unit)
         else:
             z = target.rows(sample, parts)
@@ -205,23 +203,23 @@ def align(
             warn(told, DataWarning)
         if result.rotated:
             warn(_ROTATED)
-        aligned = _declared(placed(start, result), start, small, result, target)
+        aligned = _declared(placed(start, result), model, small, result, target)
         if show_progress_bar:
-            agreement = Declaration.of(aligned.config).agreement
-            tqdm.write(agreement_text(agreement, target.name if target else None))
-        return aligned
+            name = target.name if target else None
+            tqdm.write(agreement_text(aligned.declaration.agreement, name))
+        return aligned.model
 
 
 def _check(
-    model: SentenceTransformer,
+    pipeline: Pipeline,
     sizes: Sequence[Size | str] | None,
     into: Into | None,
     rotation: Rotation | None,
 ) -> None:
     """Refuse a model that cannot be aligned, and arguments that exclude each other."""
-    if model.truncate_dim is not None:
+    if (dim := pipeline.model.truncate_dim) is not None:
         raise UsageError(
-            f"The model has truncate_dim={model.truncate_dim}, but all of its dims are aligned. "
+            f"The model has truncate_dim={dim}, but all of its dims are aligned. "
             "Set truncate_dim = None, align, and cut it afterwards."
         )
     if rotation is not None and rotation not in ROTATIONS:
@@ -234,12 +232,12 @@ def _check(
             "`sizes` and `rotation` are about the model's own space, so neither can be given with "
             f"`into`; got {sizes=} and {rotation=}."
         )
-    if isinstance(next(model.children()), Router):
+    if pipeline.has_router:
         raise UsageError(
             "The model starts with a Router. Map one route alone, as a SentenceTransformer of its "
             'modules: load(folder, route="query") returns it.'
         )
-    if known := Declaration.of(model.config).into:
+    if known := pipeline.declaration.into:
         raise UsageError(f"This model is in the space of {known} already. Pass what it was made of.")
 
 
@@ -250,37 +248,35 @@ def _small_sizes(full: Size, sizes: Sequence[Size | str] | None) -> list[Size]:
     return [size for size in wanted if size.num_layers < full.num_layers and size.dim < full.dim]
 
 
-def _rotation(model: SentenceTransformer, rotation: Rotation | None) -> Rotation | None:
+def _rotation(pipeline: Pipeline, rotation: Rotation | None) -> Rotation | None:
     """Keep coordinates that training relied on, or that an index of an aligned model has."""
-    aligned = any(isinstance(module, Readout) for module in model.modules())
-    return "keep" if aligned or (rotation is None and trained_narrow(model)) else rotation
+    aligned = any(isinstance(module, Readout) for module in pipeline.model.modules())
+    return "keep" if aligned or (rotation is None and trained_narrow(pipeline)) else rotation
 
 
 def _declared(
-    aligned: SentenceTransformer,
+    aligned: Pipeline,
     model: SentenceTransformer,
     small: Sequence[Size],
     result: Fit,
     target: Target | None,
-) -> SentenceTransformer:
+) -> Pipeline:
     """Write maps, sizes, their agreement and a new name into the config and card."""
-    inherit_card(aligned, model)
-    aligned.model_card_data.add_tags("aligned")
-    full, what = full_size(aligned), "aligned"
+    aligned.model.model_card_data.add_tags("aligned")
+    full, what, into = aligned.full, "aligned", None
     depths = range(1, full.num_layers + 1)
     if target is None:
         narrow = {Size(full.num_layers, size.dim) for size in small}
         sizes = {*small, *narrow, *(Size(depth, full.dim) for depth in depths)}
     else:
-        sizes = {*sizes_product(depths, target.dims)}
-        what = "into-" + re.sub(r"[^\w.-]+", "-", target.name.rpartition("/")[2])
+        sizes, into = {*sizes_product(depths, target.dims)}, target.name
+        what = "into-" + re.sub(r"[^\w.-]+", "-", into.rpartition("/")[2])
         if target.similarity is not None:
-            aligned.similarity_fn_name = target.similarity
-    for route in Pipeline.of(aligned).routes.values():
-        config: Any = route.transformer.model.config
-        readouts = [*range(least_depth(aligned), 1), *depths[:-1]]
-        into = None if target is None else target.name
+            aligned.model.similarity_fn_name = target.similarity
+    readouts = [*range(least_depth(aligned.model), 1), *depths[:-1]]
+    for route in aligned.routes.values():
+        config = route.transformer.model.config
         Declaration.of(config).aligned(sizes, readouts, result.agreement, into).write(config)
         expect_readouts(route.transformer, True)
-    name_apart(aligned, model, what)
+    name_apart(aligned.model, model, what)
     return aligned

@@ -149,7 +149,7 @@ class Gathered:
 
 
 def gather(
-    model: SentenceTransformer,
+    pipeline: Pipeline,
     texts: Sequence[Text],
     batch_size: int,
     hidden: bool | None,
@@ -157,10 +157,9 @@ def gather(
     close: bool = True,
 ) -> dict[str, Gathered]:
     """Embed texts by each route of the model, and if close ones are needed, copies of some."""
-    pipeline = Pipeline.of(model)
     depth, dim = pipeline.full.num_layers, pipeline.full.dim
-    every = EveryLayer.of(model, range(1, depth + 1), normalize=False)
-    whole = EveryLayer.of(model, [depth], normalize=False)
+    every = EveryLayer.of(pipeline.model, range(1, depth + 1), normalize=False)
+    whole = EveryLayer.of(pipeline.model, [depth], normalize=False)
     places, copies = with_words_left_out([text.text for text in texts] if close else [], _COPIES)
     lacking = [texts[at]._replace(text=copy) for at, copy in zip(places, copies, strict=True)]
     gathered = {}

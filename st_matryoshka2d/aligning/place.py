@@ -5,26 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from torch import nn
 
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.aligning.fit import Fit
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
 from st_matryoshka2d.model.readout_files import linear_of
-from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trial import share_memory
 
 
-def check_modules(model: SentenceTransformer) -> None:
+def check_modules(pipeline: Pipeline) -> None:
     """Refuse a Router that other modules follow than `Normalize`: a readout comes before that."""
-    first, *after = model.children()
-    if isinstance(first, Router) and any(not isinstance(module, Normalize) for module in after):
+    _, *after = pipeline.model.children()
+    if pipeline.has_router and any(not isinstance(module, Normalize) for module in after):
         raise UsageError(
             f"The Router is followed by {[type(module).__name__ for module in after]}, but "
             "readouts must come after all modules except Normalize. Move these modules to the end "
@@ -32,32 +28,29 @@ def check_modules(model: SentenceTransformer) -> None:
         )
 
 
-def placed(model: SentenceTransformer, fit: Fit) -> SentenceTransformer:
+def placed(pipeline: Pipeline, fit: Fit) -> Pipeline:
     """Insert the maps of a fit into a pipeline that shares the weights of the model."""
+    model = pipeline.model
     (name, first), *after = model.named_children()
     dtype = model.dtype or torch.float32
     if not isinstance(first, Router):
-        return with_modules(model, _at_the_end(model, fit, "", dtype), SentenceTransformer)
+        return pipeline.remade(_at_the_end(model, fit, "", dtype))
     ways = {}
     for route, way in first.sub_modules.named_children():
         ways[route] = around(way, _at_the_end(way, fit, route, dtype))
     router = around(first, {"sub_modules": around(first.sub_modules, ways)})
     rest = {path: share_memory(module) for path, module in after}
-    return with_modules(model, {name: router, **rest}, SentenceTransformer)
+    return pipeline.remade({name: router, **rest})
 
 
-def without_readouts(model: SentenceTransformer) -> SentenceTransformer:
+def without_readouts(pipeline: Pipeline) -> Pipeline:
     """Return the model as it was before it was aligned, with the layers of its depths."""
-    parts = [item for item in model.named_children() if not isinstance(item[1], Readout)]
-    modules = {name: share_memory(module) for name, module in parts}
-    if len(modules) == len(model):
-        return model
-    made = with_modules(model, modules, SentenceTransformer)
-    inherit_card(made, model)
-    transformer = Pipeline.of(made).transformer
-    config = transformer.model.config
-    replace(Declaration.of(config), readouts=None).write(config)
-    expect_readouts(transformer, False)
+    parts = [item for item in pipeline.model.named_children() if not isinstance(item[1], Readout)]
+    if len(parts) == len(pipeline.model):
+        return pipeline
+    made = pipeline.remade({name: share_memory(module) for name, module in parts})
+    replace(made.declaration, readouts=None).write(made.model.config)
+    expect_readouts(made.transformer, False)
     return made
 
 

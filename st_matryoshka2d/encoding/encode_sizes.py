@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from st_matryoshka2d._hosts.sentence_transformers import SortedByTokens
 from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.model.backbone import Backbone, find_backbone
+from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.cut import pipeline_at_depth
 from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.kept_layers import smallest_depth_with
-from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.token_table import is_table, least_depth, require_table
@@ -43,6 +43,7 @@ class EveryLayer(SortedByTokens):
     depths: Sequence[int]  # ascending; 0 for the token table
     backbones: dict[str, Backbone]
     normalize: bool
+    ends: list[nn.Module]  # the final `Normalize` modules, for the table
     sees_prompts: bool = True  # not the table of a model, whose rows contain what its prompts do
 
     @classmethod
@@ -54,7 +55,7 @@ class EveryLayer(SortedByTokens):
         pipeline = Pipeline.of(model)
         require_readouts(model, model.config, wanted)
         if wanted[-1] == 0:
-            made = cls._of_table(pipeline_at_depth(model, 0, cls), normalize)
+            made = cls._of_table(pipeline_at_depth(pipeline, 0, cls), normalize)
             made.sees_prompts = False
             return made
         pipeline.require_padding()
@@ -62,16 +63,16 @@ class EveryLayer(SortedByTokens):
             require_table(model)
         layers = [depth for depth in wanted if depth]
         deepest = smallest_depth_with(model.config, layers)
-        every = pipeline_at_depth(model, deepest, cls, plain=False)  # verifies the deepest
+        every = pipeline_at_depth(pipeline, deepest, cls, plain=False)  # verifies the deepest
         every.depths, every.normalize = wanted, normalize
+        every.ends = pipeline.trailing_normalize() if normalize else []
         every.backbones = {}
-        for name, route in pipeline.routes.items():
-            backbone = find_backbone(route.transformer.model)
+        for name, backbone in pipeline.backbones.items():
             if below := [depth for depth in layers if depth < deepest]:
-                check_depths(route.transformer.model, backbone, below)
+                check_depths(pipeline.routes[name].transformer.model, backbone, below)
             every.backbones[name] = replace(backbone, num_layers=deepest)
-        for network in Pipeline.of(every).networks:
-            network.config.output_hidden_states = True
+        for transformer in transformers_of(every):
+            transformer.model.config.output_hidden_states = True
         return every
 
     @classmethod
@@ -107,7 +108,7 @@ class EveryLayer(SortedByTokens):
         return {**by_layer[self.depths[-1]], "sentence_embedding": torch.cat(columns, dim=-1)}
 
     def _by_table(self, features: dict[str, Any]) -> Tensor:
-        for module in (require_table(self), *(Pipeline.of(self).trailing_normalize() if self.normalize else [])):
+        for module in (require_table(self), *self.ends):
             features = module(features)
         embedded: Tensor = features["sentence_embedding"]
         return embedded

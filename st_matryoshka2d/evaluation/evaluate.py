@@ -102,7 +102,8 @@ def evaluate(
         ['6L-384d']
     """
     pair = sides_of(model)
-    full, of_documents = map(full_size, pair.values()) if pair else [Pipeline.of(model).full] * 2
+    pipeline = None if pair else Pipeline.of(model)
+    full, of_documents = map(full_size, pair.values()) if pipeline is None else [pipeline.full] * 2
     if pair:
         _require_none(num_layers=num_layers, sizes=sizes, documents=documents, layers=layers)
         num_layers, documents = [full.num_layers], of_documents
@@ -111,9 +112,9 @@ def evaluate(
     if isinstance(layers, Sequence) and not isinstance(layers, str) and num_layers is None and sizes is None:
         num_layers = len(layers)
     wanted = _sizes_to_score(num_layers, dims, sizes, full, least)
-    if layers is not None:
+    if layers is not None and pipeline is not None:
         choice = of_depth(layers, len(layers)) if isinstance(layers, Sequence) else layers
-        model = keeping(model, choice, sorted({size.num_layers for size in wanted}))
+        model = keeping(pipeline, choice, sorted({size.num_layers for size in wanted})).model
     stored, chosen = precisions_of(precisions), chosen_tasks(tasks)
     if pair:
         _require_search(chosen)

@@ -135,8 +135,8 @@ def _timed(
     pipeline = Pipeline.of(model)
     pipeline.require_padding()
     depths = sorted({pipeline.full.num_layers, *_depths(num_layers, sizes, pipeline.full, least_depth(model))})
-    model = without_adapters(model)  # merged once for all cuts
-    return {depth: cut_to(model, num_layers=depth) for depth in depths}
+    whole = without_adapters(pipeline)  # merged once for all cuts
+    return {depth: cut_to(whole, num_layers=depth) for depth in depths}
 
 
 def _overlap(depths: Sequence[int], low: Float[np.ndarray, " depths"], high: Float[np.ndarray, " depths"]) -> str | None:

@@ -25,7 +25,7 @@ from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
 from st_matryoshka2d.hub.token_tables import cast_tables, load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
-from st_matryoshka2d.model.cut import cut_to, declare_cut, keeping
+from st_matryoshka2d.model.cut import cut_of, declare_cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_card
@@ -164,10 +164,7 @@ def _cut_whole(plan: _Plan, num_layers: int | None, dim: int | None) -> tuple[Se
     if checkpoint.adapter_folders:
         require_declared(checkpoint, whole.config)
     add_readouts(whole, checkpoint, whole.config, full.num_layers)
-    if checkpoint.layers is not None:
-        depth = full.num_layers if num_layers is None else num_layers
-        whole = keeping(whole, of_depth(checkpoint.layers, depth), [depth])
-    small = whole if num_layers is None and dim is None else cut_to(whole, num_layers, dim)
+    small = whole if num_layers is None and dim is None else cut_of(whole, num_layers, dim, checkpoint.layers)
     if (size := full_size(small)) != full:
         name_apart(small, whole, size)
     return small, whole.config, full

@@ -16,7 +16,7 @@ from st_matryoshka2d._hosts.torch import parts, put
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.pipeline import transformers_of
 from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
 
@@ -37,8 +37,8 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
         readout = Readout.around(dense, stored)
         _replace(model, dense, readout if is_whole else readout.cut(num_layers).plain())
     if is_whole:
-        for route in Pipeline.of(model).routes.values():
-            expect_readouts(route.transformer, True)
+        for transformer in transformers_of(model):
+            expect_readouts(transformer, True)
 
 
 def require_declared(checkpoint: Checkpoint, config: Any) -> None:

@@ -31,10 +31,10 @@ from st_matryoshka2d.losses.sampling import FixedSizes, SizeSampler, averaged
 from st_matryoshka2d.losses.saved_state import own_parameters, warn_of_unsaved
 from st_matryoshka2d.losses.scores import matrix_similarity
 from st_matryoshka2d.losses.step import Parts, Step, Term, check_parts, check_terms
-from st_matryoshka2d.model.backbone import Backbone, find_backbone
+from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
-from st_matryoshka2d.model.pipeline import Pipeline, Route, unwrap
+from st_matryoshka2d.model.pipeline import Pipeline, transformers_of, unwrap
 from st_matryoshka2d.model.readout import require_readouts
 from st_matryoshka2d.model.token_table import token_table
 from st_matryoshka2d.sizes import Size, prefix, validate_sizes
@@ -128,10 +128,11 @@ class MultiSizeLoss(nn.Module):
         if not self.is_cached:  # else the cached step averages
             for parameter in self.own.values():
                 parameter.register_hook(average_gradient)
-        self.raw = any(term.uses_raw for term in self.terms) and bool(Pipeline.of(model).trailing_normalize())
+        pipeline = Pipeline.of(model)
+        self.raw = any(term.uses_raw for term in self.terms) and bool(pipeline.trailing_normalize())
         depths = self._layers(dict.fromkeys(self.sampler.candidates, 1.0))
         require_readouts(model, model.config, depths)
-        self.backbones = {name: self._checked(route, depths) for name, route in Pipeline.of(model).routes.items()}
+        self.backbones = self._checked(pipeline, depths)
         if self.full not in self.sampler.candidates:
             warn(
                 f"{type(self).__name__} does not train the full size, {self.full}: the whole model may get worse. Add it to "
@@ -194,17 +195,17 @@ class MultiSizeLoss(nn.Module):
         """Write the trained sizes into the model's configs, unless the model is frozen."""
         model = unwrap(self.model)
         if any(parameter.requires_grad for parameter in model.parameters()):
-            for route in Pipeline.of(model).routes.values():
-                config = route.transformer.model.config
+            for transformer in transformers_of(model):
+                config = transformer.model.config
                 Declaration.of(config).trained(self.sampler.candidates, self.signature).write(config)
 
-    def _checked(self, route: Route, depths: list[int]) -> Backbone:
-        """Find the layers of a route, and check that it can be cut at these depths."""
+    def _checked(self, pipeline: Pipeline, depths: list[int]) -> Mapping[str, Backbone]:
+        """Find the layers of each route, and check that it can be cut at these depths."""
         if not set(depths) <= set(range(1, self.full.num_layers + 1)):
             raise UsageError(f"The terms need layers {depths}, but the model has layers 1 to {self.full.num_layers}.")
-        backbone = find_backbone(route.transformer.model)
-        check_depths(route.transformer.model, backbone, depths)
-        return backbone
+        for name, backbone in pipeline.backbones.items():
+            check_depths(pipeline.routes[name].transformer.model, backbone, depths)
+        return pipeline.backbones
 
     def _layers(self, weights: Mapping[Size, float]) -> list[int]:
         """Return every depth that a step with these sizes needs."""

@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.cut import cut_to
@@ -15,7 +14,7 @@ from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout, expect_readouts
-from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, joined, side_of, sides_of, with_modules
+from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, is_asymmetric, joined, side_of, with_modules
 from st_matryoshka2d.model.token_table import require_table
 from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
@@ -69,10 +68,11 @@ def asymmetric(
         ((128,), (128,))
         >>> small_queries.save_pretrained("saved")
     """
-    if sides_of(model):
+    if is_asymmetric(model):
         raise UsageError("This model is asymmetric already. Join two sizes of the aligned model that it was made of.")
+    pipeline = Pipeline.of(model)
     given = query if isinstance(query, SentenceTransformer) else None
-    sides = _cuts(model, query, document) if given is None else _with_encoder(model, given, document)
+    sides = _cuts(pipeline, query, document) if given is None else _with_encoder(pipeline, given, document)
     made = joined(model, **sides)
     if made.similarity_fn_name == "dot" and all(map(ends_with_normalize, sides.values())):
         made.similarity_fn_name = "cosine"
@@ -81,41 +81,41 @@ def asymmetric(
     sizes = {name: full_size(side) for name, side in sides.items()}
     for name, size in sizes.items():
         if name == DOCUMENT or given is None:
-            warn_if_untrained(Declaration.of(model.config), size, Pipeline.of(model).full)
+            warn_if_untrained(pipeline.declaration, size, pipeline.full)
     name_apart(made, model, "-".join(f"{size}-{name}" for name, size in sizes.items()))
     return made
 
 
-def _cuts(model: SentenceTransformer, query: Any, document: Any) -> dict[str, SentenceTransformer]:
+def _cuts(pipeline: Pipeline, query: Any, document: Any) -> dict[str, SentenceTransformer]:
     """Cut both sides out of a model."""
-    full = Pipeline.of(model).full
+    full = pipeline.full
     asked = {QUERY: _asked(query), DOCUMENT: _asked(document)}
-    depths = {name: full.num_layers if each is None else each for name, (each, _) in asked.items()}
+    depths = {name: full.num_layers if depth is None else depth for name, (depth, _) in asked.items()}
     within(depths[QUERY], full.num_layers, "num_layers", least=0)
     within(depths[DOCUMENT], full.num_layers, "num_layers")
     width = min([within(dim, full.dim, "dim") for _, dim in asked.values() if dim is not None], default=None)
-    _require_one_space(model, depths)
-    sides = {name: _alone(side_of(cut_to(model, depth, width), name)) for name, depth in depths.items()}
-    if len(set(depths.values())) == 1 and not isinstance(next(model.children()), Router):
+    _require_one_space(pipeline, depths)
+    sides = {name: _alone(side_of(cut_to(pipeline, depth, width), name)) for name, depth in depths.items()}
+    if len(set(depths.values())) == 1 and not pipeline.has_router:
         sides[QUERY] = sides[DOCUMENT]  # saved once
     return sides
 
 
-def _with_encoder(model: SentenceTransformer, encoder: SentenceTransformer, document: Any) -> dict[str, SentenceTransformer]:
+def _with_encoder(pipeline: Pipeline, encoder: SentenceTransformer, document: Any) -> dict[str, SentenceTransformer]:
     """Cut the side of documents out of a model, for an encoder of queries."""
     depth, dim = _asked(document)
-    full = Pipeline.of(model).full
+    full = pipeline.full
     alone = with_modules(encoder, dict(encoder.named_children()), SentenceTransformer)
     if (width := alone.get_embedding_dimension()) != full.dim:
         raise UsageError(
             f"The encoder of queries returns {width} dimensions and the model {full.dim}, so they cannot be compared. Train "
             "a cut of this model: truncate(model, num_layers=...)."
         )
-    kept = [each for each in (encoder.truncate_dim, model.truncate_dim, dim) if each is not None]
-    alone.truncate_dim = min(kept, default=None)
+    widths = [width for width in (encoder.truncate_dim, pipeline.model.truncate_dim, dim) if width is not None]
+    alone.truncate_dim = min(widths, default=None)
     return {
         QUERY: _alone(side_of(alone, QUERY)),
-        DOCUMENT: _alone(side_of(cut_to(model, depth, alone.truncate_dim), DOCUMENT)),
+        DOCUMENT: _alone(side_of(cut_to(pipeline, depth, alone.truncate_dim), DOCUMENT)),
     }
 
 
@@ -126,13 +126,13 @@ def _asked(size: object) -> tuple[int | None, int | None]:
     return resolve_size(size, None, None)
 
 
-def _require_one_space(model: SentenceTransformer, depths: Mapping[str, int]) -> None:
+def _require_one_space(pipeline: Pipeline, depths: Mapping[str, int]) -> None:
     """Refuse two depths whose embeddings cannot be compared."""
     if len(set(depths.values())) == 1:
         return
     if depths[QUERY] == 0:
-        require_table(model)
-    full, readouts = full_size(model).num_layers, Declaration.of(model.config).readouts
+        require_table(pipeline.model)
+    full, readouts = pipeline.full.num_layers, pipeline.declaration.readouts
     if not {*depths.values()} <= {full, *(readouts or [])}:
         found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
         raise UsageError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +19,9 @@ from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers, of_depth
-from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
 from st_matryoshka2d.model.readout import Readout, require_readouts
-from st_matryoshka2d.model.sides import sides_of, with_modules
+from st_matryoshka2d.model.sides import is_asymmetric, with_modules
 from st_matryoshka2d.model.token_table import is_table, require_table
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
@@ -88,22 +89,31 @@ def truncate(
     depth, width = resolve_size(size, num_layers, dim)
     if layers is not None:
         depth = depth_of_choice(layers, depth)
-        model = keeping(model, of_depth(layers, depth), [depth])
     if depth is None and width is None:
         raise UsageError("There is nothing to cut. Pass a size, num_layers or dim.")
-    cut = cut_to(model, depth, width)
+    cut = cut_of(model, depth, width, layers)
     if (kept := full_size(cut)) != (full := full_size(model)):
         name_apart(cut, model, kept)
     warn_if_untrained(Declaration.of(model.config), kept, full)
     return cut
 
 
-def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int] = ()) -> SentenceTransformer:
+def cut_of(
+    model: SentenceTransformer, num_layers: int | None, dim: int | None, layers: str | Sequence[int] | None = None
+) -> SentenceTransformer:
+    """Cut any model, without warning of an untrained size."""
+    if is_asymmetric(model) or is_table(model):
+        return _narrowed(model, num_layers, dim)
+    pipeline = Pipeline.of(model)
+    if layers is not None and num_layers is not None:
+        pipeline = keeping(pipeline, of_depth(layers, num_layers), [num_layers])
+    return cut_to(pipeline, num_layers, dim)
+
+
+def keeping(pipeline: Pipeline, layers: Layers, depths: Sequence[int] = ()) -> Pipeline:
     """Return the model with other layers for its depths; of these depths, none may have a readout for others."""
-    chosen = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
-    chosen.truncate_dim = model.truncate_dim
-    inherit_card(chosen, model)
-    for network in Pipeline.of(chosen).networks:
+    chosen = pipeline.copied()
+    for network in chosen.networks:
         # others leave no layer out
         below = [depth for depth in depths if 0 < depth < network.config.num_hidden_layers]
         before = [kept_layers(network.config, depth) for depth in below]
@@ -116,40 +126,39 @@ def keeping(model: SentenceTransformer, layers: Layers, depths: Sequence[int] = 
     return chosen
 
 
-def cut_to(model: SentenceTransformer, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
-    """Cut without warning of an untrained size, for callers that chose the size themselves."""
-    if sides := sides_of(model):
-        return _narrowed(model, sides, num_layers, dim)
-    if is_table(model):
-        within(0 if num_layers is None else num_layers, 0, "num_layers", least=0)
-        return _narrowed(model, {}, None, dim)
-    full = Pipeline.of(model).full
+def cut_to(pipeline: Pipeline, num_layers: int | None = None, dim: int | None = None) -> SentenceTransformer:
+    """Cut a model, with the layers that it declares."""
+    model, full = pipeline.model, pipeline.full
     depth = full.num_layers if num_layers is None else within(num_layers, full.num_layers, "num_layers", least=0)
     width = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     require_readouts(model, model.config, [depth])
-    cut = pipeline_at_depth(model, depth, SentenceTransformer)
+    cut = pipeline_at_depth(pipeline, depth, SentenceTransformer)
     cut.truncate_dim = width
     inherit_card(cut, model)
-    for network in Pipeline.of(cut).networks if depth else ():
-        declare_cut(network.config, full_size(cut), model.config, full, _name(model))
+    if depth:
+        size, name = full_size(cut), _name(model)
+        for transformer in transformers_of(cut):
+            declare_cut(transformer.model.config, size, model.config, full, name)
     return cut
 
 
-def _narrowed(
-    model: SentenceTransformer, sides: Mapping[str, SentenceTransformer], num_layers: int | None, dim: int | None
-) -> SentenceTransformer:
+def _narrowed(model: SentenceTransformer, num_layers: int | None, dim: int | None) -> SentenceTransformer:
     """Cut an asymmetric model in dims, which its sides have in common, or a token table."""
-    if num_layers is not None:
+    if is_table(model):
+        within(0 if num_layers is None else num_layers, 0, "num_layers", least=0)
+    elif num_layers is not None:
         raise UsageError(
             "Queries and documents have different depths in this model, so it cannot be cut in depth. Cut the model that it "
             f'was made of: asymmetric(aligned, query={num_layers}). Or cut one side: load(folder, route="query").'
         )
     cut = with_modules(model, {name: share_memory(part) for name, part in model.named_children()}, SentenceTransformer)
-    cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full_size(model).dim, "dim")
+    full = full_size(model)
+    cut.truncate_dim = model.truncate_dim if dim is None else within(dim, full.dim, "dim")
     inherit_card(cut, model)
-    for name, side in sides_of(cut).items():
-        if side.config is not None:  # a token table has none
-            declare_cut(side.config, full_size(side), sides[name].config, full_size(sides[name]), _name(model))
+    for transformer in transformers_of(cut):
+        config = transformer.model.config
+        depth, width = config.num_hidden_layers, full_size(cut).dim
+        declare_cut(config, Size(depth, width), copy.copy(config), Size(depth, full.dim), _name(model))
     return cut
 
 
@@ -158,21 +167,22 @@ def declare_cut(config: Any, size: Size, original: Any, full: Size, name: str | 
     Declaration.of(original).cut(size, full, kept_layers(original, size.num_layers), name).write(config)
 
 
-def without_adapters(model: SentenceTransformer) -> SentenceTransformer:
+def without_adapters(pipeline: Pipeline) -> Pipeline:
     """Return the model itself, or if it has PEFT adapters, the whole of it with merged ones."""
-    pipeline = Pipeline.of(model)
-    return cut_to(model, pipeline.full.num_layers) if any(map(adapter_layers, pipeline.networks)) else model
+    if not any(map(adapter_layers, pipeline.networks)):
+        return pipeline
+    return pipeline.remade(dict(cut_to(pipeline).named_children()))
 
 
-def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Made], *, plain: bool = True) -> Made:
+def pipeline_at_depth(pipeline: Pipeline, num_layers: int, cls: type[Made], *, plain: bool = True) -> Made:
     """Make a pipeline of class `cls` over fewer layers, with shared weights.
 
     A plain one, which any program can load, has no readouts of lower depths, and adapters are
     merged into copied weights.
     """
     if num_layers == 0:
-        return _without_network(model, cls)
-    (name, first), *head = model.named_children()
+        return _without_network(pipeline, cls)
+    (name, first), *head = pipeline.model.named_children()
 
     def at_depth(module: nn.Module) -> nn.Module:
         if isinstance(module, Readout) and num_layers < module.num_layers:
@@ -180,15 +190,15 @@ def pipeline_at_depth(model: SentenceTransformer, num_layers: int, cls: type[Mad
         return share_memory(module)
 
     start = _first_at_depth(first, num_layers, at_depth, plain)
-    return with_modules(model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
+    return with_modules(pipeline.model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
 
 
-def _without_network(model: SentenceTransformer, cls: type[Made]) -> Made:
+def _without_network(pipeline: Pipeline, cls: type[Made]) -> Made:
     """Make the pipeline of the token table, which never sees a prompt."""
-    table = share_memory(require_table(model)).requires_grad_(True)
-    modules = [table, *map(share_memory, Pipeline.of(model).trailing_normalize())]
-    made = with_modules(model, {str(place): module for place, module in enumerate(modules)}, cls)
-    made.prompts, made.default_prompt_name, made.module_kwargs = dict.fromkeys(model.prompts, ""), None, {}
+    table = share_memory(require_table(pipeline.model)).requires_grad_(True)
+    modules = [table, *map(share_memory, pipeline.trailing_normalize())]
+    made = with_modules(pipeline.model, {str(place): module for place, module in enumerate(modules)}, cls)
+    made.prompts, made.default_prompt_name, made.module_kwargs = dict.fromkeys(made.prompts, ""), None, {}
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from st_matryoshka2d.model.trial import same, trial
 _EXACT: dict[str, frozenset[int]] = {}
 
 
-def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Collection[int]) -> None:
+def check_depths(model: PreTrainedModel, backbone: Backbone, depths: Iterable[int]) -> None:
     """Check on a few tokens that the model can be cut at these depths, once for models that are built alike."""
     known = architecture(model)
     unknown = set(depths) - _EXACT.get(known, frozenset())

@@ -21,9 +21,6 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_matryoshka2d._hosts.sentence_transformers import card_text, drop_card_text
 from st_matryoshka2d.model.adapters import adapter_settings
 from st_matryoshka2d.model.declaration import changes_nothing
-from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.sides import sides_of
-from st_matryoshka2d.model.token_table import token_table
 
 # Set by the user or in training. Scores are left out: a derived model has others.
 _INHERITED = (
@@ -107,28 +104,23 @@ def model_revision(model: SentenceTransformer) -> str:
 
 
 def _settings(model: SentenceTransformer) -> dict[str, Any]:
-    if sides := sides_of(model):
-        own = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
-        return {**own, "sides": {name: _settings(side) for name, side in sides.items()}}
-    alone = model[0] if isinstance(model[0], StaticEmbedding) else None  # the cut of depth 0
-    routes = {} if alone else {name: route.transformer for name, route in Pipeline.of(model).routes.items()}
-    table = alone or token_table(model)
+    """Return all but the weights that an embedding depends on, by the paths of modules."""
     modules: dict[str, Any] = {}
-    for name, part in model.named_children():
+    for path, part in model.named_modules():
         describe: Any = getattr(part, "get_config_dict", None)
-        modules[name] = [type(part).__name__, describe and describe()]
-    adapters = {name: adapter_settings(transformer.model) for name, transformer in routes.items()}
+        modules[path] = [type(part).__name__, describe()] if describe else []
+        if isinstance(part, Transformer):
+            network, tokenizer = _settings_of(part), _tokenizer(part.tokenizer)
+            modules[path] += [network, tokenizer, adapter_settings(part.model)]
+        elif isinstance(part, StaticEmbedding):
+            modules[path].append(json.loads(part.tokenizer.to_str()))
     return {
-        **({"adapters": adapters} if any(adapters.values()) else {}),
-        **({"table": json.loads(table.tokenizer.to_str())} if table else {}),
-        "configs": {name: _settings_of(transformer) for name, transformer in routes.items()},
-        "modules": modules,
+        "modules": {path: settings for path, settings in modules.items() if settings},
         "prompts": model.prompts,
         "default_prompt_name": model.default_prompt_name,
         "similarity": str(model.similarity_fn_name),
         "truncate_dim": model.truncate_dim,
         "max_seq_length": model.max_seq_length,
-        "tokenizers": {name: _tokenizer(transformer.tokenizer) for name, transformer in routes.items()},
     }
 
 

@@ -1,9 +1,10 @@
-"""The modules of a pipeline: its routes, each from a Transformer whose depth can be chosen to the embedding."""
+"""What a model is, asked once: its routes, each from a Transformer whose depth can be chosen to the embedding."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -15,8 +16,11 @@ from transformers import PreTrainedModel
 from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.errors import UsageError, UsageTypeError
-from st_matryoshka2d.model.backbone import refuse_compiled, require_network
-from st_matryoshka2d.model.sides import on_route
+from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compiled, require_network
+from st_matryoshka2d.model.declaration import Declaration
+from st_matryoshka2d.model.identity import inherit_card
+from st_matryoshka2d.model.sides import on_route, with_modules
+from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import Size, full_size
 
 
@@ -48,6 +52,11 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
     return inner
 
 
+def transformers_of(model: nn.Module) -> list[Transformer]:
+    """List the modules with layers, also of a model that has no single depth."""
+    return [module for module in model.modules() if isinstance(module, Transformer)]
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A checked model: each of its routes starts with a Transformer whose depth can be chosen."""
@@ -67,21 +76,46 @@ class Pipeline:
             return cls(model, _routes_of(first, dict(after)))
         return cls(model, {"": Route(_checked(first, [module for _, module in after]), dict(after))})
 
-    @property
+    @cached_property
     def full(self) -> Size:
         """The full size, `Size(N, D)`."""
         return full_size(self.model)
 
+    @cached_property
+    def backbones(self) -> Mapping[str, Backbone]:
+        """The layers of each route; a family that cannot be cut is refused here."""
+        return {name: find_backbone(route.transformer.model) for name, route in self.routes.items()}
+
+    @property
+    def declaration(self) -> Declaration:
+        """What the model says about itself now."""
+        return Declaration.of(self.model.config)
+
+    @property
+    def has_router(self) -> bool:
+        """Whether the routes are those of a `Router`."""
+        return "" not in self.routes
+
     @property
     def transformer(self) -> Transformer:
         """The module whose depth can be chosen, of a model without a `Router`."""
-        first, *head = self.model.children()
-        return _checked(first, head)
+        return self.routes[""].transformer
 
     @property
     def networks(self) -> list[PreTrainedModel]:
         """The Hugging Face model of each route."""
         return [route.transformer.model for route in self.routes.values()]
+
+    def remade(self, modules: Mapping[str, nn.Module]) -> Pipeline:
+        """Make a pipeline of other modules, with the settings and the card of the model."""
+        made = with_modules(self.model, modules, SentenceTransformer)
+        made.truncate_dim = self.model.truncate_dim
+        inherit_card(made, self.model)
+        return Pipeline.of(made)
+
+    def copied(self) -> Pipeline:
+        """Copy the modules, whose tensors are shared."""
+        return self.remade({name: share_memory(part) for name, part in self.model.named_children()})
 
     def require_padding(self) -> None:
         """Refuse a model whose tokenizer cannot pad a batch."""

@@ -19,15 +19,18 @@ _PROMPTS = {QUERY: [QUERY], DOCUMENT: [DOCUMENT, "passage", "corpus"]}
 Made = TypeVar("Made", bound=SentenceTransformer)
 
 
-def sides_of(model: object) -> dict[str, SentenceTransformer]:
-    """Return both sides of an asymmetric model as models that share its modules; nothing if one depth embeds all texts."""
-    if not isinstance(model, SentenceTransformer):
-        return {}
-    first = next(model.children())
+def is_asymmetric(model: object) -> bool:
+    """Whether a model embeds queries and documents at different depths."""
+    first = next(model.children()) if isinstance(model, SentenceTransformer) else None
     if not isinstance(first, Router) or set(first.sub_modules) != {QUERY, DOCUMENT}:
-        return {}
+        return False
     depths = {_depth(next(route.children())) for route in first.sub_modules.values()}
-    return {} if None in depths or len(depths) == 1 else {name: side_of(model, name) for name in (QUERY, DOCUMENT)}
+    return None not in depths and len(depths) > 1
+
+
+def sides_of(model: SentenceTransformer) -> dict[str, SentenceTransformer]:
+    """Return both sides of an asymmetric model as models that share its modules; nothing if one depth embeds all texts."""
+    return {name: side_of(model, name) for name in (QUERY, DOCUMENT)} if is_asymmetric(model) else {}
 
 
 def side_of(model: SentenceTransformer, name: str) -> SentenceTransformer:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -20,12 +19,10 @@ from st_matryoshka2d._hosts.torch import around, parts
 from st_matryoshka2d.encoding.existing import Existing
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import without_adapters
-from st_matryoshka2d.model.declaration import Declaration
-from st_matryoshka2d.model.identity import inherit_card, name_apart
+from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.readout import Readout
 from st_matryoshka2d.model.readout_files import linear_of
-from st_matryoshka2d.model.sides import with_modules
 from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.queries.fit import fit_table
 from st_matryoshka2d.queries.gather import Gathered, add_documents, different
@@ -111,15 +108,16 @@ def fit_queries(
     """
     # A caller's inference_mode would be in the weights of the table, which could not be trained.
     with torch.inference_mode(False), torch.no_grad():
-        _check(model)
-        model = without_adapters(model)
-        gathered, full = Gathered.of(model), Pipeline.of(model).full
+        pipeline = Pipeline.of(model)
+        _check(pipeline)
+        pipeline, full = without_adapters(pipeline), pipeline.full
+        gathered = Gathered.of(pipeline)
         existing = None
         if embeddings is not None:
             existing = Existing(embeddings, "documents", str(full), full.dim)
         asked, empty = different(queries, "queries")
         hidden = None if show_progress_bar is None else not show_progress_bar
-        embedder = _Embedder(model, batch_size, hidden)
+        embedder = _Embedder(pipeline.model, batch_size, hidden)
         stand_ins = StandIns(_SAMPLE)
         total = len(documents) if isinstance(documents, Sized) else None
         with tqdm(total=total, desc="Documents", unit=" documents", disable=hidden) as bar:
@@ -139,30 +137,30 @@ def fit_queries(
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
         table, agreement = fit_table(gathered, texts, embedder.query(texts), full.num_layers)
-        made = with_table(model, table, agreement)
+        made = with_table(pipeline, table, agreement).model
         name_apart(made, model, "queries")
         return made
 
 
-def _check(model: SentenceTransformer) -> None:
+def _check(pipeline: Pipeline) -> None:
     """Refuse what a table cannot serve."""
-    if isinstance(next(Pipeline.of(model).model.children()), Router):
+    if pipeline.has_router:
         raise UsageError(
             "The model starts with a Router. A table stands in for one model: fit it to the route "
             "of the documents, as a SentenceTransformer of its modules."
         )
-    if model.truncate_dim is not None:
+    if (dim := pipeline.model.truncate_dim) is not None:
         raise UsageError(
-            f"The model has truncate_dim={model.truncate_dim}, but a table has all dims of the "
+            f"The model has truncate_dim={dim}, but a table has all dims of the "
             "whole model. Set truncate_dim = None, fit the queries, and cut it afterwards."
         )
 
 
-def with_table(model: SentenceTransformer, table: StaticEmbedding, agreement: Mapping[Size, float]) -> SentenceTransformer:
+def with_table(pipeline: Pipeline, table: StaticEmbedding, agreement: Mapping[Size, float]) -> Pipeline:
     """Put a table into the pipeline of a model, whose full size stays bit for bit."""
-    full = Pipeline.of(model).full
+    model, full = pipeline.model, pipeline.full
     modules = {name: share_memory(module) for name, module in model.named_children()}
-    tail = [modules.popitem()[1] for _ in Pipeline.of(model).trailing_normalize()]
+    tail = [modules.popitem()[1] for _ in pipeline.trailing_normalize()]
     table = table.to(device=model.device, dtype=model.dtype or torch.float32)
     last = list(modules.values())[-1]
     if isinstance(last, Readout):
@@ -173,9 +171,8 @@ def with_table(model: SentenceTransformer, table: StaticEmbedding, agreement: Ma
         same = linear_of(torch.eye(full.dim).to(alike), torch.zeros(full.dim).to(alike))
         readout = Readout(full.num_layers, same, {}, table).train(model.training)
     after = {str(len(modules) + place): module for place, module in enumerate(tail[::-1], start=1)}
-    made = with_modules(model, {**modules, name: readout, **after}, SentenceTransformer)
-    inherit_card(made, model)
-    Declaration.of(made.config).with_table(agreement).write(made.config)
+    made = pipeline.remade({**modules, name: readout, **after})
+    made.declaration.with_table(agreement).write(made.model.config)
     return made
 
 

@@ -43,15 +43,16 @@ class Gathered:
     blocks: list[csr_matrix] = field(default_factory=list)  # counts, (texts, vocabulary)
 
     @classmethod
-    def of(cls, model: SentenceTransformer) -> Gathered:
+    def of(cls, pipeline: Pipeline) -> Gathered:
         """Start without texts; refuse a model that has no fast tokenizer."""
+        model = pipeline.model
         fast = getattr(model.tokenizer, "backend_tokenizer", None)
         if not isinstance(fast, Tokenizer):
             raise UsageError(
                 "A table needs a fast tokenizer, of the `tokenizers` library, but the model has a "
                 f"{type(model.tokenizer).__name__}."
             )
-        pipeline, tokenizer = Pipeline.of(model), table_tokenizer(fast)
+        tokenizer = table_tokenizer(fast)
         network: Any = pipeline.transformer.model
         words = network.get_input_embeddings().weight.detach().float().cpu().numpy()
         vocabulary = tokenizer.get_vocab_size()

@@ -31,6 +31,7 @@ from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
 from st_matryoshka2d.model.agreement_table import agreement_text
 from st_matryoshka2d.model.declaration import Declaration
+from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support import families
 from tests.support.pipelines import (
     KINDS,
@@ -178,7 +179,9 @@ def measured(model: SentenceTransformer, pairs: pd.DataFrame) -> dict[str, float
 def test_few_texts_do_no_harm_to_a_real_model(count: int, minilm: SentenceTransformer, shared: Path) -> None:
     pairs = pd.read_parquet(shared / "data" / "sts" / "stsb" / "dev.parquet")[:100]
     texts = pd.read_parquet(shared / "data" / "nli" / "triplets_train.parquet")["anchor"].unique()[:count]
-    plain, aligned = (measured(each, pairs) for each in (starting_point(minilm, None), align(minilm, list(texts))))
+    plain, aligned = (
+        measured(each, pairs) for each in (starting_point(Pipeline.of(minilm), None).model, align(minilm, list(texts)))
+    )
     changes = {what: aligned[what] - plain[what] for what in plain}
     assert min(changes.values()) > -0.5, changes
     assert np.mean(list(changes.values())) > 1, "on the whole they help"

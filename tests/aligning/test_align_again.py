@@ -17,6 +17,7 @@ from st_matryoshka2d import Size, align, encode_sizes, evaluate, sts_task, trunc
 from st_matryoshka2d.aligning import starting_point as module
 from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.losses import RelationalDistillLoss
+from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support.declared import declare_layers, declare_training
 from tests.support.losses import batch
 from tests.support.pipelines import OTHERS, SIZES, TEXTS, products, readouts, routed
@@ -29,18 +30,18 @@ def layers(model: SentenceTransformer) -> object:
 
 
 def test_a_fresh_model_keeps_both_ends(tiny: SentenceTransformer) -> None:
-    assert layers(starting_point(tiny, None)) == ENDS
-    assert layers(starting_point(tiny, "first")) is None
-    assert layers(starting_point(tiny, {2: [1, 3]})) == {**ENDS, "2": [1, 3], "3": [1, 2, 3]}
+    assert layers(starting_point(Pipeline.of(tiny), None).model) == ENDS
+    assert layers(starting_point(Pipeline.of(tiny), "first").model) is None
+    assert layers(starting_point(Pipeline.of(tiny), {2: [1, 3]}).model) == {**ENDS, "2": [1, 3], "3": [1, 2, 3]}
     assert layers(tiny) is None, "the model given is as it was"
 
 
 def test_layers_that_were_chosen_before_stay(tiny: SentenceTransformer) -> None:
     first = align(tiny, TEXTS, layers="first", steps=0)
-    assert layers(starting_point(first, None)) is None
-    assert layers(starting_point(first, "ends")) == ENDS
+    assert layers(starting_point(Pipeline.of(first), None).model) is None
+    assert layers(starting_point(Pipeline.of(first), "ends").model) == ENDS
     declare_layers(tiny.config, {1: [2], 2: [2, 4], 3: [1, 2, 3]})
-    assert layers(starting_point(tiny, None)) == {"1": [2], "2": [2, 4], "3": [1, 2, 3]}
+    assert layers(starting_point(Pipeline.of(tiny), None).model) == {"1": [2], "2": [2, 4], "3": [1, 2, 3]}
 
 
 @pytest.mark.parametrize(("trained", "expected"), [(Size(2, 8), None), (Size(4, 8), ENDS)], ids=["depths", "dims"])
@@ -48,7 +49,7 @@ def test_a_model_trained_for_shallower_sizes_keeps_its_first_layers(
     trained: Size, expected: object, tiny: SentenceTransformer
 ) -> None:
     declare_training(tiny.config, [trained, Size(4, 32)], "MatryoshkaLoss")
-    assert layers(starting_point(tiny, None)) == expected
+    assert layers(starting_point(Pipeline.of(tiny), None).model) == expected
 
 
 def test_layers_that_only_work_in_a_row_are_the_first(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +57,8 @@ def test_layers_that_only_work_in_a_row_are_the_first(tiny: SentenceTransformer,
         raise ValueError("the layers only work in a row")
 
     monkeypatch.setattr(module, "check_depths", refuse)
-    assert layers(starting_point(tiny, None)) is None
-    assert layers(starting_point(tiny, "ends")) == ENDS, "whoever asks for them is told later"
+    assert layers(starting_point(Pipeline.of(tiny), None).model) is None
+    assert layers(starting_point(Pipeline.of(tiny), "ends").model) == ENDS, "whoever asks for them is told later"
 
 
 TOLD: dict[str, Callable[[SentenceTransformer], object]] = {

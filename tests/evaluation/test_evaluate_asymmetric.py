@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import align, asymmetric, benchmark_latency
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families, task_types
 from tests.support.pipelines import TEXTS, normalized, turned
@@ -68,7 +69,9 @@ def test_each_side_is_timed(aligned: SentenceTransformer) -> None:
 
 def test_a_token_table_is_scored_and_timed(aligned: SentenceTransformer) -> None:
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
-    made = asymmetric(with_table(aligned, StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows), {}), 0)
+    made = asymmetric(
+        with_table(Pipeline.of(aligned), StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows), {}).model, 0
+    )
     grid = quiet(made, LocalRetrieval(), dims=32)
     (result,) = mteb.evaluate(made, LocalRetrieval(), cache=None, show_progress_bar=False).task_results
     assert grid.score("0L-32d") == pytest.approx(result.get_score(), abs=1e-4)

@@ -16,6 +16,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import DataWarning, Size, TruncatedTransformer, align, asymmetric, encode_sizes, load, truncate
 from st_matryoshka2d.model.identity import model_revision
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import sides_of
 from st_matryoshka2d.queries.fit_queries import with_table
 from tests import ROOT
@@ -188,4 +189,4 @@ def test_a_token_table_embeds_queries(aligned: SentenceTransformer, tmp_path: Pa
 def tabled(model: SentenceTransformer) -> SentenceTransformer:
     """Add a table of random rows."""
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
-    return with_table(model, StaticEmbedding(model.tokenizer.backend_tokenizer, rows), {})
+    return with_table(Pipeline.of(model), StaticEmbedding(model.tokenizer.backend_tokenizer, rows), {}).model

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d import align, asymmetric, encode_sizes, load, sizes_ladder, truncate
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families
 from tests.support.pipelines import OTHERS, TEXTS, normalized, turned
@@ -25,7 +26,7 @@ SIDES = {"encode_query", "encode_document"}
 def models(_tiny_bert: SentenceTransformer) -> dict[str, SentenceTransformer]:
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
     aligned = turned(align(normalized(copy.deepcopy(_tiny_bert)), TEXTS, steps=0))
-    whole = with_table(aligned, StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows), {})
+    whole = with_table(Pipeline.of(aligned), StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows), {}).model
     pairs = {f"queries by {query}": asymmetric(whole, query) for query in (0, 2)}
     return {**pairs, "cut": truncate(whole, num_layers=2), "table": truncate(whole, num_layers=0), "whole": whole}
 

@@ -16,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import Size, add_to_model_card, align, asymmetric, load, truncate
+from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.queries.fit_queries import with_table
 from tests.support import families
@@ -50,7 +51,7 @@ def whole(_tiny_bert: SentenceTransformer) -> Whole:
     aligned = turned(align(plain, TEXTS, steps=0))
     rows = torch.randn(len(families.VOCABULARY), 32, generator=torch.Generator().manual_seed(0))
     table = StaticEmbedding(aligned.tokenizer.backend_tokenizer, rows)
-    return {"plain": plain, "trained": trained, "aligned": with_table(aligned, table, {})}
+    return {"plain": plain, "trained": trained, "aligned": with_table(Pipeline.of(aligned), table, {}).model}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -32,9 +32,9 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, sizes_ladder
+from st_matryoshka2d.aligning.place import starting_point
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import Rotation
-from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.plots.style import BLUE, GREEN, ORANGE, apart
 from st_matryoshka2d.sizes import full_size, mrl_dims

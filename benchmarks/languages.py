@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from st_matryoshka2d import Size
+from st_matryoshka2d.aligning.place import starting_point
 from st_matryoshka2d.aligning.ridge import Affine
 from st_matryoshka2d.aligning.rotation import with_words_left_out
-from st_matryoshka2d.aligning.starting_point import starting_point
 from st_matryoshka2d.encoding.encode_sizes import EveryLayer
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size

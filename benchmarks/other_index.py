@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from st_matryoshka2d.aligning.into import Hidden, fit_into
-from st_matryoshka2d.aligning.starting_point import starting_point
+from st_matryoshka2d.aligning.place import starting_point
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.sizes import full_size
 

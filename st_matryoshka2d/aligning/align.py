@@ -9,6 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
+from st_matryoshka2d.aligning.agreement import agreement_text
 from st_matryoshka2d.aligning.fit import Fit, fit
 from st_matryoshka2d.aligning.gather import (
     Texts,
@@ -19,20 +20,17 @@ from st_matryoshka2d.aligning.gather import (
     without_copies,
 )
 from st_matryoshka2d.aligning.into import fit_other
-from st_matryoshka2d.aligning.place import check_modules, placed, without_readouts
+from st_matryoshka2d.aligning.place import check_modules, placed, starting_point, trained_narrow, without_readouts
 from st_matryoshka2d.aligning.refine import Refinement
 from st_matryoshka2d.aligning.rotation import ROTATIONS, Rotation
-from st_matryoshka2d.aligning.starting_point import starting_point, trained_narrow
 from st_matryoshka2d.aligning.target import Into, Target, target_of
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
-from st_matryoshka2d.model.agreement_table import agreement_text
 from st_matryoshka2d.model.cut import without_adapters
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth, passes
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.readout import Readout, expect_readouts
-from st_matryoshka2d.model.token_table import least_depth
+from st_matryoshka2d.model.readout import Readout, expect_readouts, least_depth
 from st_matryoshka2d.sizes import (
     Size,
     mrl_dims,

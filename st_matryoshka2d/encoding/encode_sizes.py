@@ -21,9 +21,8 @@ from st_matryoshka2d.model.depths import layer_features
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.kept_layers import smallest_depth_with
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
-from st_matryoshka2d.model.readout import require_readouts
+from st_matryoshka2d.model.readout import is_table, least_depth, require_readouts, require_table
 from st_matryoshka2d.model.sides import with_modules
-from st_matryoshka2d.model.token_table import is_table, least_depth, require_table
 from st_matryoshka2d.sizes import Size, full_size, prefix, validate_sizes
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens

@@ -20,7 +20,7 @@ from st_matryoshka2d.encoding.texts import strings
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.hub.load import load
 from st_matryoshka2d.model.identity import model_name, model_revision
-from st_matryoshka2d.model.token_table import least_depth
+from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.sizes import Size, full_size, validate_sizes
 
 # An engine may unpickle an encoder for each of its tasks, so the copies in a process share one

@@ -17,7 +17,7 @@ from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.files.tables import SavedTable, TableFile
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.token_table import least_depth
+from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.sizes import Size, within
 
 if TYPE_CHECKING:

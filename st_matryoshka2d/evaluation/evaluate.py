@@ -21,8 +21,8 @@ from st_matryoshka2d.grid.grid_tables import AXES
 from st_matryoshka2d.model.cut import keeping
 from st_matryoshka2d.model.kept_layers import Layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.model.sides import sides_of
-from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, full_size, mrl_dims, sizes_product, validate_sizes
 
 # Tasks with two sides: a query and a document, or the first and the second text of a pair.

@@ -21,7 +21,7 @@ from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks, parts_of, rand
 from st_matryoshka2d.files.atomic import replace_file
 from st_matryoshka2d.grid.grid_result import GridResult
 from st_matryoshka2d.model.pipeline import unwrap
-from st_matryoshka2d.model.token_table import least_depth
+from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.sizes import Size, full_size, positive_int, sizes_ladder, validate_sizes
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from st_matryoshka2d.encoding.texts import filled_texts
 from st_matryoshka2d.errors import DataWarning, UsageError, warn
 from st_matryoshka2d.model.cut import cut_to, without_adapters
 from st_matryoshka2d.model.pipeline import Pipeline
+from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.model.sides import sides_of
-from st_matryoshka2d.model.token_table import least_depth
 from st_matryoshka2d.sizes import Size, all_within, full_size, positive_int, validate_sizes
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from st_matryoshka2d.evaluation.tasks import Tasks, chosen_tasks
 from st_matryoshka2d.evaluation.variants import FIRST, Truncation, Variant
 from st_matryoshka2d.grid.truncation_result import TruncationResult, truncation_dims
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.token_table import least_depth
+from st_matryoshka2d.model.readout import least_depth
 from st_matryoshka2d.sizes import Size, all_within, positive_int, within
 
 if TYPE_CHECKING:

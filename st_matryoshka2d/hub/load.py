@@ -17,12 +17,10 @@ from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loadin
 from st_matryoshka2d.errors import UsageError, warn
 from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
 from st_matryoshka2d.hub.one_route import only
-from st_matryoshka2d.hub.partial_copy import copy_piece
-from st_matryoshka2d.hub.partial_download import fetch_piece
+from st_matryoshka2d.hub.partial import copy_piece, fetch_piece
 from st_matryoshka2d.hub.reach import opened, within_reach
-from st_matryoshka2d.hub.readouts import add_readouts, require_declared
+from st_matryoshka2d.hub.readouts import add_readouts, cast_tables, load_table, require_declared
 from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
-from st_matryoshka2d.hub.token_tables import cast_tables, load_table
 from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
 from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
 from st_matryoshka2d.model.cut import cut_of, declare_cut

@@ -11,8 +11,8 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
 from st_matryoshka2d.errors import UsageError
-from st_matryoshka2d.hub.adapters import base_of
 from st_matryoshka2d.hub.checkpoint import BIN, SUFFIXES, Checkpoint, is_pickle
+from st_matryoshka2d.hub.reach import base_of
 from st_matryoshka2d.hub.weights_fit import check_shapes, depth_of, shapes_in
 from st_matryoshka2d.model.kept_layers import cut_config
 from st_matryoshka2d.model.readout_files import readout_file

@@ -19,7 +19,7 @@ from st_matryoshka2d._hosts.transformers import not_loaded, one_load_at_a_time, 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.hub.safetensors_header import read_header, short
 from st_matryoshka2d.model.backbone import find_backbone
-from st_matryoshka2d.model.trial import trial
+from st_matryoshka2d.model.copies import trial
 
 # Layers that any model may have, however few its tensors: ALBERT runs one block 12 or 24 times,
 # with 25 tensors in all.

@@ -35,8 +35,7 @@ from st_matryoshka2d.model.backbone import Backbone
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_depths
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of, unwrap
-from st_matryoshka2d.model.readout import require_readouts
-from st_matryoshka2d.model.token_table import token_table
+from st_matryoshka2d.model.readout import require_readouts, token_table
 from st_matryoshka2d.sizes import Size, prefix, validate_sizes
 
 # Embeddings are checked in the first batch and in every so many: a check waits for the GPU. NaN

@@ -1,7 +1,7 @@
 """Find the layers that PEFT adapters, such as LoRA, put into a model.
 
 They lie inside the blocks, so a model with adapters can be scored and trained at every depth as it
-is. To be saved, a cut has them merged (`merging.py`): transformers saves the adapter alone, which
+is. To be saved, a cut has them merged (`truncated_transformer.py`): transformers saves the adapter alone, which
 always loads into the whole base model.
 """
 

@@ -13,9 +13,8 @@ from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.readout import Readout, expect_readouts
+from st_matryoshka2d.model.readout import Readout, expect_readouts, require_table
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, is_asymmetric, joined, side_of, with_modules
-from st_matryoshka2d.model.token_table import require_table
 from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
 

@@ -8,6 +8,7 @@ are refused; `exactness.py` checks the known ones.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from st_matryoshka2d._hosts.torch import COMPILED, around, parts, put
+from st_matryoshka2d._hosts.torch import COMPILED, around, hooks, is_saved, parts, put
 from st_matryoshka2d._hosts.transformers import drop_captures
 from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import require_steady
-from st_matryoshka2d.model.architecture import architecture
+from st_matryoshka2d.model.copies import same, trial
 from st_matryoshka2d.model.kept_layers import cut_config, kept_layers
-from st_matryoshka2d.model.trial import same, trial
 
 # By architecture. Threads may find the same at once, each on a copy of its own.
 _FOUND: dict[str, Backbone] = {}
@@ -189,3 +189,28 @@ def _find_tail(model: PreTrainedModel, blocks: str | None) -> tuple[str, ...]:
 def refusal(model: nn.Module, reason: str) -> ValueError:
     """Build the error for a model that cannot be cut in depth."""
     return ValueError(f"{type(model).__name__} cannot be cut in depth exactly, so it is not cut at all. {reason}")
+
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def settings(module: nn.Module) -> dict[str, object]:
+    """Return the plain attributes of a module, such as a sliding window, but for its mode."""
+    found = {name: value for name, value in vars(module).items() if isinstance(value, PLAIN)}
+    return {name: value for name, value in found.items() if not name.startswith("_") and name != "training"}
+
+
+def architecture(model: PreTrainedModel) -> str:
+    """Digest all that decides how a model computes, but for its weights: config, modules, their settings and buffers."""
+    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
+    for path, module in model.named_modules(remove_duplicate=False):
+        functions = {name: getattr(value, "__qualname__", "") for name, value in vars(module).items() if callable(value)}
+        weights = module.named_parameters(recurse=False, remove_duplicate=False)
+        tensors = [(name, weight.shape, weight.dtype) for name, weight in weights]
+        described = path, id(type(module)), type(module), settings(module), functions, len(hooks(module)), tensors
+        digest.update(repr(described).encode())
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+            if buffer.is_meta or is_saved(module, name):
+                continue  # the others are in the state dict, so that every way to a cut has them
+            digest.update(buffer.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -16,14 +16,13 @@ from torch import nn
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
+from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.kept_layers import Layers, choose_layers, depth_of_choice, kept_layers, of_depth
 from st_matryoshka2d.model.pipeline import Pipeline, transformers_of
-from st_matryoshka2d.model.readout import Readout, require_readouts
+from st_matryoshka2d.model.readout import Readout, is_table, require_readouts, require_table
 from st_matryoshka2d.model.sides import is_asymmetric, with_modules
-from st_matryoshka2d.model.token_table import is_table, require_table
-from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.model.truncated_transformer import cut_transformer
 from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within

@@ -15,10 +15,10 @@ from transformers.cache_utils import Cache
 
 from st_matryoshka2d._hosts.torch import around
 from st_matryoshka2d.model.backbone import Backbone
+from st_matryoshka2d.model.copies import register_outputs
 from st_matryoshka2d.model.kept_layers import kept_layers, skips_layers
 from st_matryoshka2d.model.pipeline import Pipeline, unwrap
 from st_matryoshka2d.model.readout import AT_DEPTH
-from st_matryoshka2d.model.skeleton import register_outputs
 
 # Arguments of a layer's block but for the state, and the autocast context; by layer, for depths
 # that skip some.

@@ -10,11 +10,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from st_matryoshka2d.errors import UsageError
 from st_matryoshka2d.model.adapters import adapter_layers
-from st_matryoshka2d.model.architecture import architecture, settings
-from st_matryoshka2d.model.backbone import Backbone, find_backbone, refusal, shallow_view
+from st_matryoshka2d.model.backbone import Backbone, architecture, find_backbone, refusal, settings, shallow_view
+from st_matryoshka2d.model.copies import same, skeleton, trial
 from st_matryoshka2d.model.depths import recorded, state_at
-from st_matryoshka2d.model.skeleton import skeleton
-from st_matryoshka2d.model.trial import same, trial
 
 # Depths that were found exact, by architecture. Threads may check the same at once, each on copies
 # of its own.

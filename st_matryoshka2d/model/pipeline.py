@@ -17,10 +17,10 @@ from st_matryoshka2d._hosts.sentence_transformers import route_name
 from st_matryoshka2d._hosts.torch import COMPILED
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone, refuse_compiled, require_network
+from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card
 from st_matryoshka2d.model.sides import on_route, with_modules
-from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import Size, full_size
 
 

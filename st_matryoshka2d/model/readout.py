@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
@@ -156,3 +157,32 @@ def require_readouts(model: nn.Module, config: Any, depths: Iterable[int]) -> No
         f"This model was cut from an aligned one and only has the readout of its {config.num_hidden_layers} layers, so "
         f"embeddings of {', '.join(map(str, below))} layers are not in the same space. Cut the whole model instead.",
     )
+
+
+def is_table(model: object) -> bool:
+    """Whether a model is a token table alone, such as the cut of depth 0."""
+    return isinstance(model, SentenceTransformer) and isinstance(next(model.children()), StaticEmbedding)
+
+
+def token_table(model: nn.Module) -> StaticEmbedding | None:
+    """Return the table of a model, or None."""
+    if is_table(model):
+        return next(module for module in model.modules() if isinstance(module, StaticEmbedding))
+    tables = (module.table for module in model.modules() if isinstance(module, Readout))
+    return next((table for table in tables if table is not None), None)
+
+
+def least_depth(model: nn.Module) -> int:
+    """Return the smallest depth of a model: 0 with a table, otherwise 1."""
+    return 1 if token_table(model) is None else 0
+
+
+def require_table(model: nn.Module) -> StaticEmbedding:
+    """Return the table of a model; refuse one without."""
+    table = token_table(model)
+    if table is None:
+        raise UsageError(
+            "This model has no token table, which 0 layers mean. `fit_queries(model, documents)` gives it one; a saved "
+            "one is only read by `st_matryoshka2d.load`."
+        )
+    return table

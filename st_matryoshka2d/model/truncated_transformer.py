@@ -6,16 +6,17 @@ import copy
 from typing import Any
 
 from sentence_transformers.base.modules import Transformer
+from torch import nn
+from transformers import PreTrainedModel
 
 from st_matryoshka2d._hosts.torch import around, parts
+from st_matryoshka2d._hosts.transformers import forget_adapters
 from st_matryoshka2d.errors import UsageTypeError
 from st_matryoshka2d.model.adapters import adapter_layers
-from st_matryoshka2d.model.backbone import find_backbone, shallow_view
+from st_matryoshka2d.model.backbone import find_backbone, refusal, shallow_view
+from st_matryoshka2d.model.copies import own_tokenizer, share_memory
 from st_matryoshka2d.model.exactness import check_depths, check_merged
-from st_matryoshka2d.model.merging import merged
 from st_matryoshka2d.model.readout import AT_DEPTH, expect_readouts, require_readouts
-from st_matryoshka2d.model.tokenizer import own_tokenizer
-from st_matryoshka2d.model.trial import share_memory
 from st_matryoshka2d.sizes import Size, within
 
 
@@ -144,3 +145,36 @@ def without_adapters(module: Transformer) -> Transformer:
     plain = around(module, {**parts(module), "model": merged(module.model)})
     check_merged(plain.model, module.model)
     return plain
+
+
+def merged(model: PreTrainedModel) -> PreTrainedModel:
+    """Copy a model with its active adapters in its weights; nothing of PEFT is left, and no weight is shared."""
+    backbone = find_backbone(model)
+    # a view has none of the model's hooks
+    plain = copy.deepcopy(shallow_view(model, backbone, backbone.num_layers))
+    replaced: dict[int, nn.Module] = {}  # a layer that a model holds twice stays one
+    for path, layer in adapter_layers(plain).items():
+        try:
+            replaced[id(layer)] = replaced.get(id(layer)) or _as_plain(layer)
+        except Exception as error:
+            why = f"Its adapter layer {path} cannot be merged into the weights. {type(error).__name__}: {error}"
+            raise refusal(model, why) from error
+        plain.set_submodule(path, replaced[id(layer)])
+    forget_adapters(plain)
+    plain.disable_input_require_grads()  # a hook for gradient checkpointing of frozen weights
+    for weight in plain.parameters():
+        weight.requires_grad_(weight.is_floating_point())  # PEFT had frozen them
+    return plain
+
+
+def _as_plain(layer: Any) -> Any:
+    """Return a module without adapters that computes what an adapter layer does; the weights of the layer change."""
+    is_used = not layer.disable_adapters
+    # such as a module that is trained whole
+    if hasattr(layer, "unload_and_optionally_merge_module"):
+        if not is_used and hasattr(layer, "original_module"):
+            return layer.original_module
+        return layer.unload_and_optionally_merge_module(merge=is_used, safe_merge=False, adapter_names=None)
+    if is_used:
+        layer.merge()
+    return layer.get_base_layer()

@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from st_matryoshka2d.aligning.agreement import agreement_table
 from st_matryoshka2d.hub.checkpoint import Checkpoint
-from st_matryoshka2d.model.agreement_table import agreement_table
 from st_matryoshka2d.model.declaration import ALIGN, Declaration
 from st_matryoshka2d.model_card.readme import USAGE, markdown
 from st_matryoshka2d.sizes import Size

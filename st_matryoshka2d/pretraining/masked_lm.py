@@ -28,8 +28,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from st_matryoshka2d._hosts.torch import around, parts, put
 from st_matryoshka2d.errors import UsageError, UsageTypeError
 from st_matryoshka2d.model.backbone import Backbone, find_backbone
+from st_matryoshka2d.model.copies import same, trial
 from st_matryoshka2d.model.kept_layers import cut_config
-from st_matryoshka2d.model.trial import same, trial
 
 
 def load_masked_lm(

@@ -27,9 +27,9 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
-from st_matryoshka2d.aligning.starting_point import starting_point
+from st_matryoshka2d.aligning.agreement import agreement_text
+from st_matryoshka2d.aligning.place import starting_point
 from st_matryoshka2d.losses import MultiSizeLoss
-from st_matryoshka2d.model.agreement_table import agreement_text
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support import families

@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_matryoshka2d import align, load, truncate
-from st_matryoshka2d.hub.partial_copy import LocalFile
+from st_matryoshka2d.hub.partial import LocalFile
 from st_matryoshka2d.model.kept_layers import LayersByDepth
 from tests.support.disk import full_disk
 from tests.support.families import TEXTS

@@ -26,8 +26,8 @@ from st_matryoshka2d import (
     sts_task,
     truncate,
 )
+from st_matryoshka2d.aligning.agreement import agreement_table, agreement_text
 from st_matryoshka2d.losses import MIPICLoss, MultiSizeLoss, StarbucksLoss
-from st_matryoshka2d.model.agreement_table import agreement_table, agreement_text
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import model_revision
 from st_matryoshka2d.model.untrained import nearest

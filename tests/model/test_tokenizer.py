@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken, PreTokenizedString, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from st_matryoshka2d.model.tokenizer import own_tokenizer
+from st_matryoshka2d.model.copies import own_tokenizer
 
 TEXTS = ["The cat sat", "a [X] dog <tag>ran", ""]
 

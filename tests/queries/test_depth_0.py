@@ -27,7 +27,7 @@ from st_matryoshka2d import (
     truncate,
 )
 from st_matryoshka2d.losses import MultiSizeLoss
-from st_matryoshka2d.model.token_table import token_table
+from st_matryoshka2d.model.readout import token_table
 from tests.support.command_line import PAIRS
 from tests.support.pipelines import OTHERS, equal
 from tests.support.training import train

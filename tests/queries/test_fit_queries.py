@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_matryoshka2d import DataWarning, GridResult, Size, align, encode_to_parquet, fit_queries, truncate
-from st_matryoshka2d.model.token_table import token_table
+from st_matryoshka2d.model.readout import token_table
 from tests.support import families
 from tests.support.pipelines import KINDS, OTHERS, TEXTS, equal, normalized, readouts
 from tests.support.quick import quick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -182,14 +182,15 @@ def pipeline_at_depth(pipeline: Pipeline, num_layers: int, cls: type[Made], *, p
     if num_layers == 0:
         return _without_network(pipeline, cls)
     (name, first), *head = pipeline.model.named_children()
+    after = {path: _at_depth(module, num_layers, plain) for path, module in head}
+    return with_modules(pipeline.model, {name: _first_at_depth(first, num_layers, plain), **after}, cls)
 
-    def at_depth(module: nn.Module) -> nn.Module:
-        if isinstance(module, Readout) and num_layers < module.num_layers:
-            module = module.cut(num_layers).plain() if plain else module.cut(num_layers)
-        return share_memory(module)
 
-    start = _first_at_depth(first, num_layers, at_depth, plain)
-    return with_modules(pipeline.model, {name: start, **{path: at_depth(module) for path, module in head}}, cls)
+def _at_depth(module: nn.Module, num_layers: int, plain: bool) -> nn.Module:
+    """Copy a module after the Transformer, a readout for the depth."""
+    if isinstance(module, Readout) and num_layers < module.num_layers:
+        module = module.cut(num_layers).plain() if plain else module.cut(num_layers)
+    return share_memory(module)
 
 
 def _without_network(pipeline: Pipeline, cls: type[Made]) -> Made:
@@ -201,7 +202,7 @@ def _without_network(pipeline: Pipeline, cls: type[Made]) -> Made:
     return made
 
 
-def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module], nn.Module], plain: bool) -> nn.Module:
+def _first_at_depth(first: Any, num_layers: int, plain: bool) -> nn.Module:
     if not isinstance(first, Router):
         return cut_transformer(first, num_layers, merge=plain)
     cuts: dict[nn.Module, nn.Module] = {}  # a Transformer that routes share stays shared
@@ -209,8 +210,9 @@ def _first_at_depth(first: Any, num_layers: int, at_depth: Callable[[nn.Module],
     for name, way in first.sub_modules.items():
         (place, start), *rest = way.named_children()
         if start not in cuts:
-            cuts[start] = _first_at_depth(start, num_layers, at_depth, plain)
-        routes[name] = around(way, {place: cuts[start], **{path: at_depth(module) for path, module in rest}})
+            cuts[start] = _first_at_depth(start, num_layers, plain)
+        after = {path: _at_depth(module, num_layers, plain) for path, module in rest}
+        routes[name] = around(way, {place: cuts[start], **after})
     return around(first, {"sub_modules": around(first.sub_modules, routes)})
 
 

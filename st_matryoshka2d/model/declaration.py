@@ -66,9 +66,9 @@ class Declaration:
         """Write all into a model's config."""
         for name, key in _KEYS.items():
             value: Any = getattr(self, name)
-            if name in ("sizes", "readouts") and value == [] and hasattr(config, key):
-                setattr(config, key, [])  # which is not the same as none
-            elif value:
+            if name == "readouts" and value is not None:
+                setattr(config, key, value)  # none in a cut is not the same as no entry
+            elif value or (name == "sizes" and hasattr(config, key)):
                 setattr(config, key, _WRITTEN.get(name, lambda entry: entry)(value))
             else:
                 vars(config).pop(key, None)

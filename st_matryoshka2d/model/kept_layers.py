@@ -97,7 +97,8 @@ def kept_layers(config: Any, num_layers: int) -> list[int]:
         layers = _checked(num_layers, declared_layers(config)[str(num_layers)], config.num_hidden_layers)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"The config does not say which {num_layers} layers to keep: {error} Align the model again."
+            f"`matryoshka_layers` in the model's config does not say which {num_layers} layers to keep: "
+            f"{error} Align the model again."
         ) from error
     return [layer - 1 for layer in layers]
 

@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, align, encode_sizes, evaluate, sts_task, truncate
-from st_matryoshka2d.aligning import starting_point as module
+from st_matryoshka2d.aligning import place as module
 from st_matryoshka2d.aligning.place import starting_point, trained_narrow
 from st_matryoshka2d.losses import RelationalDistillLoss
 from st_matryoshka2d.model.pipeline import Pipeline
@@ -70,21 +70,21 @@ TOLD: dict[str, Callable[[SentenceTransformer], object]] = {
 
 @pytest.mark.parametrize("how", TOLD)
 def test_a_model_trained_for_several_dims_says_so(how: str, tiny: SentenceTransformer) -> None:
-    assert not trained_narrow(tiny)
+    assert not trained_narrow(Pipeline.of(tiny))
     TOLD[how](tiny)
-    assert trained_narrow(tiny)
+    assert trained_narrow(Pipeline.of(tiny))
 
 
 def test_a_cut_in_depth_alone_was_not_trained_for_several_dims(tiny: SentenceTransformer) -> None:
-    assert not trained_narrow(truncate(tiny, num_layers=3))
+    assert not trained_narrow(Pipeline.of(truncate(tiny, num_layers=3)))
 
 
 def test_the_card_a_model_was_loaded_with_says_so(tiny: SentenceTransformer, tmp_path: Path) -> None:
     tiny.save_pretrained(str(tmp_path))
-    assert not trained_narrow(SentenceTransformer(str(tmp_path), device="cpu"))
+    assert not trained_narrow(Pipeline.of(SentenceTransformer(str(tmp_path), device="cpu")))
     with (tmp_path / "README.md").open("a", encoding="utf-8") as card:
         card.write("\nIt was trained with Matryoshka representation learning.\n")
-    assert trained_narrow(SentenceTransformer(str(tmp_path), device="cpu"))
+    assert trained_narrow(Pipeline.of(SentenceTransformer(str(tmp_path), device="cpu")))
 
 
 def apart(model: SentenceTransformer, depth: int) -> float:

@@ -35,13 +35,13 @@ def starting_point(pipeline: Pipeline, layers: Layers | None) -> Pipeline:
     chosen_before = declared.layers or any(readout.depths for readout in readouts)
     if chosen_before or any(size.num_layers < full.num_layers for size in declared.sizes):
         return pipeline
-    made = keeping(pipeline, ENDS)
+    ends = keeping(pipeline, ENDS)
     try:
-        for name, backbone in made.backbones.items():
-            check_depths(made.routes[name].transformer.model, backbone, range(1, full.num_layers))
+        for name, backbone in ends.backbones.items():
+            check_depths(ends.routes[name].transformer.model, backbone, range(1, full.num_layers))
     except ValueError:
         return pipeline  # its layers only work in a row
-    return made
+    return ends
 
 
 def trained_narrow(pipeline: Pipeline) -> bool:
@@ -86,10 +86,10 @@ def without_readouts(pipeline: Pipeline) -> Pipeline:
     parts = [item for item in pipeline.model.named_children() if not isinstance(item[1], Readout)]
     if len(parts) == len(pipeline.model):
         return pipeline
-    made = pipeline.remade({name: share_memory(module) for name, module in parts})
-    replace(made.declaration, readouts=None).write(made.model.config)
-    expect_readouts(made.transformer, False)
-    return made
+    plain = pipeline.remade({name: share_memory(module) for name, module in parts})
+    replace(plain.declaration, readouts=None).write(plain.model.config)
+    expect_readouts(plain.transformer, False)
+    return plain
 
 
 def _at_the_end(way: nn.Module, fit: Fit, route: str, dtype: torch.dtype) -> dict[str, nn.Module]:

@@ -45,7 +45,7 @@ def refined(
     how: Refinement,
 ) -> dict[int, Affine]:
     """Refine each readout by gradient descent, also for the given small dims."""
-    made = {}
+    maps = {}
     temperature = _TEMPERATURE * _spread_of_cosines(whole)
     with tqdm(total=how.steps * len(readouts), desc="Refining readouts", disable=how.hide_progress_bar) as bar:
         for depth, start in readouts.items():
@@ -65,8 +65,8 @@ def refined(
                 optimizer.step()
                 schedule.step()
                 bar.update()
-            made[depth] = Affine(weight.detach().to(start.weight.device), bias.detach().to(start.bias.device))
-    return made
+            maps[depth] = Affine(weight.detach().to(start.weight.device), bias.detach().to(start.bias.device))
+    return maps
 
 
 def _spread_of_cosines(whole: Float[Tensor, "texts dim"]) -> float:

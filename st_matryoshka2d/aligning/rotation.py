@@ -46,15 +46,15 @@ def chosen_rotation(
         rotation: What to choose for; None for both: similarity decides whether to rotate, and
             search between rotations.
     """
-    kept = torch.eye(len(spread), dtype=torch.float32, device=spread.device)
+    identity = torch.eye(len(spread), dtype=torch.float32, device=spread.device)
     told_by = "search" if rotation == "search" else "similarity"
     if rotation == "keep" or len(pairs[told_by][0]) < _GROUPS * _FEWEST:
-        return kept
-    turns = [kept, *(rotated(spread, share) for share in _MIXED)]
+        return identity
+    turns = [identity, *(rotated(spread, share) for share in _MIXED)]
     judged = {kind: np.stack([_agreements(*of_kind, turn) for turn in turns]) for kind, of_kind in pairs.items()}
     best = 1 + int(judged[told_by][1:].mean(1).argmax())
     if not _clearly(judged[told_by][best] - judged[told_by][0]):
-        return kept
+        return identity
     # Neighbours tell rotations apart that close texts do not.
     as_good = [place for place in range(1, len(turns)) if not _clearly(judged[told_by][best] - judged[told_by][place])]
     between = judged["similarity" if rotation == "similarity" else "search"].mean(1)
@@ -106,9 +106,9 @@ def with_words_left_out(texts: Sequence[str], most: int) -> tuple[list[int], lis
         gap, words = (" ", text.split()) if len(text.split()) > 1 else ("", list(text))
         if len(words) < _FEWEST_WORDS:
             continue
-        kept = max(1, round(len(words) * (1 - _SHARES[len(places) % len(_SHARES)])))
+        count = max(1, round(len(words) * (1 - _SHARES[len(places) % len(_SHARES)])))
         places.append(place)
-        copies.append(gap.join(words[word] for word in sorted(draw.sample(range(len(words)), kept))))
+        copies.append(gap.join(words[word] for word in sorted(draw.sample(range(len(words)), count))))
         if len(places) == most:
             break
     return places, copies

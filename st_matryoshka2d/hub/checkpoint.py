@@ -51,13 +51,13 @@ class Checkpoint:
             return [(_PLAIN[0], "")]
         text = Path(path).read_text(encoding="utf-8", errors="replace")
         try:
-            found = [(str(module["type"]), str(module["path"])) for module in json.loads(text)]
+            listed = [(str(module["type"]), str(module["path"])) for module in json.loads(text)]
         except (TypeError, KeyError, ValueError, RecursionError):
-            found = []
-        if not found:
+            listed = []
+        if not listed:
             wanted = "a list of modules with a type and a path"
             raise UsageError(f"modules.json of {self.name} must be {wanted}, found {text[:200]!r}.")
-        return [(kind, path and require_inside(path, "modules.json")) for kind, path in found]
+        return [(kind, path and require_inside(path, "modules.json")) for kind, path in listed]
 
     @property
     def module_folders(self) -> list[str]:
@@ -82,8 +82,8 @@ class Checkpoint:
         """Refuse a checkpoint that lacks the wanted route."""
         if self.route is None:
             return
-        if self.route not in (found := self._routes(*self.modules[0])):
-            has = f"only {', '.join(map(repr, found))}" if found else "as it has no Router: leave route out"
+        if self.route not in (routes := self._routes(*self.modules[0])):
+            has = f"only {', '.join(map(repr, routes))}" if routes else "as it has no Router: leave route out"
             raise UsageError(f"{self.name} has no route {self.route!r}, {has}.")
 
     @property
@@ -121,14 +121,14 @@ class Checkpoint:
         if not self.is_plain:
             # a Router keeps its modules there
             folders += [path.name for path in self.root.glob("*") if path.is_dir()]
-        found = [*self.root.glob("*"), *(path for folder in folders for path in (self.root / folder).rglob("*"))]
-        return tuple(sorted({path.relative_to(self.root).as_posix() for path in found if path.is_file()}))
+        paths = [*self.root.glob("*"), *(path for folder in folders for path in (self.root / folder).rglob("*"))]
+        return tuple(sorted({path.relative_to(self.root).as_posix() for path in paths if path.is_file()}))
 
     @cached_property
     def files_on_hub(self) -> tuple[str, ...]:
         """Paths of all files of a repository; one request, which is not retried if the Hub cannot be reached."""
-        found = HfApi(token=self.token).model_info(self.name, revision=self.commit).siblings or []
-        return tuple(file.rfilename for file in found)
+        siblings = HfApi(token=self.token).model_info(self.name, revision=self.commit).siblings or []
+        return tuple(file.rfilename for file in siblings)
 
     @property
     def is_offline(self) -> bool:

@@ -114,8 +114,8 @@ def piece_of(
         return names_kept(names, lists, depth, kept_layers(config, num_layers)) if lists else {name: name for name in names}
 
     def opened(file: str) -> tuple[Weights, Header]:
-        found = find(file)
-        return found, read_header(lambda start, stop: b"".join(found.parts(start, stop)), found.size, found.path)
+        weights = find(file)
+        return weights, read_header(lambda start, stop: b"".join(weights.parts(start, stop)), weights.size, weights.path)
 
     plan = plan_of(_shards_of(checkpoint, find), select, opened)
     if not lists:
@@ -164,11 +164,11 @@ def plan_of(
 def names_kept(names: Collection[str], lists: Collection[str], depth: int, kept: Sequence[int]) -> dict[str, str]:
     """Select all tensors but those of other blocks, and renumber the blocks; a prefix such as `bert.` is allowed."""
     pattern = re.compile(rf"((?:.+?\.)??(?:{'|'.join(map(re.escape, lists))}))\.(0|[1-9][0-9]{{0,5}})\.")
-    found: dict[str, dict[int, set[str]]] = {}
+    numbered: dict[str, dict[int, set[str]]] = {}
     for name in names:
         if match := pattern.match(name):
-            found.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(name)
-    whole = [(path, blocks) for path, blocks in found.items() if set(blocks) == set(range(depth))]
+            numbered.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(name)
+    whole = [(path, blocks) for path, blocks in numbered.items() if set(blocks) == set(range(depth))]
     if len(whole) != 1:
         raise WholeFileNeededError("The names of its tensors do not show which belong to which layer.")
     [(path, blocks)] = whole

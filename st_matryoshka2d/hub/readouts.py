@@ -76,7 +76,7 @@ def _places(model: SentenceTransformer, checkpoint: Checkpoint) -> dict[str, Den
             f"The config.json of {checkpoint.name} says that the model is aligned, but it has no Dense module with "
             "readouts. Save the aligned model again."
         )
-    return dict(each[-1] for each in dense)
+    return dict(modules[-1] for modules in dense)
 
 
 def fetched(checkpoint: Checkpoint, folder: str, file: str) -> Path:

@@ -72,11 +72,11 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> Head
     text = read(_PREFIX, begin)
     if not text.startswith(b"{"):
         raise UsageError(f"The header of {what} must begin with '{{', found {text[:20]!r}.")
-    found = parse_object(text, f"The header of {what}")
-    metadata = found.pop(_METADATA, None)
+    entries = parse_object(text, f"The header of {what}")
+    metadata = entries.pop(_METADATA, None)
     if metadata is not None and not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
         raise UsageError(f"{_METADATA} in the header of {what} must be an object of strings, found {short(metadata)}.")
-    tensors = [_stored(name, entry, begin, size, what) for name, entry in found.items()]
+    tensors = [_stored(name, entry, begin, size, what) for name, entry in entries.items()]
     tensors.sort(key=lambda tensor: (tensor.start, tensor.stop))
     reached = begin
     for tensor in tensors:

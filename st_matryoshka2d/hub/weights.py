@@ -45,9 +45,9 @@ def _require_safetensors(checkpoint: Checkpoint, folder: str, needed: bool, allo
     pickles = [path for path in files if is_pickle(path)]
     if any(path.endswith(".safetensors") for path in files) or (pickles and allow_bin) or not (pickles or needed):
         return
-    found = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
+    unusable = [path for path in files if PurePosixPath(path).suffix in SUFFIXES]
     raise UsageError(
-        f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {found or 'no weights at all'}. "
+        f"{checkpoint.name} has no safetensors file in {folder or 'its root'}, found {unusable or 'no weights at all'}. "
         + (
             "Reading a .bin file means unpickling it. allow_bin=True does that with weights_only=True, which builds "
             "tensors and nothing else; or convert the file: load it somewhere safe and save it with save_pretrained."

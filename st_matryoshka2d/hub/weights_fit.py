@@ -35,8 +35,8 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
         header = read_header(lambda start, stop: np.fromfile(path, "u1", stop - start, offset=start).tobytes(), size, what)
         return {tensor.name: tensor.shape for tensor in header.tensors}
     try:
-        found = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
-        return {name: tuple(tensor.shape) for name, tensor in found.items()}
+        state = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
+        return {name: tuple(tensor.shape) for name, tensor in state.items()}
     except Exception as error:
         raise UsageError(  # hides torch's message, which suggests running the code
             f"{path} is broken, or holds more than tensors and could run code when opened ({type(error).__name__}). "
@@ -75,10 +75,10 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
             raise UsageError(f"it needs tables of {size} bytes that are in no file; {_LARGEST_BUFFERS} are allowed.")
         if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}.items() <= shapes.items():
             return  # all names and shapes fit
-        found = _loading_info(model, shapes)
+        loading = _loading_info(model, shapes)
     except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
         raise UsageError(f"{contradiction}: {short(str(error))}") from error
-    if wrong := sorted(found["mismatched_keys"]):
+    if wrong := sorted(loading["mismatched_keys"]):
         name, stored, expected = wrong[0]
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
         raise UsageError(
@@ -87,7 +87,7 @@ def check_shapes(shapes: Mapping[str, tuple[int, ...]], config: PreTrainedConfig
     absent: list[str] = []
     for path in block_lists(model):  # a whole list may be missing: the decoder of an encoder
         names = {name for name in model.state_dict() if name.startswith(f"{path}.")}
-        absent += names & found["missing_keys"] if names - found["missing_keys"] else []
+        absent += names & loading["missing_keys"] if names - loading["missing_keys"] else []
     if absent:
         raise UsageError(f"The weights of {what} lack {_some(sorted(absent))}. {end}")
 

@@ -22,13 +22,13 @@ def adapter_layers(model: nn.Module) -> dict[str, Any]:
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import AuxiliaryTrainingWrapper
 
-    found: dict[str, Any] = {}
+    layers: dict[str, Any] = {}
     outer = "no path"
     # a module comes before those inside it
     for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)) and not path.startswith(f"{outer}."):
-            found[outer := path] = module
-    return found
+            layers[outer := path] = module
+    return layers
 
 
 def adapter_settings(model: nn.Module) -> dict[str, Any]:

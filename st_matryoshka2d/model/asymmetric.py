@@ -72,17 +72,17 @@ def asymmetric(
     pipeline = Pipeline.of(model)
     given = query if isinstance(query, SentenceTransformer) else None
     sides = _cuts(pipeline, query, document) if given is None else _with_encoder(pipeline, given, document)
-    made = joined(model, **sides)
-    if made.similarity_fn_name == "dot" and all(map(ends_with_normalize, sides.values())):
-        made.similarity_fn_name = "cosine"
-    inherit_card(made, model)
-    made.model_card_data.tags = [*dict.fromkeys([*made.model_card_data.tags, ASYMMETRIC])]
+    both = joined(model, **sides)
+    if both.similarity_fn_name == "dot" and all(map(ends_with_normalize, sides.values())):
+        both.similarity_fn_name = "cosine"
+    inherit_card(both, model)
+    both.model_card_data.tags = [*dict.fromkeys([*both.model_card_data.tags, ASYMMETRIC])]
     sizes = {name: full_size(side) for name, side in sides.items()}
     for name, size in sizes.items():
         if name == DOCUMENT or given is None:
             warn_if_untrained(pipeline.declaration, size, pipeline.full)
-    name_apart(made, model, "-".join(f"{size}-{name}" for name, size in sizes.items()))
-    return made
+    name_apart(both, model, "-".join(f"{size}-{name}" for name, size in sizes.items()))
+    return both
 
 
 def _cuts(pipeline: Pipeline, query: Any, document: Any) -> dict[str, SentenceTransformer]:
@@ -133,10 +133,10 @@ def _require_one_space(pipeline: Pipeline, depths: Mapping[str, int]) -> None:
         require_table(pipeline.model)
     full, readouts = pipeline.full.num_layers, pipeline.declaration.readouts
     if not {*depths.values()} <= {full, *(readouts or [])}:
-        found = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
+        state = "It is not aligned" if readouts is None else f"It has readouts for {readouts or 'no other'} layers"
         raise UsageError(
             f"Embeddings of {depths[QUERY]} and of {depths[DOCUMENT]} layers of this model are not in one space, so queries "
-            f"would not find documents. {found}. First align the whole model, with `align`. Or pass a cut that keeps the "
+            f"would not find documents. {state}. First align the whole model, with `align`. Or pass a cut that keeps the "
             f'last layers: query=truncate(model, num_layers={depths[QUERY]}, layers="ends").'
         )
 
@@ -144,9 +144,9 @@ def _require_one_space(pipeline: Pipeline, depths: Mapping[str, int]) -> None:
 def _alone(side: SentenceTransformer) -> SentenceTransformer:
     """Take what other depths need out of a side, so that any program can load it."""
     modules = {name: part.plain() if isinstance(part, Readout) else part for name, part in side.named_children()}
-    made = with_modules(side, modules, SentenceTransformer)
-    made.truncate_dim = side.truncate_dim
-    if (config := made.config) is not None:
+    alone = with_modules(side, modules, SentenceTransformer)
+    alone.truncate_dim = side.truncate_dim
+    if (config := alone.config) is not None:
         Declaration.of(config).of_depth(config.num_hidden_layers).write(config)
-        expect_readouts(made[0], False)
-    return made
+        expect_readouts(alone[0], False)
+    return alone

@@ -93,7 +93,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
     # parameters, buffers and leaf modules are shared, no tensor is made, and the model itself does
     # not change.
     config = cut_config(model.config, num_layers)
-    kept = kept_layers(model.config, num_layers)
+    layers = kept_layers(model.config, num_layers)
     copies: dict[int, nn.Module] = {}
 
     def copy_container(module: nn.Module, path: str, position: int | None = None) -> nn.Module:
@@ -101,7 +101,7 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
             return copies.get(id(module), module)
         if path == backbone.blocks:
             every = list(module.children())
-            inside: dict[str, nn.Module | None] = {str(place): every[layer] for place, layer in enumerate(kept)}
+            inside: dict[str, nn.Module | None] = {str(place): every[layer] for place, layer in enumerate(layers)}
         else:
             inside = parts(module)
         container = copies[id(module)] = around(module, inside)
@@ -124,17 +124,17 @@ def shallow_view(model: PreTrainedModel, backbone: Backbone, num_layers: int) ->
 
 def _find_blocks(model: PreTrainedModel, num_layers: int) -> str | None:
     lengths = {path: len(module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList)}
-    found: list[str] = [path for path, length in lengths.items() if length == num_layers]
-    if repeated := [path for path in found if len(set(model.get_submodule(path).children())) < num_layers]:
+    lists: list[str] = [path for path, length in lengths.items() if length == num_layers]
+    if repeated := [path for path in lists if len(set(model.get_submodule(path).children())) < num_layers]:
         raise refusal(
             model,
             f"{repeated[0]} holds the same module more than once, and transformers could not save it either. Give every "
             "layer a copy of its own: `layers[2] = copy.deepcopy(layers[2])`.",
         )
-    outermost = [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
+    outermost = [path for path in lists if not any(path.startswith(f"{other}.") for other in lists)]
     if len(outermost) == 1:
         return outermost[0]
-    if not found and set(lengths.values()) == {1}:
+    if not lists and set(lengths.values()) == {1}:
         return None
     raise refusal(
         model,
@@ -196,8 +196,8 @@ PLAIN = (bool, int, float, str, type(None))
 
 def settings(module: nn.Module) -> dict[str, object]:
     """Return the plain attributes of a module, such as a sliding window, but for its mode."""
-    found = {name: value for name, value in vars(module).items() if isinstance(value, PLAIN)}
-    return {name: value for name, value in found.items() if not name.startswith("_") and name != "training"}
+    plain = {name: value for name, value in vars(module).items() if isinstance(value, PLAIN)}
+    return {name: value for name, value in plain.items() if not name.startswith("_") and name != "training"}
 
 
 def architecture(model: PreTrainedModel) -> str:

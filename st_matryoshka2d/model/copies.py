@@ -101,16 +101,16 @@ def own_tokenizer(processor: Any) -> Any:
 
 
 def _copied(tokenizer: Tokenizer) -> Tokenizer:
-    made = Tokenizer(tokenizer.model)
+    copied = Tokenizer(tokenizer.model)
     for part in _PARTS:
-        setattr(made, part, _own(getattr(tokenizer, part)))
+        setattr(copied, part, _own(getattr(tokenizer, part)))
     for _, token in sorted(tokenizer.get_added_tokens_decoder().items()):
-        (made.add_special_tokens if token.special else made.add_tokens)([token])
+        (copied.add_special_tokens if token.special else copied.add_tokens)([token])
     if tokenizer.truncation:
-        made.enable_truncation(**tokenizer.truncation)
+        copied.enable_truncation(**tokenizer.truncation)
     if tokenizer.padding:
-        made.enable_padding(**tokenizer.padding)
-    return made
+        copied.enable_padding(**tokenizer.padding)
+    return copied
 
 
 def _own(part: Any) -> Any:

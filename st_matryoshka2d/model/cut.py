@@ -91,9 +91,9 @@ def truncate(
     if depth is None and width is None:
         raise UsageError("There is nothing to cut. Pass a size, num_layers or dim.")
     cut = cut_of(model, depth, width, layers)
-    if (kept := full_size(cut)) != (full := full_size(model)):
-        name_apart(cut, model, kept)
-    warn_if_untrained(Declaration.of(model.config), kept, full)
+    if (size_of_cut := full_size(cut)) != (full := full_size(model)):
+        name_apart(cut, model, size_of_cut)
+    warn_if_untrained(Declaration.of(model.config), size_of_cut, full)
     return cut
 
 
@@ -197,9 +197,9 @@ def _without_network(pipeline: Pipeline, cls: type[Made]) -> Made:
     """Make the pipeline of the token table, which never sees a prompt."""
     table = share_memory(require_table(pipeline.model)).requires_grad_(True)
     modules = [table, *map(share_memory, pipeline.trailing_normalize())]
-    made = with_modules(pipeline.model, {str(place): module for place, module in enumerate(modules)}, cls)
-    made.prompts, made.default_prompt_name, made.module_kwargs = dict.fromkeys(made.prompts, ""), None, {}
-    return made
+    alone = with_modules(pipeline.model, {str(place): module for place, module in enumerate(modules)}, cls)
+    alone.prompts, alone.default_prompt_name, alone.module_kwargs = dict.fromkeys(alone.prompts, ""), None, {}
+    return alone
 
 
 def _first_at_depth(first: Any, num_layers: int, plain: bool) -> nn.Module:

@@ -98,9 +98,9 @@ class Declaration:
         trained_by = (before.loss or "").removesuffix(ALIGN).removesuffix(", ")
         if not trained_by:
             before = replace(before, sizes=())
-        made = before.trained(sizes, f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
+        trained = before.trained(sizes, f"{trained_by}, {ALIGN}" if trained_by else ALIGN)
         of_table = {size: value for size, value in before.agreement.items() if not size.num_layers}
-        return replace(made, readouts=list(readouts), agreement={**of_table, **agreement})
+        return replace(trained, readouts=list(readouts), agreement={**of_table, **agreement})
 
     def with_table(self, agreement: Mapping[Size, float]) -> Declaration:
         """Add a token table, the readout of depth 0."""
@@ -110,21 +110,21 @@ class Declaration:
 
     def cut(self, size: Size, full: Size, kept: Sequence[int], name: str | None) -> Declaration:
         """Reduce to a cut of a model called `name`, which keeps some of its layers, counted from 0."""
-        sizes = [one for one in self.sizes if one.num_layers <= size.num_layers and one.dim <= size.dim]
+        sizes = [smaller for smaller in self.sizes if smaller.num_layers <= size.num_layers and smaller.dim <= size.dim]
         dims = [*(dim for dim in self.dims if dim < size.dim), size.dim]
-        made = replace(self, sizes=sizes, dims=dims, is_matryoshka=True)
+        cut = replace(self, sizes=sizes, dims=dims, is_matryoshka=True)
         if size != full:
-            made = replace(made, origin=self._origin(size, full, kept, name))
+            cut = replace(cut, origin=self._origin(size, full, kept, name))
         if size.num_layers == full.num_layers:
-            within = {one: value for one, value in self.agreement.items() if one.dim <= size.dim}
-            return replace(made, agreement=within)
+            within = {smaller: value for smaller, value in self.agreement.items() if smaller.dim <= size.dim}
+            return replace(cut, agreement=within)
         # A shallower cut has no readout but that of its own depth, as a `Dense`.
-        made = made.of_depth(size.num_layers, size.dim)
+        cut = cut.of_depth(size.num_layers, size.dim)
         if size.num_layers not in (self.readouts or ()):
-            return replace(made, readouts=None)
+            return replace(cut, readouts=None)
         if str(self.loss).endswith(ALIGN):
-            made = replace(made, sizes=[one for one in sizes if one.num_layers == size.num_layers])
-        return made
+            cut = replace(cut, sizes=[smaller for smaller in sizes if smaller.num_layers == size.num_layers])
+        return cut
 
     def of_depth(self, num_layers: int, dim: int | None = None) -> Declaration:
         """Reduce to what holds of one depth alone."""

@@ -127,13 +127,13 @@ def state_at(
 ) -> Tensor:
     """Return the output of the model cut to a depth below its own, (batch, tokens, hidden)."""
     # The first layers that it keeps without a gap were run already; the others run on their state.
-    kept = kept_layers(model.config, num_layers)
-    shared = next((place for place, layer in enumerate(kept) if layer != place), num_layers)
+    layers = kept_layers(model.config, num_layers)
+    shared = next((place for place, layer in enumerate(layers) if layer != place), num_layers)
     if backbone.blocks is None:
         shared = num_layers  # ALBERT runs one block again and again
     state = states[shared]
     blocks = backbone.blocks_of(model)
-    for layer in kept[shared:]:
+    for layer in layers[shared:]:
         args, kwargs, autocast = calls[layer]
         given = (args, {**kwargs, _STATE: state}) if _STATE in kwargs else ((state, *args), kwargs)
         with autocast:

@@ -37,9 +37,9 @@ def check_merged(plain: PreTrainedModel, model: PreTrainedModel) -> None:
     try:
         (now, inputs), (live, _) = trial(plain), trial(model)
         with torch.no_grad():
-            found, wanted = now(**inputs).last_hidden_state, live(**inputs).last_hidden_state
+            merged, wanted = now(**inputs).last_hidden_state, live(**inputs).last_hidden_state
         # Other products are rounded than before, with TF32 to three digits.
-        _require_close(found, wanted, "the merged adapters and the live ones", 1e-2, in_half_precision=0.1)
+        _require_close(merged, wanted, "the merged adapters and the live ones", 1e-2, in_half_precision=0.1)
     except Exception as error:
         raise refusal(model, f"{type(error).__name__}: {error}") from error
     check_depths(plain, find_backbone(plain), [plain.config.num_hidden_layers])
@@ -107,6 +107,6 @@ def _require_same_settings(cut: nn.Module, full: nn.Module, blocks: str | None) 
     """Compare the blocks' plain attributes, as a few tokens do not show everything, such as a sliding window."""
     pairs = zip(cut.get_submodule(blocks or "").named_modules(), full.get_submodule(blocks or "").modules(), strict=True)
     for (path, new), old in pairs:
-        found, wanted = settings(new), settings(old)
-        if found != wanted:
-            raise UsageError(f"{path} is set up as {found} in the cut, as {wanted} in the full model.")
+        actual, wanted = settings(new), settings(old)
+        if actual != wanted:
+            raise UsageError(f"{path} is set up as {actual} in the cut, as {wanted} in the full model.")

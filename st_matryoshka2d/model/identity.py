@@ -42,9 +42,9 @@ class DerivedCardData(SentenceTransformerModelCardData):
     @classmethod
     def of(cls, card: SentenceTransformerModelCardData) -> DerivedCardData:
         """Take over the entries of a card."""
-        made = cls.__new__(cls)
-        vars(made).update(vars(card))
-        return made
+        derived = cls.__new__(cls)
+        vars(derived).update(vars(card))
+        return derived
 
     @property
     def base_model_revision(self) -> str:
@@ -65,9 +65,9 @@ class DerivedCardData(SentenceTransformerModelCardData):
         self.model_name = self.model_id
 
 
-def name_apart(made: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
+def name_apart(derived: SentenceTransformer, model: SentenceTransformer, what: object) -> None:
     """Give a derived model a name and a revision of its own in its card, where mteb reads them."""
-    card = made.model_card_data = DerivedCardData.of(made.model_card_data)
+    card = derived.model_card_data = DerivedCardData.of(derived.model_card_data)
     card.model_name = f"{model_name(model)}-{what}"
 
 
@@ -141,12 +141,12 @@ def _tokenizer(tokenizer: Any) -> Any:
     return {**sides, **{name: part for name, part in parts.items() if name not in ("padding", "truncation")}}
 
 
-def inherit_card(made: SentenceTransformer, model: SentenceTransformer) -> None:
+def inherit_card(derived: SentenceTransformer, model: SentenceTransformer) -> None:
     """Copy the card of a model to one derived from it: license, data, training and papers, but not scores."""
     for name in _INHERITED:
-        setattr(made.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
-    made.model_card_data.base_model_revision = _commit(model.model_card_data)
-    take_origin(made, card_text(model))
+        setattr(derived.model_card_data, name, copy.copy(getattr(model.model_card_data, name)))
+    derived.model_card_data.base_model_revision = _commit(model.model_card_data)
+    take_origin(derived, card_text(model))
 
 
 def replace_card(model: SentenceTransformer) -> None:
@@ -155,7 +155,7 @@ def replace_card(model: SentenceTransformer) -> None:
     drop_card_text(model)
 
 
-def take_origin(made: SentenceTransformer, text: str | None) -> None:
+def take_origin(derived: SentenceTransformer, text: str | None) -> None:
     """Fill in missing card data from the text of a loaded card, which sentence-transformers does not parse."""
     if not text:
         return
@@ -163,12 +163,12 @@ def take_origin(made: SentenceTransformer, text: str | None) -> None:
         card: Any = RepoCard(text, ignore_metadata_errors=True)
     except Exception:
         return  # it is broken, and the model does not depend on it
-    found: dict[str, list[str]] = {}
+    origin: dict[str, list[str]] = {}
     for name in ("language", "license", "datasets", "base_model"):
         value = card.data.to_dict().get(name)
-        found[name] = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
-    data = made.model_card_data
-    data.language = data.language or found["language"]
-    data.license = data.license or next(iter(found["license"]), None)
-    data.datasets = data.datasets or found["datasets"]
-    data.base_model = data.base_model or next(iter(found["base_model"]), None)
+        origin[name] = [entry for entry in (value if isinstance(value, list) else [value]) if isinstance(entry, str)]
+    data = derived.model_card_data
+    data.language = data.language or origin["language"]
+    data.license = data.license or next(iter(origin["license"]), None)
+    data.datasets = data.datasets or origin["datasets"]
+    data.base_model = data.base_model or next(iter(origin["base_model"]), None)

@@ -114,8 +114,8 @@ def passes(config: Any, num_layers: int) -> float:
     """Return how many passes through the whole model it takes to run it at every depth."""
     again = 0
     for depth in range(1, num_layers):
-        kept = kept_layers(config, depth)
-        again += depth - next((place for place, layer in enumerate(kept) if layer != place), depth)
+        layers = kept_layers(config, depth)
+        again += depth - next((place for place, layer in enumerate(layers) if layer != place), depth)
     return 1 + again / num_layers
 
 
@@ -124,20 +124,20 @@ def cut_config(config: PreTrainedConfig, num_layers: int) -> PreTrainedConfig:
     cut = copy.copy(config)
     skips = skips_layers(config) and num_layers < config.num_hidden_layers
     # a broken config may have a billion layers: no list of them
-    kept = kept_layers(config, num_layers) if skips else None
+    chosen = kept_layers(config, num_layers) if skips else None
     for name, value in vars(config).items():
         if (
             isinstance(value, list)
             and len(value) == config.num_hidden_layers
             and not (name in _NOT_PER_LAYER or is_declared(name))
         ):
-            setattr(cut, name, value[:num_layers] if kept is None else [value[layer] for layer in kept])
-    if kept is not None:
+            setattr(cut, name, value[:num_layers] if chosen is None else [value[layer] for layer in chosen])
+    if chosen is not None:
         of_below = {depth: kept_layers(config, depth) for depth in range(1, num_layers)}
         nested = {
-            depth: [1 + kept.index(layer) for layer in layers]
+            depth: [1 + chosen.index(layer) for layer in layers]
             for depth, layers in of_below.items()
-            if set(layers) <= set(kept)
+            if set(layers) <= set(chosen)
         }
         _declare(cut, nested)
     cut.num_hidden_layers = num_layers

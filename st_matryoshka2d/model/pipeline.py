@@ -33,10 +33,10 @@ class Route:
 
     def without_normalize(self) -> Route:
         """Return the route without the final `Normalize` modules, where the length of the embedding is lost."""
-        kept = list(self.head.items())
-        while kept and isinstance(last := kept[-1][1], Normalize) and last.module_input_name == "sentence_embedding":
-            kept.pop()
-        return Route(self.transformer, dict(kept))
+        head = list(self.head.items())
+        while head and isinstance(last := head[-1][1], Normalize) and last.module_input_name == "sentence_embedding":
+            head.pop()
+        return Route(self.transformer, dict(head))
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
@@ -108,10 +108,10 @@ class Pipeline:
 
     def remade(self, modules: Mapping[str, nn.Module]) -> Pipeline:
         """Make a pipeline of other modules, with the settings and the card of the model."""
-        made = with_modules(self.model, modules, SentenceTransformer)
-        made.truncate_dim = self.model.truncate_dim
-        inherit_card(made, self.model)
-        return Pipeline.of(made)
+        model = with_modules(self.model, modules, SentenceTransformer)
+        model.truncate_dim = self.model.truncate_dim
+        inherit_card(model, self.model)
+        return Pipeline.of(model)
 
     def copied(self) -> Pipeline:
         """Copy the modules, whose tensors are shared."""

@@ -82,16 +82,16 @@ class Readout(Dense):
     def cut(self, num_layers: int) -> Readout:
         """Cut to a depth and the maps of the depths below; weights are shared."""
         shallower = nn.ModuleDict({depth: linear for depth, linear in self.shallower.items() if int(depth) < num_layers})
-        made = around(self, {**parts(self), "linear": self.at(num_layers), "shallower": shallower})
-        made.num_layers = num_layers
-        return made
+        readout = around(self, {**parts(self), "linear": self.at(num_layers), "shallower": shallower})
+        readout.num_layers = num_layers
+        return readout
 
     def plain(self) -> Dense:
         """Convert the map of the full depth to a plain `Dense`, which does not need this package; weights are shared."""
         whole = around(self, {name: part for name, part in parts(self).items() if name not in ("shallower", "table")})
-        made = Dense.__new__(Dense)
-        vars(made).update({name: value for name, value in vars(whole).items() if name not in ("num_layers", "_warned")})
-        return made
+        dense = Dense.__new__(Dense)
+        vars(dense).update({name: value for name, value in vars(whole).items() if name not in ("num_layers", "_warned")})
+        return dense
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the map of the full depth as `Dense` does, and each other map and the table into its own file."""

@@ -65,7 +65,7 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
     table: StaticEmbedding | None = None
     facts: dict[str, str] = {}
     for file in sorted(files):
-        facts, found = _read(file)
+        facts, readout = _read(file)
         if facts.get("of") != fingerprint:
             raise UsageError(
                 f"{file} belongs to other weights than the model.safetensors in the same folder, so its embeddings would "
@@ -75,12 +75,12 @@ def read_readouts(files: Iterable[Path], whole: nn.Linear) -> StoredReadouts:
             raise UsageError(
                 f"{file} holds the readout of {facts['depth']} layers. Download or save the aligned model again."
             )
-        if isinstance(found, StaticEmbedding):
-            table = found
+        if isinstance(readout, StaticEmbedding):
+            table = readout
             _require_shape(file, table.embedding.weight, (table.tokenizer.get_vocab_size(), whole.weight.shape[0]))
         else:
-            by_depth[int(facts["depth"])] = found
-            _require_shape(file, found.weight, tuple(whole.weight.shape))
+            by_depth[int(facts["depth"])] = readout
+            _require_shape(file, readout.weight, tuple(whole.weight.shape))
     return StoredReadouts(int(facts["num_layers"]), by_depth, table)
 
 
@@ -101,8 +101,8 @@ def _read(file: Path) -> tuple[dict[str, str], nn.Linear | StaticEmbedding]:
 
 def _require_shape(file: Path, tensor: Tensor, expected: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != expected:
-        found, wanted = (" x ".join(map(str, shape)) for shape in (tensor.shape, expected))
-        raise UsageError(f"{file} is {found}, but must be {wanted}. Download or save the aligned model again.")
+        actual, wanted = (" x ".join(map(str, shape)) for shape in (tensor.shape, expected))
+        raise UsageError(f"{file} is {actual}, but must be {wanted}. Download or save the aligned model again.")
 
 
 def _fingerprint(linear: nn.Linear) -> str:

@@ -62,12 +62,12 @@ def joined(model: SentenceTransformer, query: SentenceTransformer, document: Sen
     for place, part in enumerate((slice(1), slice(1, None))):
         ways = {name: side[part] for name, side in sides.items()}
         routers[str(place)] = Router(ways, default_route=DOCUMENT)
-    made = with_modules(model, routers, SentenceTransformer)
-    made.module_kwargs, made.truncate_dim = None, document.truncate_dim
+    both = with_modules(model, routers, SentenceTransformer)
+    both.module_kwargs, both.truncate_dim = None, document.truncate_dim
     # Of a table of tokens they are empty. Under these names, because loading adds them where they
     # are missing, and then hides a prompt named "passage".
-    made.prompts |= {QUERY: _prompt(query, QUERY), DOCUMENT: _prompt(document, DOCUMENT)}
-    return made
+    both.prompts |= {QUERY: _prompt(query, QUERY), DOCUMENT: _prompt(document, DOCUMENT)}
+    return both
 
 
 def ends_with_normalize(side: SentenceTransformer) -> bool:
@@ -79,19 +79,19 @@ def ends_with_normalize(side: SentenceTransformer) -> bool:
 def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], cls: type[Made]) -> Made:
     """Make a pipeline of other modules with the settings of the model."""
     ordered: Any = OrderedDict(modules)
-    made = cls(
+    pipeline = cls(
         modules=ordered,
         device=str(model.device),
         similarity_fn_name=model.similarity_fn_name,
         # the Trainer loads checkpoints with this setting
         trust_remote_code=model.trust_remote_code,
     )
-    made.prompts = dict(model.prompts)  # the constructor would add default prompts
-    made.default_prompt_name = model.default_prompt_name
-    made.module_kwargs = copy.deepcopy(model.module_kwargs)
+    pipeline.prompts = dict(model.prompts)  # the constructor would add default prompts
+    pipeline.default_prompt_name = model.default_prompt_name
+    pipeline.module_kwargs = copy.deepcopy(model.module_kwargs)
     # not `train()`, which would change all modules: a loaded backbone is in eval mode
-    made.training = model.training
-    return made
+    pipeline.training = model.training
+    return pipeline
 
 
 def _depth(start: nn.Module) -> int | None:
@@ -103,9 +103,9 @@ def _depth(start: nn.Module) -> int | None:
 
 def _prompt_name(model: SentenceTransformer, name: str) -> str | None:
     """Return the name of the prompt that `encode_query` or `encode_document` puts in front of texts."""
-    return next((each for each in _PROMPTS.get(name, ()) if each in model.prompts), model.default_prompt_name)
+    return next((prompt for prompt in _PROMPTS.get(name, ()) if prompt in model.prompts), model.default_prompt_name)
 
 
 def _prompt(model: SentenceTransformer, name: str) -> str:
-    found = _prompt_name(model, name)
-    return (model.prompts.get(found) if found else None) or ""
+    prompt = _prompt_name(model, name)
+    return (model.prompts.get(prompt) if prompt else None) or ""

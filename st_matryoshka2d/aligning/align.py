@@ -30,7 +30,7 @@ from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart
 from st_matryoshka2d.model.kept_layers import LayersByDepth, passes
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.readout import Readout, expect_readouts, least_depth
+from st_matryoshka2d.model.readout import Readout, least_depth
 from st_matryoshka2d.sizes import (
     Size,
     mrl_dims,
@@ -275,6 +275,5 @@ def _declared(
     for route in aligned.routes.values():
         config = route.transformer.model.config
         Declaration.of(config).aligned(sizes, readouts, result.agreement, into).write(config)
-        expect_readouts(route.transformer, True)
     name_apart(aligned.model, model, what)
     return aligned

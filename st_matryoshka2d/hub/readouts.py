@@ -20,8 +20,7 @@ from st_matryoshka2d.hub.checkpoint import WEIGHTS, Checkpoint
 from st_matryoshka2d.hub.weights import read_config, without_pickles
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import name_apart, take_origin
-from st_matryoshka2d.model.pipeline import transformers_of
-from st_matryoshka2d.model.readout import Readout, expect_readouts, require_readouts
+from st_matryoshka2d.model.readout import Readout, require_readouts, tell_of_readouts
 from st_matryoshka2d.model.readout_files import linear_of, read_readouts, readout_file
 from st_matryoshka2d.sizes import Size, within
 
@@ -42,8 +41,7 @@ def add_readouts(model: SentenceTransformer, checkpoint: Checkpoint, full_config
         readout = Readout.around(dense, stored)
         _replace(model, dense, readout if is_whole else readout.cut(num_layers).plain())
     if is_whole:
-        for transformer in transformers_of(model):
-            expect_readouts(transformer, True)
+        tell_of_readouts(model)
 
 
 def require_declared(checkpoint: Checkpoint, config: Any) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.model.copies import share_memory
 from st_matryoshka2d.model.cut import cut_to
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.identity import inherit_card, name_apart
 from st_matryoshka2d.model.pipeline import Pipeline
-from st_matryoshka2d.model.readout import Readout, expect_readouts, require_table
+from st_matryoshka2d.model.readout import Readout, require_table
 from st_matryoshka2d.model.sides import DOCUMENT, QUERY, ends_with_normalize, is_asymmetric, joined, side_of, with_modules
 from st_matryoshka2d.model.untrained import warn_if_untrained
 from st_matryoshka2d.sizes import Size, full_size, resolve_size, within
@@ -104,7 +105,8 @@ def _with_encoder(pipeline: Pipeline, encoder: SentenceTransformer, document: An
     """Cut the side of documents out of a model, for an encoder of queries."""
     depth, dim = _asked(document)
     full = pipeline.full
-    alone = with_modules(encoder, dict(encoder.named_children()), SentenceTransformer)
+    copies = {name: share_memory(part) for name, part in encoder.named_children()}
+    alone = with_modules(encoder, copies, SentenceTransformer)
     if (width := alone.get_embedding_dimension()) != full.dim:
         raise UsageError(
             f"The encoder of queries returns {width} dimensions and the model {full.dim}, so they cannot be compared. Train "
@@ -148,5 +150,4 @@ def _alone(side: SentenceTransformer) -> SentenceTransformer:
     alone.truncate_dim = side.truncate_dim
     if (config := alone.config) is not None:
         Declaration.of(config).of_depth(config.num_hidden_layers).write(config)
-        expect_readouts(alone[0], False)
     return alone

@@ -70,7 +70,8 @@ class Pipeline:
         """Check a model; refuse others than a `SentenceTransformer` that can be cut in depth."""
         if not isinstance(model, SentenceTransformer):
             refuse_compiled(model)
-            raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.")
+            hint = f" Load it first: SentenceTransformer({model!r})." if isinstance(model, str) else ""
+            raise UsageTypeError(f"Expected a SentenceTransformer, got {type(model).__name__}.{hint}")
         (_, first), *after = model.named_children()
         if isinstance(first, Router):
             return cls(model, _routes_of(first, dict(after)))

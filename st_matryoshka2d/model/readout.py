@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense
+from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
@@ -126,9 +126,12 @@ def _unmade() -> Readout:
     return Readout.__new__(Readout)
 
 
-def expect_readouts(transformer: nn.Module, are_there: bool) -> None:
-    """Tell a Transformer whether readouts follow, because it does not see the other modules."""
-    vars(transformer)["has_readouts"] = are_there
+def tell_of_readouts(model: nn.Module) -> None:
+    """Tell each Transformer whether readouts follow, because it does not see the other modules."""
+    are_there = any(isinstance(module, Readout) and module.depths for module in model.modules())
+    for module in model.modules():
+        if isinstance(module, Transformer):
+            vars(module)["has_readouts"] = are_there
 
 
 def is_rotated(model: nn.Module) -> bool | None:

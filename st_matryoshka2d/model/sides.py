@@ -12,6 +12,8 @@ from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
+from st_matryoshka2d.model.readout import tell_of_readouts
+
 QUERY, DOCUMENT = "query", "document"
 # The prompts that `encode_query` and `encode_document` look for, in this order.
 _PROMPTS = {QUERY: [QUERY], DOCUMENT: [DOCUMENT, "passage", "corpus"]}
@@ -91,6 +93,7 @@ def with_modules(model: SentenceTransformer, modules: Mapping[str, nn.Module], c
     pipeline.module_kwargs = copy.deepcopy(model.module_kwargs)
     # not `train()`, which would change all modules: a loaded backbone is in eval mode
     pipeline.training = model.training
+    tell_of_readouts(pipeline)
     return pipeline
 
 

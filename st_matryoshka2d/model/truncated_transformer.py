@@ -16,7 +16,7 @@ from st_matryoshka2d.model.adapters import adapter_layers
 from st_matryoshka2d.model.backbone import find_backbone, refusal, shallow_view
 from st_matryoshka2d.model.copies import own_tokenizer, share_memory
 from st_matryoshka2d.model.exactness import check_depths, check_merged
-from st_matryoshka2d.model.readout import AT_DEPTH, expect_readouts, require_readouts
+from st_matryoshka2d.model.readout import AT_DEPTH, require_readouts
 from st_matryoshka2d.sizes import Size, within
 
 
@@ -133,8 +133,6 @@ def cut_transformer(module: Transformer, num_layers: int, *, merge: bool = True)
         vars(cut).update(state)
     cut.processor = own_tokenizer(module.processor)
     cut = around(cut, {**parts(module), "model": share_memory(shallow_view(model, backbone, num_layers))})
-    if num_layers < backbone.num_layers:
-        expect_readouts(cut, False)  # a cut only has the readout of its own depth
     return without_adapters(cut) if merge else cut
 
 

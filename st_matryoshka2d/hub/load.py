@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,20 +14,18 @@ from sentence_transformers.base.modules import Router
 
 from st_matryoshka2d._hosts.sentence_transformers import load_with_classes
 from st_matryoshka2d._hosts.transformers import one_load_at_a_time, quiet_loading
-from st_matryoshka2d.errors import UsageError, warn
-from st_matryoshka2d.hub.checkpoint import Checkpoint, is_pickle
-from st_matryoshka2d.hub.one_route import only
-from st_matryoshka2d.hub.partial import copy_piece, fetch_piece
-from st_matryoshka2d.hub.reach import opened, within_reach
+from st_matryoshka2d.errors import UsageError
+from st_matryoshka2d.hub.checkpoint import Checkpoint
+from st_matryoshka2d.hub.plan import Plan, planned
+from st_matryoshka2d.hub.reach import opened
 from st_matryoshka2d.hub.readouts import add_readouts, cast_tables, load_table, require_declared
-from st_matryoshka2d.hub.safetensors_header import WholeFileNeededError
-from st_matryoshka2d.hub.weights import brings_other_weights, check_bases, check_weights, read_config, without_pickles
-from st_matryoshka2d.hub.weights_fit import check_complete, depth_of
+from st_matryoshka2d.hub.weights import check_weights, read_config
+from st_matryoshka2d.hub.weights_fit import check_complete
 from st_matryoshka2d.model.cut import cut_of, declare_cut
 from st_matryoshka2d.model.declaration import Declaration
 from st_matryoshka2d.model.exactness import check_loaded
 from st_matryoshka2d.model.identity import inherit_card, name_apart, replace_card
-from st_matryoshka2d.model.kept_layers import choose_layers, cut_config, depth_of_choice, of_depth, skips_layers
+from st_matryoshka2d.model.kept_layers import cut_config, depth_of_choice
 from st_matryoshka2d.model.pipeline import Pipeline
 from st_matryoshka2d.model.sides import side_of
 from st_matryoshka2d.model.truncated_transformer import TruncatedTransformer
@@ -105,54 +103,13 @@ def load(
     checkpoint = replace(checkpoint, route=route, layers=layers)
     # Windows deletes no file that is in use
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
-        plan = _planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
+        plan = planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
         model, config, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
     warn_if_untrained(Declaration.of(config), full_size(model), full)
     return model
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is read: some layers of a checkpoint, or a piece of it with these; without a config, all weights."""
-
-    checkpoint: Checkpoint
-    kwargs: dict[str, Any]
-    config: Any = None  # of the whole model
-    num_layers: int = 0
-    piece: Path | None = None
-    is_copy: bool = False  # the piece is a copy, so errors name the checkpoint
-
-
-def _planned(checkpoint: Checkpoint, kwargs: dict[str, Any], num_layers: int | None, allow_bin: bool, spare: Path) -> _Plan:
-    """Check the files, download or copy a piece if that is enough, and choose what is read."""
-    is_divisible = checkpoint.is_plain and not (brings_other_weights(kwargs) or kwargs.get("trust_remote_code"))
-    piece = checkpoint.piece_folder(num_layers) if num_layers and is_divisible and checkpoint.commit else None
-    if piece and piece.is_dir():
-        kwargs = without_pickles(Checkpoint(str(piece)), allow_bin, kwargs)
-    elif not brings_other_weights(kwargs):
-        checkpoint, kwargs = within_reach(checkpoint, kwargs, num_layers)
-        check_bases(checkpoint, allow_bin, kwargs)
-        kwargs = without_pickles(checkpoint, allow_bin, kwargs)
-        if checkpoint.adapter_folders:  # which have no config.json
-            return _Plan(checkpoint, kwargs)
-    checkpoint.check_route()
-    if not checkpoint.is_plain:  # a Router may have several
-        return _Plan(checkpoint, kwargs)
-    config = read_config(checkpoint, checkpoint.transformer, kwargs)
-    depth = depth_of(config, checkpoint.name)
-    keep = depth if num_layers is None else within(num_layers, depth, "num_layers")
-    if checkpoint.layers is not None:
-        choose_layers(config, of_depth(checkpoint.layers, keep), [keep])
-    if piece and not piece.is_dir():
-        piece = _fetched(checkpoint, config, keep, allow_bin) if keep < depth else None
-    if piece is None and keep < depth and skips_layers(config):
-        if is_divisible and _copied(checkpoint, config, keep, allow_bin, spare):
-            return _Plan(checkpoint, kwargs, config, keep, spare, is_copy=True)
-        return _Plan(checkpoint, kwargs)
-    return _Plan(checkpoint, kwargs, config, keep, piece)
-
-
-def _cut_whole(plan: _Plan, num_layers: int | None, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
+def _cut_whole(plan: Plan, num_layers: int | None, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
     """Load all weights and cut the model; also return the whole's config and size."""
     checkpoint, kwargs = plan.checkpoint, plan.kwargs
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
@@ -168,7 +125,7 @@ def _cut_whole(plan: _Plan, num_layers: int | None, dim: int | None) -> tuple[Se
     return small, whole.config, full
 
 
-def _some_layers(plan: _Plan, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
+def _some_layers(plan: Plan, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
     """Load only some layers, and check that they equal those of the whole; also return the whole's config and size."""
     checkpoint, piece, whole = plan.checkpoint, plan.piece, plan.config
     cut = cut_config(whole, plan.num_layers)
@@ -206,32 +163,6 @@ def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full
         name_apart(model, model, size)
 
 
-def _fetched(checkpoint: Checkpoint, config: Any, num_layers: int, allow_bin: bool) -> Path | None:
-    """Download a piece; None if whole files are needed or cached, or if offline."""
-    if checkpoint.is_cached or checkpoint.is_offline or not _has_parts(checkpoint):
-        return None
-    try:
-        return fetch_piece(checkpoint, config, num_layers, allow_bin)
-    except WholeFileNeededError as reason:
-        warn(f"{checkpoint.name}: the whole weights are downloaded. {reason}")
-        return None
-
-
-def _copied(checkpoint: Checkpoint, config: Any, num_layers: int, allow_bin: bool, folder: Path) -> bool:
-    """Copy a piece of local files to a folder; False if whole files are needed."""
-    is_here = checkpoint.commit is None or checkpoint.is_cached
-    try:
-        return is_here and _has_parts(checkpoint) and copy_piece(checkpoint, config, num_layers, allow_bin, folder)
-    except WholeFileNeededError:
-        return False
-
-
-def _has_parts(checkpoint: Checkpoint) -> bool:
-    """Whether some tensors of the Transformer can be read without the others; not those of a pickle or an adapter."""
-    weights = checkpoint.weights_in(checkpoint.transformer)
-    return bool(weights and not is_pickle(weights) and checkpoint.transformer_folders)
-
-
 def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint) -> SentenceTransformer:
     """Build the pipeline, and refuse one that lacks weights; errors name the second checkpoint."""
     try:
@@ -252,7 +183,7 @@ def _assembled(checkpoint: Checkpoint, kwargs: dict[str, Any], named: Checkpoint
 
 def _router(checkpoint: Checkpoint) -> dict[str, type[Router]]:
     """Return the class that reads a single route, by the name that `modules.json` has for a `Router`."""
-    return {} if checkpoint.route is None else {checkpoint.modules[0][0]: only(checkpoint.route)}
+    return {} if checkpoint.route is None else {checkpoint.modules[0][0]: _only(checkpoint.route)}
 
 
 def _side(model: SentenceTransformer, route: str) -> SentenceTransformer:
@@ -261,3 +192,17 @@ def _side(model: SentenceTransformer, route: str) -> SentenceTransformer:
     inherit_card(side, model)
     name_apart(side, model, route)
     return side
+
+
+def _only(route: str) -> type[Router]:
+    """Return a `Router` class whose `load` reads the modules of one route."""
+
+    class OnlyRoute(Router):
+        @classmethod
+        def load_config(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            config = super().load_config(*args, **kwargs)
+            modules = config["structure"][route]
+            types = {name: kind for name, kind in config["types"].items() if name in modules}
+            return {**config, "types": types, "structure": {route: modules}, "parameters": {"default_route": route}}
+
+    return OnlyRoute

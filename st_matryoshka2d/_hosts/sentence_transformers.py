@@ -13,6 +13,9 @@ from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
 
+# what a card calls a model without an id on the Hub
+UNNAMED: str = SentenceTransformer._model_card_model_id_placeholder
+
 
 def load_with_classes(name: str, classes: Mapping[str, type[nn.Module]], **kwargs: Any) -> SentenceTransformer:
     """Load a model whose `modules.json` may name these classes: no code of the checkpoint runs for them."""

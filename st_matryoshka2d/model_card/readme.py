@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from st_matryoshka2d._hosts.sentence_transformers import UNNAMED
 from st_matryoshka2d.files.atomic import replace_file
 
 USAGE = """```python
@@ -31,7 +32,8 @@ def card_of(folder: str | os.PathLike[str]) -> tuple[Path, str]:
     if not readme.is_file():
         raise FileNotFoundError(f"There is no model card {readme}; save the model there first: model.save_pretrained(...).")
     match = _LOADED.search(readme.read_text(encoding="utf-8"))
-    return readme, match[1] if match else readme.resolve().parent.name
+    name = match[1] if match and match[1] != UNNAMED else readme.resolve().parent.name
+    return readme, name
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

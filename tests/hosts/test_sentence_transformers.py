@@ -56,6 +56,11 @@ def test_the_text_of_a_loaded_card_is_written_again_until_it_is_dropped(tiny: Se
     assert "A sentence of mine." not in (tmp_path / "second/README.md").read_text(encoding="utf-8")
 
 
+def test_a_card_calls_a_model_without_an_id_so(tiny: SentenceTransformer, tmp_path: Path) -> None:
+    tiny.save_pretrained(str(tmp_path))
+    assert f'SentenceTransformer("{hosts.UNNAMED}")' in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_model_shares_out_texts_only_where_it_was_told_to(tiny: SentenceTransformer) -> None:
     assert not hosts.shares_out_texts(tiny)
     assert hasattr(tiny, "_distributed_inference"), "sentence-transformers keeps it under another name"

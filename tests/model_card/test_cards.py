@@ -44,7 +44,7 @@ def test_the_name_can_be_set_before_saving(grid: GridResult, tiny: SentenceTrans
         model.save_pretrained(str(tmp_path))
         add_to_model_card(tmp_path, grid)
         card = (tmp_path / "README.md").read_text(encoding="utf-8")
-        assert f'small = load("{name or "sentence_transformers_model_id"}", num_layers=2, dim=8)' in card
+        assert f'small = load("{name or tmp_path.name}", num_layers=2, dim=8)' in card
 
 
 def test_the_grid_of_a_deeper_model_is_refused(grid: GridResult, tiny: SentenceTransformer, tmp_path: Path) -> None:

@@ -104,13 +104,13 @@ def load(
     # Windows deletes no file that is in use
     with TemporaryDirectory(ignore_cleanup_errors=True) as spare:
         plan = planned(checkpoint, kwargs, depth, allow_bin, Path(spare))
-        model, config, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
-    warn_if_untrained(Declaration.of(config), full_size(model), full)
+        model, declared, full = _cut_whole(plan, depth, dim) if plan.config is None else _some_layers(plan, dim)
+    warn_if_untrained(declared, full_size(model), full)
     return model
 
 
-def _cut_whole(plan: Plan, num_layers: int | None, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
-    """Load all weights and cut the model; also return the whole's config and size."""
+def _cut_whole(plan: Plan, num_layers: int | None, dim: int | None) -> tuple[SentenceTransformer, Declaration, Size]:
+    """Load all weights and cut the model; also return what the whole declares, and its size."""
     checkpoint, kwargs = plan.checkpoint, plan.kwargs
     configs = {folder: read_config(checkpoint, folder, kwargs) for folder in checkpoint.transformer_folders}
     check_weights(checkpoint, configs, None, kwargs)
@@ -119,14 +119,16 @@ def _cut_whole(plan: Plan, num_layers: int | None, dim: int | None) -> tuple[Sen
     if checkpoint.adapter_folders:
         require_declared(checkpoint, whole.config)
     add_readouts(whole, checkpoint, whole.config, full.num_layers)
-    small = whole if num_layers is None and dim is None else cut_of(whole, num_layers, dim, checkpoint.layers)
+    small, declared = whole, Declaration.of(whole.config)
+    if num_layers is not None or dim is not None:
+        small, declared = cut_of(whole, num_layers, dim, checkpoint.layers)
     if (size := full_size(small)) != full:
         name_apart(small, whole, size)
-    return small, whole.config, full
+    return small, declared, full
 
 
-def _some_layers(plan: Plan, dim: int | None) -> tuple[SentenceTransformer, Any, Size]:
-    """Load only some layers, and check that they equal those of the whole; also return the whole's config and size."""
+def _some_layers(plan: Plan, dim: int | None) -> tuple[SentenceTransformer, Declaration, Size]:
+    """Load some layers, and check that they equal those of the whole; also return what that declares, and its size."""
     checkpoint, piece, whole = plan.checkpoint, plan.piece, plan.config
     cut = cut_config(whole, plan.num_layers)
     overrides = {name: value for name, value in vars(cut).items() if vars(whole).get(name) != value}
@@ -145,11 +147,12 @@ def _some_layers(plan: Plan, dim: int | None) -> tuple[SentenceTransformer, Any,
             model.model_card_data.set_base_model(checkpoint.name, revision=revision)
         network.name_or_path = network.config.name_or_path = model.tokenizer.name_or_path = checkpoint.name
     check_loaded(network, whole)
-    if Declaration.of(whole).readouts is not None:
+    declared = Declaration.of(whole)
+    if declared.readouts is not None:
         add_readouts(model, checkpoint, whole, plan.num_layers)
     full = Size(whole.num_hidden_layers, full_size(model).dim)
     _declare(model, dim, whole, full, checkpoint.name if checkpoint.commit else None)
-    return model, whole, full
+    return model, declared, full
 
 
 def _declare(model: SentenceTransformer, dim: int | None, full_config: Any, full: Size, name: str | None) -> None:

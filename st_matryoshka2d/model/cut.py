@@ -90,23 +90,23 @@ def truncate(
         depth = depth_of_choice(layers, depth)
     if depth is None and width is None:
         raise UsageError("There is nothing to cut. Pass a size, num_layers or dim.")
-    cut = cut_of(model, depth, width, layers)
+    cut, declared = cut_of(model, depth, width, layers)
     if (size_of_cut := full_size(cut)) != (full := full_size(model)):
         name_apart(cut, model, size_of_cut)
-    warn_if_untrained(Declaration.of(model.config), size_of_cut, full)
+    warn_if_untrained(declared, size_of_cut, full)
     return cut
 
 
 def cut_of(
     model: SentenceTransformer, num_layers: int | None, dim: int | None, layers: str | Sequence[int] | None = None
-) -> SentenceTransformer:
-    """Cut any model, without warning of an untrained size."""
+) -> tuple[SentenceTransformer, Declaration]:
+    """Cut any model; also return what it declares with these layers, and do not warn of an untrained size."""
     if is_asymmetric(model) or is_table(model):
-        return _narrowed(model, num_layers, dim)
+        return _narrowed(model, num_layers, dim), Declaration.of(model.config)
     pipeline = Pipeline.of(model)
     if layers is not None and num_layers is not None:
         pipeline = keeping(pipeline, of_depth(layers, num_layers), [num_layers])
-    return cut_to(pipeline, num_layers, dim)
+    return cut_to(pipeline, num_layers, dim), pipeline.declaration
 
 
 def keeping(pipeline: Pipeline, layers: Layers, depths: Sequence[int] = ()) -> Pipeline:

@@ -26,6 +26,7 @@ from st_matryoshka2d.aligning.gather import (
     without_copies,
 )
 from st_matryoshka2d.model.kept_layers import chosen_layers, passes
+from st_matryoshka2d.model.pipeline import Pipeline
 from tests.support.declared import declare_layers
 from tests.support.families import WORDS
 from tests.support.pipelines import TEXTS, require_same_rows, routed
@@ -104,7 +105,7 @@ def test_the_cost_of_all_depths_is_counted_in_passes(depth: int, again: list[int
 def test_embeddings_are_those_of_the_cut_at_each_depth(tiny: SentenceTransformer) -> None:
     declare_layers(tiny.config, chosen_layers("ends", 4))
     texts = [f"{one} {other} {third}" for one, other, third in zip(WORDS, WORDS[3:], WORDS[7:], strict=False)]
-    kept = gather(tiny, sampled(tiny, texts)[0], 4, True)[""]
+    kept = gather(Pipeline.of(tiny), sampled(tiny, texts)[0], 4, True)[""]
     cuts = [truncate(tiny, num_layers=depth).encode(texts, convert_to_tensor=True) for depth in (1, 2, 3, 4)]
     require_same_rows(kept.states, torch.stack(cuts, 1))
 
@@ -197,7 +198,7 @@ def test_a_prompt_may_be_left_out_of_pooling(
     prompted.default_prompt_name = "document"
     monkeypatch.setattr(module, "different", lambda rows: torch.ones(len(rows), dtype=torch.bool))
     parts = parts_of(prompted, TEXTS, *map(given.get, ["prompt", "prompt_name"]))
-    [route] = gather(prompted, drawn(parts, 100, 1)[0], 32, True).values()
+    [route] = gather(Pipeline.of(prompted), drawn(parts, 100, 1)[0], 32, True).values()
     cuts = [truncate(prompted, num_layers=depth).encode(TEXTS, convert_to_tensor=True, **given) for depth in (1, 2, 3, 4)]
     require_same_rows(route.states, torch.stack(cuts, 1))
     prompt = given.get("prompt") or prompted.prompts[given.get("prompt_name", "document")]
@@ -210,7 +211,7 @@ def test_each_route_gets_the_prompts(prompted: SentenceTransformer, monkeypatch:
     model = routed(prompted, shared=False)
     model.prompts = dict(PROMPTS)
     texts, _ = drawn(parts_of(model, {"document": TEXTS}, None, None), 100, 1)
-    for task, route in gather(model, texts, 32, True).items():
+    for task, route in gather(Pipeline.of(model), texts, 32, True).items():
         expected = truncate(model, num_layers=2).encode(
             TEXTS, task=task, prompt_name="document", normalize_embeddings=True, convert_to_tensor=True
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +34,10 @@ class Items(NamedTuple):
 ITEM_COLUMNS = [*PLACE, "metric", *Items._fields]
 
 
-def axis_labels(axes: Mapping[Any, Any]) -> list[str]:
-    """Describe the axes that do not have their default value."""
-    words = {**axes, "documents": f"documents at {axes['documents']}"}
-    return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain]
+def axis_labels(axes: Mapping[Any, Any], also: Container[str] = ()) -> list[str]:
+    """Describe the axes that do not have their default value, and those that must be named in any case."""
+    words = {**axes, "documents": f"documents at {axes['documents']}".replace("at same", "at the same")}
+    return [words[axis] for axis, plain in AXES.items() if axes[axis] != plain or axis in also]
 
 
 FILE = TableFile(

@@ -81,7 +81,6 @@ def _panel(
     sizes = candidates(grid, None, reference)
     table = sizes.table
     fronts = {cost: table[on_front(table, [cost])].sort_values([cost, "score"]) for cost in shown}
-    parts = grid.items.drop_duplicates(["task", "split", "subset"])
     answers: dict[tuple[str, str], int] = {}
     steps: list[list[int]] = [[] for _ in stops]
     for (stop, row), share in product(zip(stops, steps, strict=True), SHARES):
@@ -89,7 +88,7 @@ def _panel(
         row.append(answers.setdefault(_answer(sizes, limits), len(answers)))
     return {
         "name": pivots.called(grid.model),
-        "examples": int(parts["ids"].map(len).sum()),
+        "examples": sum(pivots.example_counts(grid.items).values()),
         "sizes": [row.to_dict() | {"words": _words(row, sizes)} for _, row in table.iterrows()],
         "fronts": {cost: front.index.tolist() for cost, front in fronts.items()},
         "answers": [*answers],

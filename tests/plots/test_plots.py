@@ -27,7 +27,7 @@ from tests.support.truncations import SCORES, made_of
 @pytest.mark.parametrize(("largest", "reach"), [(0.4, 2.0), (1.0, 2.0), (3.5, 3.5), (float("nan"), 2.0)])
 def test_small_differences_are_pale(largest: float, reach: float) -> None:
     deltas = pd.DataFrame([[-0.1, largest]], index=[6], columns=[64, 384])
-    (image,) = delta_map(deltas, deltas.astype(str), title="T", label="points", note="").axes[0].images
+    (image,) = delta_map(deltas, deltas.astype(str), title="T", note="").axes[0].images
     assert (image.norm.vmin, image.norm.vmax) == (-reach, reach)
 
 
@@ -52,7 +52,7 @@ def test_a_colour_is_one_score_in_every_heat_map() -> None:
 def test_a_long_title_keeps_clear_of_the_other_words(columns: int, letters: int) -> None:
     deltas = pd.DataFrame([[1.0] * columns] * 3, index=[2, 4, 6], columns=range(columns))
     title = ("a rather long task name " * 4)[:letters].strip()
-    figure = delta_map(deltas, deltas.astype(str), title=title, label="points", note="* p < 0.05")
+    figure = delta_map(deltas, deltas.astype(str), title=title, note="* p < 0.05")
     figure.draw_without_rendering()
     axes, bar = figure.axes
     titles = [text for text in axes.findobj(Text) if " ".join(text.get_text().split()) == title]
@@ -69,7 +69,7 @@ def test_a_long_title_keeps_clear_of_the_other_words(columns: int, letters: int)
 def test_numbers_are_easy_to_read_on_every_difference() -> None:
     """WCAG AAA, 7 to 1: black on mid-blue would pass AA, and is hard to read."""
     deltas = pd.DataFrame([np.linspace(-4, 4, 9)], index=[6])
-    (axes, _) = delta_map(deltas, deltas.astype(str), title="T", label="points", note="").axes
+    (axes, _) = delta_map(deltas, deltas.astype(str), title="T", note="").axes
     (image,) = axes.images
     colours = np.asarray(image.to_rgba(np.asarray(image.get_array())))[0, :, :3]
     linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)

@@ -54,9 +54,9 @@ class EveryLayer(SortedByTokens):
         pipeline = Pipeline.of(model)
         require_readouts(model, model.config, wanted)
         if wanted[-1] == 0:
-            made = cls._of_table(pipeline_at_depth(model, 0, cls), normalize)
-            made.sees_prompts = False
-            return made
+            table = cls._of_table(pipeline_at_depth(model, 0, cls), normalize)
+            table.sees_prompts = False
+            return table
         pipeline.require_padding()
         if wanted[0] == 0:
             require_table(model)
@@ -75,12 +75,12 @@ class EveryLayer(SortedByTokens):
         return every
 
     @classmethod
-    def _of_table(cls, made: EveryLayer, normalize: bool) -> EveryLayer:
+    def _of_table(cls, table: EveryLayer, normalize: bool) -> EveryLayer:
         """Complete the pipeline of a token table alone."""
         if not normalize:
-            del made[1:]
-        made.depths, made.normalize, made.backbones = [0], normalize, {}
-        return made
+            del table[1:]
+        table.depths, table.normalize, table.backbones = [0], normalize, {}
+        return table
 
     def preprocess(self, inputs: Any, prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """Tokenize; for depth 0 also by the tokenizer of its table, without the prompt."""

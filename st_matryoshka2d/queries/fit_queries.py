@@ -138,13 +138,13 @@ def fit_queries(
         texts = [*stand_ins.texts(), *asked]
         random.Random(0).shuffle(texts)
         table, agreement = fit_table(gathered, texts, embedder.query(texts), full.num_layers)
-        made = with_table(model, table)
+        with_queries = with_table(model, table)
         of_table = {size: value for size, value in agreement.items() if not size.num_layers}
-        measured = {**agreement, **declared_agreement(made.config), **of_table}
-        for network in Pipeline.of(made).networks:
+        measured = {**agreement, **declared_agreement(with_queries.config), **of_table}
+        for network in Pipeline.of(with_queries).networks:
             declare_agreement(network.config, measured)
-        name_apart(made, model, "queries")
-        return made
+        name_apart(with_queries, model, "queries")
+        return with_queries
 
 
 def _check(model: SentenceTransformer) -> None:
@@ -176,12 +176,12 @@ def with_table(model: SentenceTransformer, table: StaticEmbedding) -> SentenceTr
         same = linear_of(torch.eye(full.dim).to(alike), torch.zeros(full.dim).to(alike))
         readout = Readout(full.num_layers, same, {}, table).train(model.training)
     after = {str(len(modules) + place): module for place, module in enumerate(tail[::-1], start=1)}
-    made = with_modules(model, {**modules, name: readout, **after}, SentenceTransformer)
-    inherit_card(made, model)
-    config = Pipeline.of(made).transformer.model.config
+    whole = with_modules(model, {**modules, name: readout, **after}, SentenceTransformer)
+    inherit_card(whole, model)
+    config = Pipeline.of(whole).transformer.model.config
     before = getattr(config, "matryoshka_readouts", None) or []
     config.matryoshka_readouts = sorted({0, *before})
-    return made
+    return whole
 
 
 class _Embedder:

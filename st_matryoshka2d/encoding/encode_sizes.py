@@ -122,12 +122,17 @@ class EveryLayer(SortedByTokens):
         start = self.depths.index(size.num_layers) * width
         return prefix(embeddings[..., start : start + width], size.dim)
 
-    def vectors(self, embeddings: Tensor, size: Size, normalize_embeddings: bool) -> NDArray[np.float32]:
-        """Copy the columns of one size from the result of `encode`: a view would keep all sizes in memory."""
-        part = self.split(embeddings, size)
-        if normalize_embeddings:
-            part = torch.nn.functional.normalize(part, dim=-1)
-        return np.array(part.float().cpu().numpy())
+    def at_sizes(
+        self, texts: list[str], sizes: Iterable[Size], unit: bool, **kwargs: Any
+    ) -> dict[Size, NDArray[np.float32]]:
+        """Embed texts, and return an array (texts, dim) for each size, of unit length if wanted."""
+        if not texts:
+            return {size: np.empty((0, size.dim), dtype=np.float32) for size in sizes}
+        embeddings = self.encode(texts, convert_to_tensor=True, **kwargs)
+        parts = {size: self.split(embeddings, size) for size in sizes}
+        parts = {size: torch.nn.functional.normalize(part, dim=-1) if unit else part for size, part in parts.items()}
+        # copies: a view would keep all sizes in memory
+        return {size: np.array(part.float().cpu().numpy()) for size, part in parts.items()}
 
 
 def encode_sizes(
@@ -174,8 +179,5 @@ def encode_sizes(
     full = full_size(model) if is_table(model) else Pipeline.of(model).full
     wanted = validate_sizes(sizes, full, least=least_depth(model))
     rows = strings(texts)
-    if not rows:
-        return {size: np.empty((0, size.dim), dtype=np.float32) for size in wanted}
     every = EveryLayer.of(model, (size.num_layers for size in wanted))
-    embeddings = every.encode(rows, convert_to_tensor=True, **kwargs)
-    return {size: every.vectors(embeddings, size, normalize_embeddings) for size in wanted}
+    return every.at_sizes(rows, wanted, normalize_embeddings, **kwargs)

@@ -16,7 +16,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 from st_matryoshka2d import Size, SizesEncoder, align, encode_sizes, truncate
-from st_matryoshka2d.encoding import sizes_encoder
+from st_matryoshka2d.corpora import sizes_encoder
 from tests.support.families import TEXTS
 from tests.support.pipelines import turned
 
@@ -142,7 +142,7 @@ def test_copies_load_model_once_per_process(folder: str, monkeypatch: pytest.Mon
     assert loads == [folder]
     for _ in range(6):
         pickle.loads(pickle.dumps(SizesEncoder(folder, SIZES))).encode(TEXTS)
-    assert len(sizes_encoder._IN_THIS_PROCESS) <= sizes_encoder._MAX_MODELS
+    assert sizes_encoder._in_this_process.cache_info().currsize <= 4
 
 
 def test_worker_refuses_changed_model(folder: str, tiny: SentenceTransformer) -> None:

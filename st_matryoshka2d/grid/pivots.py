@@ -51,7 +51,7 @@ def unmistakable(frame: pd.DataFrame, free: Container[str] = ()) -> dict[str, st
         if values.get(axis, AXES[axis]) != AXES[axis]:
             several = "document sizes" if axis == "documents" else f"{axis}s"
             raise UsageError(
-                f"This grid has several {several}, {', '.join([values[axis], *others])}, but not {AXES[axis]}. "
+                f"This grid has several {several}: {', '.join([values[axis], *others])}. "
                 f"Select one, for example grid.at({axis}={values[axis]!r})."
             )
     return values

@@ -1,10 +1,16 @@
-"""Batches of every type get the embeddings of `encode_sizes`, in this process and from a pickled encoder."""
+"""Batches of every type get the embeddings of `encode_sizes`: in this process by the model as it is now, in a worker as
+it was when the encoder was pickled.
+"""
 
 from __future__ import annotations
 
+import copy
+import multiprocessing
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +18,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from datasets import Dataset
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
 
 from st_matryoshka2d import Size, SizesEncoder, align, encode_sizes, truncate
 from st_matryoshka2d.corpora import sizes_encoder
+from st_matryoshka2d.encoding.encode_sizes import EveryLayer
+from tests.support import families
 from tests.support.families import TEXTS
 from tests.support.pipelines import turned
 
@@ -60,13 +71,10 @@ def test_adds_column_per_size_to_any_batch(kind: str, tiny: SentenceTransformer)
         np.testing.assert_allclose(found, truncate(tiny, size).encode(TEXTS), atol=1e-6)
     if kind == "pandas":
         assert encoded.index.tolist() == [7, 3, 1, 0, 9]
+    if kind in ("table", "record batch", "chunked"):
+        assert encoded.schema.field("small").type == pa.list_(pa.float32(), 8)
     # the input batch is unchanged
     assert "small" not in (batch.schema.names if hasattr(batch, "schema") else batch)
-
-
-def test_arrow_lists_have_a_fixed_length(tiny: SentenceTransformer) -> None:
-    encoded = SizesEncoder(tiny, SIZES)(pa.table({"text": TEXTS}))
-    assert encoded.schema.field("1L-8d").type == pa.list_(pa.float32(), 8)
 
 
 def test_reads_iterator_of_batches_lazily(tiny: SentenceTransformer) -> None:
@@ -121,17 +129,6 @@ def test_encoder_of_folder_pickles_only_its_path(folder: str, tmp_path: Path, mo
         np.testing.assert_array_equal(found, encoder.encode(TEXTS)[name])
 
 
-def test_encoder_of_model_pickles_weights(tiny: SentenceTransformer) -> None:
-    encoder = SizesEncoder(tiny, ["1L-8d"])
-    wanted = encoder.encode(TEXTS)["1L-8d"]
-    sent = pickle.dumps(encoder)
-    for weight in tiny.parameters():
-        weight.data.zero_()
-    received = pickle.loads(sent)
-    np.testing.assert_array_equal(received.encode(TEXTS)["1L-8d"], wanted)
-    assert received._model[0].auto_model.config.num_hidden_layers == 4
-
-
 def test_copies_load_model_once_per_process(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = SizesEncoder(folder, SIZES)
     loads: list[str] = []
@@ -153,45 +150,154 @@ def test_worker_refuses_changed_model(folder: str, tiny: SentenceTransformer) ->
         pickle.loads(sent).encode(TEXTS)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "model": ({"model": 3}, TypeError, "int"),
-    "size": ({"sizes": ["9L-8d"]}, ValueError, "9L-8d has 9 layers, but the model has 4"),
-    "no size": ({"sizes": []}, ValueError, "sizes is empty"),
-    "too few names": ({"columns": ["a"]}, ValueError, r"columns must be 2 different names.*got \['a'\]"),
-    "twice a name": ({"columns": ["a", "a"]}, ValueError, "columns must be 2 different names"),
-    "the texts' name": ({"columns": ["text", "b"]}, ValueError, "none of them 'text'"),
-    "devices": ({"device": ["cpu", "cpu"]}, ValueError, "works in one process on one device"),
-    "pool": ({"pool": {}}, ValueError, "does not take"),
-    "truncate_dim": ({"truncate_dim": 8}, ValueError, r"does not take \['truncate_dim'\]"),
-    "keyword": ({"bach_size": 8}, ValueError, "bach_size"),
-    "prompt": ({"prompt_name": "nobody"}, ValueError, "nobody"),
+REFUSED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
+    # keywords of the encoder, and a batch for it
+    "model": ({"model": 3}, None, TypeError, "int"),
+    "missing folder": ({"model": "/nowhere"}, None, FileNotFoundError, "nowhere"),
+    "size": ({"sizes": ["9L-8d"]}, None, ValueError, "9L-8d has 9 layers, but the model has 4"),
+    "no size": ({"sizes": []}, None, ValueError, "sizes is empty"),
+    "too few names": ({"columns": ["a"]}, None, ValueError, r"columns must be 2 different names.*got \['a'\]"),
+    "twice a name": ({"columns": ["a", "a"]}, None, ValueError, "columns must be 2 different names"),
+    "the texts' name": ({"columns": ["text", "b"]}, None, ValueError, "none of them 'text'"),
+    "devices": ({"device": ["cpu", "cpu"]}, None, ValueError, "works in one process on one device"),
+    "pool": ({"pool": {}}, None, ValueError, "does not take"),
+    "truncate_dim": ({"truncate_dim": 8}, None, ValueError, r"does not take \['truncate_dim'\]"),
+    "keyword": ({"bach_size": 8}, None, ValueError, "bach_size"),
+    "prompt": ({"prompt_name": "nobody"}, None, ValueError, "nobody"),
+    "no texts": ({}, {"body": ["a"]}, ValueError, r"There is no column 'text' to read texts from, only \['body'\]"),
+    "taken": ({}, {"text": ["a"], "1L-8d": [0]}, ValueError, "There already is a column '1L-8d'"),
+    "None": ({}, {"text": ["a", None]}, TypeError, "Row 1 of column 'text' is None"),
+    "nan": ({}, pd.DataFrame({"text": ["a", None]}), TypeError, "Row 1 of column 'text' is nan"),
+    "string": ({}, {"text": "a text"}, TypeError, "got one string; wrap it"),
+    "surrogate": ({}, {"text": ["a \ud83d cat"]}, ValueError, "Row 0 of column 'text': character 2 of the text"),
+    "list": ({}, ["a"], TypeError, "A batch must be a dict of columns, a pandas DataFrame.*got a list"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refuses_invalid_arguments(what: str, tiny: SentenceTransformer) -> None:
-    given, error, told = REFUSED[what]
+def test_refused(what: str, tiny: SentenceTransformer) -> None:
+    given, batch, error, told = REFUSED[what]
     with pytest.raises(error, match=told):
-        SizesEncoder(**{"model": tiny, "sizes": SIZES, **given})
+        SizesEncoder(**{"model": tiny, "sizes": SIZES, **given})(batch)
 
 
-def test_refuses_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        SizesEncoder(str(tmp_path / "nowhere"), SIZES)
+SIZE = "3L-8d"
 
 
-@pytest.mark.parametrize(
-    ("batch", "error", "told"),
-    [
-        ({"body": ["a"]}, ValueError, r"There is no column 'text' to read texts from, only \['body'\]"),
-        ({"text": ["a"], "1L-8d": [0]}, ValueError, "There already is a column '1L-8d'"),
-        ({"text": ["a", None]}, TypeError, "Row 1 of column 'text' is None"),
-        (pd.DataFrame({"text": ["a", None]}), TypeError, "Row 1 of column 'text' is nan"),
-        ({"text": "a text"}, TypeError, "got one string; wrap it"),
-        ({"text": ["a \ud83d cat"]}, ValueError, "Row 0 of column 'text': character 2 of the text"),
-        (["a"], TypeError, "A batch must be a dict of columns, a pandas DataFrame.*got a list"),
-    ],
-)
-def test_refuses_invalid_batches(batch: Any, error: type[Exception], told: str, tiny: SentenceTransformer) -> None:
-    with pytest.raises(error, match=told):
-        SizesEncoder(tiny, SIZES)(batch)
+def train(model: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model(model.preprocess(TEXTS))["sentence_embedding"].square().sum().backward()
+    optimizer.step()
+
+
+def write_data(model: Any) -> None:
+    for weight in model.parameters():
+        weight.data.mul_(1.1)  # no version counter of torch notices this
+
+
+def replace_data(model: Any) -> None:
+    for weight in model.parameters():
+        weight.data = weight.data * 1.1
+
+
+def load_state(model: Any) -> None:
+    model.load_state_dict({name: 1.1 * weight for name, weight in model.state_dict().items()}, assign=True)
+
+
+def add_token(model: Any) -> None:
+    model.tokenizer.add_tokens(["cat sat"])  # in a spare row of the vocabulary
+    model[0].model.resize_token_embeddings(len(model.tokenizer))
+
+
+def default_prompt(model: Any) -> None:
+    model.prompts["query"] = "the old "
+    model.default_prompt_name = "query"
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a training step": train,
+    "data written": write_data,
+    "data replaced": replace_data,
+    "state loaded": load_state,
+    "half precision": lambda model: model.bfloat16(),
+    "a new token": add_token,
+    "max_seq_length": lambda model: setattr(model, "max_seq_length", 4),
+    "a default prompt": default_prompt,
+    "the prompt left out": lambda model: (default_prompt(model), model.set_pooling_include_prompt(False)),
+    "length one": lambda model: model.append(Normalize()),
+}
+
+
+def embedded(model: SentenceTransformer) -> NDArray[np.float32]:
+    """What a cut of a copy gives, without an encoder."""
+    return truncate(copy.deepcopy(model), SIZE).encode(TEXTS)
+
+
+def column(encoder: SizesEncoder) -> NDArray[np.float32]:
+    return encoder.encode(TEXTS)[SIZE]
+
+
+def in_a_worker(sent: bytes) -> NDArray[np.float32]:
+    """As a process that has run other encoders, or copies of this one, does with a task."""
+    return column(pickle.loads(sent))
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_vectors_are_those_of_the_model_when_it_was_pickled(what: str, tiny: SentenceTransformer) -> None:
+    encoder = SizesEncoder(tiny, [SIZE])
+    before, revision, sent = embedded(tiny), encoder.revision, pickle.dumps(encoder)
+    copied = copy.deepcopy(encoder)
+    np.testing.assert_allclose(in_a_worker(sent), before, atol=1e-6)
+    np.testing.assert_allclose(column(encoder), before, atol=1e-6)
+    CHANGES[what](tiny)
+    after, sent_after = embedded(tiny), pickle.dumps(encoder)
+    assert np.abs(after.astype(np.float32) - before).max() > 1e-3
+    np.testing.assert_allclose(in_a_worker(sent_after), after, atol=1e-6)
+    np.testing.assert_allclose(column(encoder), after, atol=1e-6)
+    # an older task that comes later, and a copy, which does not follow the model
+    np.testing.assert_allclose(in_a_worker(sent), before, atol=1e-6)
+    np.testing.assert_allclose(column(copied), before, atol=1e-6)
+    assert encoder.revision != revision
+    assert [pickle.loads(each).revision for each in (sent, sent_after)] == [revision, encoder.revision]
+
+
+def test_a_worker_makes_an_unchanged_model_once(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = SizesEncoder(tiny, [SIZE])
+    made: list[object] = []
+    of = EveryLayer.of
+    monkeypatch.setattr(EveryLayer, "of", lambda model, depths: made.append(model) or of(model, depths))
+    for _ in range(3):
+        in_a_worker(pickle.dumps(encoder))
+    assert len(made) <= 1  # none if an earlier test had a model like this one
+
+
+def test_a_process_pool_does_not_share_the_models_memory(tiny: SentenceTransformer) -> None:
+    """The pickler of `multiprocessing` moves tensors into shared memory, where training would change a worker's weights."""
+    ForkingPickler.dumps(SizesEncoder(tiny, [SIZE]))
+    assert not any(weight.is_shared() for weight in tiny.parameters())
+
+
+@pytest.mark.slow
+def test_a_pool_of_processes_follows_training(tiny: SentenceTransformer) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        encoder = SizesEncoder(tiny, [SIZE])
+        for _ in range(3):
+            np.testing.assert_allclose(pool.apply(encoder, ({"text": TEXTS},))[SIZE], embedded(tiny), atol=1e-6)
+            train(tiny)
+
+
+def test_threads_share_an_encoder(tiny: SentenceTransformer) -> None:
+    encoder = SizesEncoder(tiny, [SIZE])
+    wanted = {text: vector for text, vector in zip(TEXTS, embedded(tiny), strict=True)}
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda text: (text, encoder.encode([text])[SIZE][0]), TEXTS * 8))
+    for text, vector in found:
+        np.testing.assert_allclose(vector, wanted[text], atol=1e-6)
+
+
+def test_a_family_without_shared_layers(tmp_path: Any) -> None:
+    """ALBERT repeats one block, so the depth is only in its config."""
+    albert = families.pipeline(families.CONFIGS["albert"](), tmp_path, "mean", dense=None, normalize=False)
+    encoder = SizesEncoder(albert, [SIZE])
+    train(albert)
+    np.testing.assert_allclose(in_a_worker(pickle.dumps(encoder)), embedded(albert), atol=1e-6)

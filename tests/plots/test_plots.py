@@ -123,23 +123,12 @@ TIMES = pd.DataFrame(
 )
 
 
-def truncated(model: str) -> TruncationResult:
-    row = {"task": "T", "split": "test", "subset": "default", "metric": "m", "is_main": True, "num_layers": 6}
-    cells = [(384, "first", 0.8), (96, "first", 0.76), (96, "random-0", 0.71), (96, "random-1", 0.70)]
-    rows = [row | {"dim": dim, "truncation": name, "score": score} for dim, name, score in cells]
-    return TruncationResult(GridResult(pd.DataFrame(rows), model=model))
-
-
-def spread() -> CoordinateSpread:
-    return CoordinateSpread(np.linspace(1, 0, 32), num_layers=6, num_texts=50)
-
-
 DRAWN: dict[str, Callable[[Any], Figure]] = {
     "grid": lambda path: random_grid(0).plot(path),
     "pareto": lambda path: random_grid(0).plot_pareto(path),
     "comparison": lambda path: random_grid(0).named("one").compare(random_grid(1).named("other")).plot(path),
-    "truncation": lambda path: truncated("one").plot(path),
-    "spread": lambda path: spread().plot(path),
+    "truncation": lambda path: made_of(SCORES).plot(path),
+    "spread": lambda path: CoordinateSpread(np.linspace(1, 0, 32), num_layers=6, num_texts=50).plot(path),
     "speed-up": lambda path: plot_speedup(TIMES, path),
 }
 

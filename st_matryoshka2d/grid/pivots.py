@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -27,28 +28,30 @@ def by_task(frame: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
     return by_size.set_axis(pd.Index(names, name="size")).T
 
 
-def shown(frame: pd.DataFrame) -> dict[str, str]:
-    """The table of layers by dims that is shown of several: the plainest, by its value of each axis."""
-    tables = frame[[*AXES]].drop_duplicates().to_dict("records")
-    return min(tables, key=lambda table: [table[axis] != plain for axis, plain in AXES.items()])
+def shown(frame: pd.DataFrame, free: Container[str] = ()) -> dict[str, str]:
+    """The plainest table of layers by dims, by its value of each axis that is not free; views show it."""
+    axes = [axis for axis in AXES if axis not in free]
+    tables: list[dict[Any, str]] = frame[axes].drop_duplicates().to_dict("records")
+    return min(tables, key=lambda table: [table[axis] != AXES[axis] for axis in axes])
 
 
-def _hidden(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """List the values of each axis that are not shown, of the axes that have some."""
-    others = {axis: [str(value) for value in frame[axis].unique() if value != seen] for axis, seen in shown(frame).items()}
+def _hidden(frame: pd.DataFrame, values: Mapping[str, str]) -> dict[str, list[str]]:
+    """List the values that others than this table have, of the axes that have some."""
+    others = {axis: [str(other) for other in frame[axis].unique() if other != value] for axis, value in values.items()}
     return {axis: values for axis, values in others.items() if values}
 
 
 def shown_labels(frame: pd.DataFrame) -> list[str]:
     """Describe the shown values of the axes that are not at their default, or that have further values."""
-    return axis_labels(shown(frame), _hidden(frame))
+    values = shown(frame)
+    return axis_labels(values, _hidden(frame, values))
 
 
 def unmistakable(frame: pd.DataFrame, free: Container[str] = ()) -> dict[str, str]:
-    """The table to compute with, by its value of each axis that is not free; refuse to choose among equally plain ones."""
-    values = {axis: value for axis, value in shown(frame).items() if axis not in free}
-    for axis, others in _hidden(frame).items():
-        if values.get(axis, AXES[axis]) != AXES[axis]:
+    """The table to compute with, as `shown`; refuse to choose where it is not the default and others are there."""
+    values = shown(frame, free)
+    for axis, others in _hidden(frame, values).items():
+        if values[axis] != AXES[axis]:
             several = "document sizes" if axis == "documents" else f"{axis}s"
             raise UsageError(
                 f"This grid has several {several}: {', '.join([values[axis], *others])}. "
@@ -82,7 +85,7 @@ def notes(frame: pd.DataFrame, task: str | None = None, metric: str | None = Non
 
 def hidden_notes(frame: pd.DataFrame) -> list[str]:
     """Notes on the values of the axes that are not shown."""
-    return [f"Also {', '.join(values)}: grid.at({axis}=...)." for axis, values in _hidden(frame).items()]
+    return [f"Also {', '.join(values)}: grid.at({axis}=...)." for axis, values in _hidden(frame, shown(frame)).items()]
 
 
 def example_counts(items: pd.DataFrame) -> dict[str, int]:

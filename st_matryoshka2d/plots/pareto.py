@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
@@ -32,9 +34,9 @@ def plot_front(table: pd.DataFrame, column: str, title: str, metric: str) -> Fig
     shades = colormaps["viridis_r"](np.linspace(0.1, 1, table[by].nunique()))  # none too pale on white
     inks = dict(zip(sorted(table[by].unique()), shades, strict=True))
     shapes = dict(zip(table.sort_values("bytes", ascending=False)["precision"].unique(), "osD^vPX*", strict=False))
-    for row in table.itertuples():
-        alpha = 1 if row.front else 0.35
-        axes.scatter(row.x, row.y, marker=shapes[row.precision], s=40, color=inks[getattr(row, by)], alpha=alpha, zorder=3)
+    for row in table.to_dict("records"):
+        look: dict[str, Any] = {"color": inks[row[by]], "alpha": 1 if row["front"] else 0.35, "zorder": 3}
+        axes.scatter(row["x"], row["y"], marker=shapes[row["precision"]], s=40, **look)
     dots = [Line2D([], [], linestyle="", marker="o", color=ink, label=key) for key, ink in inks.items()]
     figure.legend(handles=dots[::-1], title=_AXES[by], loc="outside right upper", frameon=False)
     if len(shapes) > 1:
@@ -67,5 +69,5 @@ def _name(axes: Axes, line: pd.DataFrame) -> None:
         if all(np.abs(place - other).sum() > 0.05 for other in taken):
             taken.append(place)
             text = f"{name} and {number - 1} more" if number > 1 else name
-            slanted = {"ha": "right", "va": "bottom", "rotation": -35, "rotation_mode": "anchor"}
+            slanted: dict[str, Any] = {"ha": "right", "va": "bottom", "rotation": -35, "rotation_mode": "anchor"}
             axes.annotate(text, (x, y), (-3, 3), textcoords="offset points", fontsize=8, **slanted)

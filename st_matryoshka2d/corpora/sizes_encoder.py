@@ -91,11 +91,7 @@ class SizesEncoder:
     ) -> None:
         if isinstance(device, list | tuple) or "chunk_size" in kwargs:
             raise UsageError("A SizesEncoder works in one process on one device: start more workers in the engine.")
-        self._model = model if isinstance(model, SentenceTransformer) else None
-        self._path = "" if isinstance(model, SentenceTransformer) else os.fspath(model)
-        if self._path and Path(self._path).exists():
-            self._path = str(Path(self._path).absolute())  # workers start in another folder
-        whole = load(self._path, device=device) if self._model is None else self._model
+        whole = model if isinstance(model, SentenceTransformer) else load(os.fspath(model), device=device)
         self.kwargs = {"show_progress_bar": False, **kwargs}
         # A wrong size or keyword fails here, not in a worker.
         wanted = [*encode_sizes(whole, ["a"], sizes, device=device, **self.kwargs)]
@@ -107,21 +103,19 @@ class SizesEncoder:
             )
         self.text, self.columns = text, dict(zip(names, wanted, strict=True))
         self.normalize_embeddings, self.device = normalize_embeddings, device
-        self.model_name = model_name(whole)
-        # None: the model is the caller's, and may change.
-        self._revision = model_revision(whole) if self._path else None
-        self._every = EveryLayer.of(whole, self._depths) if self._path else None
+        self.model_name, self._depths = model_name(whole), frozenset(size.num_layers for size in wanted)
+        self._source: SentenceTransformer | _Sent = whole
+        self._every: EveryLayer | None = None
+        if not isinstance(model, SentenceTransformer):
+            # workers start in another folder
+            place = str(Path(model).absolute()) if Path(model).exists() else os.fspath(model)
+            self._source = _Sent(model_revision(whole), self._depths, device, place)
+            self._every = EveryLayer.of(whole, self._depths)
 
     @property
     def revision(self) -> str:
         """A digest of everything that affects the model's embeddings."""
-        if self._model is not None and self._revision is None:
-            return model_revision(self._model)
-        return str(self._revision)
-
-    @property
-    def _depths(self) -> frozenset[int]:
-        return frozenset(size.num_layers for size in self.columns.values())
+        return self._source.revision if isinstance(self._source, _Sent) else model_revision(self._source)
 
     def __call__(self, batch: Any) -> Any:
         """Return a batch, of any kind that the class describes, with a new column for each size.
@@ -178,22 +172,21 @@ class SizesEncoder:
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled for another process, which may have no GPU."""
-        state = {**vars(self), "_every": None}
-        if self._model is not None:
+        source = self._source
+        model = source.model if isinstance(source, _Sent) else source
+        if model is not None:
             # A copy, because a process pool would move the weights into memory that it shares with
             # the worker.
-            model = copy.deepcopy(self._model).cpu()
-            state |= {"_model": model, "_revision": self._revision or model_revision(model)}
-        return state
+            source = _Sent(self.revision, self._depths, self.device, model=copy.deepcopy(model).cpu())
+        return {**vars(self), "_source": source, "_every": None}
 
     def _up_to_date(self) -> EveryLayer:
         """The model at all depths, as it is now."""
-        if self._model is not None and self._revision is None:
+        if not isinstance(self._source, _Sent):
             # it shares the weights, but not the tokenizer and the settings
-            return EveryLayer.of(self._model, self._depths)
+            return EveryLayer.of(self._source, self._depths)
         if self._every is None:
-            sent = _Sent(self._path, self.revision, self._depths, self.device, self._model)
-            self._every = _in_this_process(sent)
+            self._every = _in_this_process(self._source)
         return self._every
 
 
@@ -201,22 +194,20 @@ class SizesEncoder:
 class _Sent:
     """What a worker makes its model of: the weights, or the place where it finds them."""
 
-    path: str
     revision: str
     depths: frozenset[int]
     device: str | None
-    model: SentenceTransformer | None = field(compare=False)
+    path: str = ""
+    model: SentenceTransformer | None = field(default=None, compare=False)
 
 
 @lru_cache(maxsize=4)
 def _in_this_process(sent: _Sent) -> EveryLayer:
     """Make the model once for all equal encoders of a process: an engine may unpickle one for each of its tasks."""
-    if sent.model is not None:
-        return EveryLayer.of(sent.model.to(sent.device or get_device_name()), sent.depths)
-    model = load(sent.path, device=sent.device)
-    if model_revision(model) != sent.revision:
+    model = load(sent.path, device=sent.device) if sent.model is None else sent.model
+    if sent.model is None and model_revision(model) != sent.revision:
         raise UsageError(
             f"{sent.path!r} holds another model here than where the SizesEncoder was made, or library versions "
             "differ. Give all machines the same, or make the encoder from a model in memory, which is sent to them."
         )
-    return EveryLayer.of(model, sent.depths)
+    return EveryLayer.of(model.to(sent.device or get_device_name()), sent.depths)

@@ -65,10 +65,10 @@ def test_adds_column_per_size_to_any_batch(kind: str, tiny: SentenceTransformer)
     assert list(names) == ["id", "line", "small", "whole"]
     wanted = encode_sizes(tiny, TEXTS, SIZES, batch_size=2)
     for name, size in encoder.columns.items():
-        found = arrays(encoded, name)
-        np.testing.assert_array_equal(found, wanted[size])
-        assert found.dtype == np.float32 or kind not in ("dict of lists", "dict of arrays", "pandas")
-        np.testing.assert_allclose(found, truncate(tiny, size).encode(TEXTS), atol=1e-6)
+        vectors = arrays(encoded, name)
+        np.testing.assert_array_equal(vectors, wanted[size])
+        assert vectors.dtype == np.float32 or kind not in ("dict of lists", "dict of arrays", "pandas")
+        np.testing.assert_allclose(vectors, truncate(tiny, size).encode(TEXTS), atol=1e-6)
     if kind == "pandas":
         assert encoded.index.tolist() == [7, 3, 1, 0, 9]
     if kind in ("table", "record batch", "chunked"):
@@ -105,8 +105,8 @@ def test_an_empty_batch_has_empty_columns(tiny: SentenceTransformer) -> None:
 def test_normalizes_after_truncation(tiny: SentenceTransformer) -> None:
     encoder = SizesEncoder(tiny, SIZES, normalize_embeddings=True)
     wanted = encode_sizes(tiny, TEXTS, SIZES, normalize_embeddings=True)
-    for name, found in encoder.encode(TEXTS).items():
-        np.testing.assert_array_equal(found, wanted[Size.parse(name)])
+    for name, vectors in encoder.encode(TEXTS).items():
+        np.testing.assert_array_equal(vectors, wanted[Size.parse(name)])
 
 
 def test_aligned_model_uses_readouts(tiny: SentenceTransformer, tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_aligned_model_uses_readouts(tiny: SentenceTransformer, tmp_path: Path) 
     wanted = encode_sizes(aligned, TEXTS, SIZES)
     for model in (aligned, str(tmp_path / "aligned")):
         encoder = pickle.loads(pickle.dumps(SizesEncoder(model, SIZES)))
-        for name, found in encoder.encode(TEXTS).items():
-            np.testing.assert_allclose(found, wanted[Size.parse(name)], atol=1e-6)
+        for name, vectors in encoder.encode(TEXTS).items():
+            np.testing.assert_allclose(vectors, wanted[Size.parse(name)], atol=1e-6)
 
 
 def test_encoder_of_folder_pickles_only_its_path(folder: str, tmp_path: Path, monkeypatch: Any) -> None:
@@ -125,8 +125,8 @@ def test_encoder_of_folder_pickles_only_its_path(folder: str, tmp_path: Path, mo
     sent = pickle.dumps(encoder)
     assert len(sent) < 2000
     monkeypatch.chdir("/")  # workers start in another folder
-    for name, found in pickle.loads(sent).encode(TEXTS).items():
-        np.testing.assert_array_equal(found, encoder.encode(TEXTS)[name])
+    for name, vectors in pickle.loads(sent).encode(TEXTS).items():
+        np.testing.assert_array_equal(vectors, encoder.encode(TEXTS)[name])
 
 
 def test_copies_load_model_once_per_process(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,17 +258,17 @@ def test_the_vectors_are_those_of_the_model_when_it_was_pickled(what: str, tiny:
     np.testing.assert_allclose(in_a_worker(sent), before, atol=1e-6)
     np.testing.assert_allclose(column(copied), before, atol=1e-6)
     assert encoder.revision != revision
-    assert [pickle.loads(each).revision for each in (sent, sent_after)] == [revision, encoder.revision]
+    assert [pickle.loads(pickled).revision for pickled in (sent, sent_after)] == [revision, encoder.revision]
 
 
 def test_a_worker_makes_an_unchanged_model_once(tiny: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = SizesEncoder(tiny, [SIZE])
-    made: list[object] = []
+    models: list[object] = []
     of = EveryLayer.of
-    monkeypatch.setattr(EveryLayer, "of", lambda model, depths: made.append(model) or of(model, depths))
+    monkeypatch.setattr(EveryLayer, "of", lambda model, depths: models.append(model) or of(model, depths))
     for _ in range(3):
         in_a_worker(pickle.dumps(encoder))
-    assert len(made) <= 1  # none if an earlier test had a model like this one
+    assert len(models) <= 1  # none if an earlier test had a model like this one
 
 
 def test_a_process_pool_does_not_share_the_models_memory(tiny: SentenceTransformer) -> None:
@@ -290,8 +290,8 @@ def test_threads_share_an_encoder(tiny: SentenceTransformer) -> None:
     encoder = SizesEncoder(tiny, [SIZE])
     wanted = {text: vector for text, vector in zip(TEXTS, embedded(tiny), strict=True)}
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda text: (text, encoder.encode([text])[SIZE][0]), TEXTS * 8))
-    for text, vector in found:
+        pairs = list(threads.map(lambda text: (text, encoder.encode([text])[SIZE][0]), TEXTS * 8))
+    for text, vector in pairs:
         np.testing.assert_allclose(vector, wanted[text], atol=1e-6)
 
 

@@ -36,7 +36,7 @@ from tests.support.families import TEXTS, WORDS
 from tests.support.pipelines import TEXTS as LINES
 from tests.support.sts import LocalSTS, quiet
 
-MANY = [f"{one} {two}" for one in WORDS for two in WORDS[:4]]
+MANY = [f"{first} {second}" for first in WORDS for second in WORDS[:4]]
 
 KINDS: dict[str, Callable[[list[str]], Any]] = {
     "tuple": tuple,
@@ -83,6 +83,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "frame": (pd.DataFrame({"text": TEXTS}), r"one column of a table, got a DataFrame. Choose a column.*table\['text'\]"),
     "pyarrow table": (pa.table({"text": TEXTS}), "got a Table"),
     "splits": (DatasetDict({"train": Dataset.from_dict({"text": TEXTS})}), "got a DatasetDict"),
+    "data set": (Dataset.from_dict({"text": TEXTS}), r"got a Dataset. Choose a column"),
     "matrix": (np.array([TEXTS, TEXTS]), "got a ndarray"),
     "number": (3, "got a int"),
     "pairs": ([("a", "b")], "0.* is .*tuple"),
@@ -93,8 +94,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_every_verb_refuses_tables_and_rows_without_text(what: str, tiny: SentenceTransformer, tmp_path: Path) -> None:
     given, told = REFUSED[what]
     for name, verb in VERBS.items():
-        if name == "align" and isinstance(given, dict):
-            continue  # it takes a dict from prompts to texts
+        if (name, what) in (("align", "dict"), ("align", "splits"), ("encode_to_parquet", "data set")):
+            continue  # which take a dict from prompts to texts, and a data set with all its columns
         with pytest.raises(TypeError, match=told):
             verb(tiny, given, tmp_path)
 
@@ -124,42 +125,33 @@ def test_missing_texts_are_left_out_where_texts_are_only_looked_at(
         VERBS[verb](tiny, [" ", *MANY, None], tmp_path)
 
 
-def test_a_data_set_is_a_table(tiny: SentenceTransformer, tmp_path: Path) -> None:
-    data = Dataset.from_dict({"text": TEXTS})
-    for name, verb in VERBS.items():
-        if name != "encode_to_parquet":  # it keeps the other columns
-            with pytest.raises(TypeError, match=r"got a Dataset. Choose a column"):
-                verb(tiny, data, tmp_path)
-
-
 BROKEN = "a \ud83d cat"
 LABELLED = {"text": ["a", "b"], "label": ["x", "y"]}
 
-PLACES: dict[str, tuple[Any, str]] = {
-    "pairs": (lambda: sts_task({"sentence1": ["a", "b"], "sentence2": ["c", BROKEN], "score": [1, 2]}), "row 1, sentence2"),
-    "corpus": (lambda: retrieval_task({"d1": "a", "d2": BROKEN}, {"q": "q"}, {"q": ["d1"]}), "corpus, id 'd2', text"),
+PLACES: dict[str, tuple[Callable[[SentenceTransformer], Any], str]] = {
+    "encode_sizes": (lambda model: encode_sizes(model, ["a", BROKEN], ["1L-8d"]), r"texts\[1\]"),
+    "pairs": (
+        lambda _: sts_task({"sentence1": ["a", "b"], "sentence2": ["c", BROKEN], "score": [1, 2]}),
+        "row 1, sentence2",
+    ),
+    "corpus": (lambda _: retrieval_task({"d1": "a", "d2": BROKEN}, {"q": "q"}, {"q": ["d1"]}), "corpus, id 'd2', text"),
     "title": (
-        lambda: retrieval_task({"d": {"title": BROKEN, "text": "a"}}, {"q": "q"}, {"q": ["d"]}),
+        lambda _: retrieval_task({"d": {"title": BROKEN, "text": "a"}}, {"q": "q"}, {"q": ["d"]}),
         "corpus, id 'd', title",
     ),
-    "queries": (lambda: retrieval_task({"d": "a"}, {"q": BROKEN}, {"q": ["d"]}), "queries, id 'q', text"),
-    "id": (lambda: retrieval_task({BROKEN: "a"}, {"q": "q"}, {"q": [BROKEN]}), "corpus, row 0, id"),
-    "text": (lambda: classification_task({**LABELLED, "text": ["a", BROKEN]}, LABELLED), "train, row 1, text"),
-    "label": (lambda: classification_task(LABELLED, {**LABELLED, "label": ["x", BROKEN]}), "test, row 1, label"),
+    "queries": (lambda _: retrieval_task({"d": "a"}, {"q": BROKEN}, {"q": ["d"]}), "queries, id 'q', text"),
+    "id": (lambda _: retrieval_task({BROKEN: "a"}, {"q": "q"}, {"q": [BROKEN]}), "corpus, row 0, id"),
+    "text": (lambda _: classification_task({**LABELLED, "text": ["a", BROKEN]}, LABELLED), "train, row 1, text"),
+    "label": (lambda _: classification_task(LABELLED, {**LABELLED, "label": ["x", BROKEN]}), "test, row 1, label"),
 }
 
 
 @pytest.mark.parametrize("what", PLACES)
-def test_own_data_with_lone_surrogate_is_refused(what: str) -> None:
-    make, place = PLACES[what]
-    with pytest.raises(ValueError, match=f"{place}: character 2 of the text .* is half of a surrogate pair"):
-        make()
-
-
-def test_encode_sizes_refuses_lone_surrogate(tiny: SentenceTransformer) -> None:
-    with pytest.raises(ValueError, match=r"texts\[1\]: character 2 of the text 'a .ud83d cat'"):
-        encode_sizes(tiny, ["a cat", BROKEN], [Size(1, 8)])
-    assert len(encode_sizes(tiny, ["a \U0001f408 cat"], [Size(1, 8)])) == 1, "a whole pair is a character"
+def test_half_of_a_surrogate_pair_is_refused(what: str, tiny: SentenceTransformer) -> None:
+    call, place = PLACES[what]
+    with pytest.raises(ValueError, match=f"{place}: character 2 of the text 'a .ud83d cat'.* is half of a surrogate pair"):
+        call(tiny)
+    assert strings(["a \U0001f408 cat"]), "a whole pair is a character"
 
 
 def test_task_with_lone_surrogate_is_refused(tiny: SentenceTransformer) -> None:
@@ -182,9 +174,9 @@ TOLD = f"{len(ROWS)} of {len(MESSY)} rows have an empty cell and are left out: 2
 
 def warned(call: Callable[[], Any], told: str) -> Any:
     """Call and return; the call must warn exactly once of rows, with these words, at this file."""
-    with pytest.warns(DataWarning) as found:
+    with pytest.warns(DataWarning) as warnings:
         result = call()
-    of_rows = [warning for warning in found if "left out" in str(warning.message) and "rows" in str(warning.message)]
+    of_rows = [warning for warning in warnings if "left out" in str(warning.message) and "rows" in str(warning.message)]
     assert len(of_rows) == 1
     assert told in str(of_rows[0].message)
     assert of_rows[0].filename == __file__
@@ -192,11 +184,11 @@ def warned(call: Callable[[], Any], told: str) -> Any:
 
 
 def test_align_leaves_out_empty_texts(tiny: SentenceTransformer) -> None:
-    made = warned(lambda: align(tiny, MESSY), f"texts: {TOLD}")
+    aligned = warned(lambda: align(tiny, MESSY), f"texts: {TOLD}")
     with pytest.warns(DataWarning, match="too few"):
         expected = align(tiny, LINES)
     for name, weight in expected.state_dict().items():
-        assert weight.equal(made.state_dict()[name]), name
+        assert weight.equal(aligned.state_dict()[name]), name
 
 
 def test_latency_leaves_out_empty_texts(tiny: SentenceTransformer) -> None:
@@ -232,9 +224,9 @@ def test_scores_may_be_texts_with_words_for_no_score() -> None:
     """As pandas reads them with `keep_default_na=False`: one empty cell makes texts of a whole column."""
     pairs = {"sentence1": list("abcde"), "sentence2": list("vwxyz"), "score": ["4", "", "0.5", "NaN", "-1e-1"]}
     told = "pairs: 2 of 5 rows have an empty cell and are left out: 1, 3 (counted from 0)."
-    with pytest.warns(DataWarning) as found:
+    with pytest.warns(DataWarning) as warnings:
         task = sts_task(pairs)
-    assert [str(warning.message) for warning in found] == [told]
+    assert [str(warning.message) for warning in warnings] == [told]
     assert task.dataset["test"]["score"] == [4, 0.5, -0.1]
     with pytest.raises(ValueError, match=r"row 2, score: .* 'good'"):
         sts_task({**pairs, "score": ["4", "", "good", "3", "2"]})

@@ -121,10 +121,10 @@ def test_few_examples_claim_nothing(ours: GridResult) -> None:
 def test_no_test_without_items() -> None:
     ours, theirs = (GridResult(pd.DataFrame([row("C", SIZES[0], "accuracy", score)])) for score in (0.8, 0.7))
     comparison = ours.compare(theirs)
-    (found,) = comparison.to_frame().to_dict("records")
-    assert (found["test"], found["n"], found["significant"]) == ("none: no items", 0, False)
-    assert np.isnan(found["p_value"])
-    assert np.isnan(found["p_adjusted"])
+    (line,) = comparison.to_frame().to_dict("records")
+    assert (line["test"], line["n"], line["significant"]) == ("none: no items", 0, False)
+    assert np.isnan(line["p_value"])
+    assert np.isnan(line["p_adjusted"])
     assert str(comparison).splitlines()[0] == "C: accuracy, first minus other, points"
     assert str(comparison).splitlines()[-2:] == ["2             +10.00?", "? Not tested (no items)."]
 
@@ -201,21 +201,21 @@ def test_two_sizes_of_one_model(ours: GridResult) -> None:
     larger, smaller = ours.at(num_layers=2, dims=64), ours.at(num_layers=2, dims=32)
     comparison = larger.compare(smaller)
     assert comparison.names == ("ours 2L-64d", "ours 2L-32d")
-    for task, found in zip("AB", comparison.to_frame().itertuples(), strict=True):
-        one, other = (next(iter(grid.at(tasks=task).items["values"])) for grid in (larger, smaller))
-        r1, r2 = (stats.spearmanr(values, gold_of(ours, task)).statistic for values in (one, other))
-        assert found.delta == pytest.approx(r1 - r2)
-        assert found.p_value == correlation_test(gold_of(ours, task), one, other, ranks=True)
+    for task, line in zip("AB", comparison.to_frame().itertuples(), strict=True):
+        first, second = (next(iter(grid.at(tasks=task).items["values"])) for grid in (larger, smaller))
+        r1, r2 = (stats.spearmanr(values, gold_of(ours, task)).statistic for values in (first, second))
+        assert line.delta == pytest.approx(r1 - r2)
+        assert line.p_value == correlation_test(gold_of(ours, task), first, second, ranks=True)
 
 
 def test_a_single_test_tells_its_p(ours: GridResult, theirs: GridResult) -> None:
-    one, other = (grid.at(tasks="A", num_layers=4) for grid in (ours, theirs))
+    first, other = (grid.at(tasks="A", num_layers=4) for grid in (ours, theirs))
     near = model_grid("lab/near", {"A": 0.12, "B": 0.2}, seed=1).at(tasks="A", num_layers=4)
-    assert one.compare(other).to_frame()["p_value"].item() < 1e-3
-    assert "* p < 0.05, here p < 0.001 (jackknife; Holm over 1 test)." in str(one.compare(other))
-    p = one.compare(near).to_frame()["p_value"].item()
+    assert first.compare(other).to_frame()["p_value"].item() < 1e-3
+    assert "* p < 0.05, here p < 0.001 (jackknife; Holm over 1 test)." in str(first.compare(other))
+    p = first.compare(near).to_frame()["p_value"].item()
     assert 0.001 < p < 1
-    assert f", here p = {p:.2g} (jackknife" in str(one.compare(near))
+    assert f", here p = {p:.2g} (jackknife" in str(first.compare(near))
     assert "here" not in str(ours.compare(theirs))
 
 

@@ -26,11 +26,11 @@ def large_grid(precisions: tuple[str, ...]) -> GridResult:
     """Return a grid of 12 layers x 8 dims with scores like those of trained models."""
     layers, dims = tuple(range(1, 13)), (8, 16, 32, 64, 128, 256, 512, 768)
     grid = random_grid(0, layers, dims, precisions, tasks=("A",))
-    kept = {"float32": 1.0, "int8": 0.985, "binary": 0.93}
+    shares = {"float32": 1.0, "int8": 0.985, "binary": 0.93}
 
     def scores(frame: pd.DataFrame) -> pd.Series[float]:
         full = 0.85 - 0.3 * np.exp(-frame["num_layers"] / 4) - 0.25 * frame["dim"] ** -0.45
-        share = frame["precision"].map(kept) if "precision" in frame else 1
+        share = frame["precision"].map(shares) if "precision" in frame else 1
         return full * share + 0.01 * frame["score"]
 
     times = pd.DataFrame({"num_layers": layers, "milliseconds_per_text": [1.2 + 0.62 * depth for depth in layers]})
@@ -52,8 +52,8 @@ def test_names_each_size_of_the_line_and_none_lies_over_another(cost: str) -> No
     # Slanted alike, so that each needs its height across its direction, and room within the axes.
     across = np.array([np.sin(np.radians(35)), np.cos(np.radians(35))])
     places = [axes.transData.transform(text.xy) for text in axes.texts]
-    for one, other in combinations(places, 2):
-        assert abs((one - other) @ across) > 8 * figure.dpi / 72 or np.abs(one - other).max() > 80
+    for place, other in combinations(places, 2):
+        assert abs((place - other) @ across) > 8 * figure.dpi / 72 or np.abs(place - other).max() > 80
     for text in axes.texts:
         box = text.get_window_extent()
         assert axes.bbox.x0 < box.x0 < box.x1 < axes.bbox.x1
@@ -108,8 +108,8 @@ def test_the_largest_cost_has_a_tick_and_none_overlap(cost: str) -> None:
     largest = {"bytes": 3072, "dim": 768, "num_layers": 12}[cost]
     assert max(float(label.get_text()) for label in labels) == largest
     assert len(labels) >= 5
-    for one, other in combinations(labels, 2):
-        assert not one.get_window_extent().overlaps(other.get_window_extent())
+    for label, other in combinations(labels, 2):
+        assert not label.get_window_extent().overlaps(other.get_window_extent())
 
 
 def test_overlapping_sizes_share_a_name() -> None:
@@ -177,7 +177,7 @@ def assert_labels_do_not_overlap(figure: Figure) -> None:
             texts = [label for label in labels if label.get_text()]
             boxes = [label.get_window_extent(renderer) for label in texts]
             assert len(boxes) > 2
-            assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+            assert not any(box.overlaps(other) for box, other in combinations(boxes, 2))
 
 
 def test_the_figure_has_a_line_for_each_method_and_a_band_for_each_spread(result: TruncationResult, tmp_path: Path) -> None:

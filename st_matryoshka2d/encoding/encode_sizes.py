@@ -27,10 +27,7 @@ from st_matryoshka2d.model.token_table import is_table, least_depth, require_tab
 from st_matryoshka2d.sizes import Size, full_size, prefix, validate_sizes
 
 _OF_TABLE = "table_"  # before the names of the features of depth 0, which has its own tokens
-_REPLACED = {
-    *("truncate_dim", "num_layers", "output_value", "precision", "pool"),
-    *("convert_to_tensor", "convert_to_numpy"),
-}
+_REPLACED = {"truncate_dim", "num_layers", "output_value", "precision", "pool", "convert_to_tensor", "convert_to_numpy"}
 
 
 class EveryLayer(SortedByTokens):
@@ -95,18 +92,16 @@ class EveryLayer(SortedByTokens):
         """Output features whose `sentence_embedding` is (batch, depths x full dim)."""
         if not self.backbones:
             return super().forward(input, **kwargs)
+        columns = [self._by_table(input)] if self.depths[0] == 0 else []
         layers = [depth for depth in self.depths if depth]
-        of_table = {
-            name: input.pop(f"{_OF_TABLE}{name}") for name in ("input_ids", "offsets") if len(layers) < len(self.depths)
-        }
         run, normalize = super().forward, self.normalize
         by_layer = layer_features(self, input, layers, self.backbones, normalize=normalize, forward=run, **kwargs)
-        columns = [by_layer[num_layers]["sentence_embedding"] for num_layers in layers]
-        if of_table:
-            columns.insert(0, self._by_table(of_table))
+        columns += [by_layer[num_layers]["sentence_embedding"] for num_layers in layers]
         return {**by_layer[self.depths[-1]], "sentence_embedding": torch.cat(columns, dim=-1)}
 
-    def _by_table(self, features: dict[str, Any]) -> Tensor:
+    def _by_table(self, input: dict[str, Any]) -> Tensor:
+        """Take the features of depth 0 out of the input, and embed them."""
+        features = {name: input.pop(f"{_OF_TABLE}{name}") for name in ("input_ids", "offsets")}
         for module in (require_table(self), *(Pipeline.of(self).trailing_normalize() if self.normalize else [])):
             features = module(features)
         embedded: Tensor = features["sentence_embedding"]

@@ -190,20 +190,6 @@ def train(model: Any) -> None:
     optimizer.step()
 
 
-def write_data(model: Any) -> None:
-    for weight in model.parameters():
-        weight.data.mul_(1.1)  # no version counter of torch notices this
-
-
-def replace_data(model: Any) -> None:
-    for weight in model.parameters():
-        weight.data = weight.data * 1.1
-
-
-def load_state(model: Any) -> None:
-    model.load_state_dict({name: 1.1 * weight for name, weight in model.state_dict().items()}, assign=True)
-
-
 def add_token(model: Any) -> None:
     model.tokenizer.add_tokens(["cat sat"])  # in a spare row of the vocabulary
     model[0].model.resize_token_embeddings(len(model.tokenizer))
@@ -216,9 +202,9 @@ def default_prompt(model: Any) -> None:
 
 CHANGES: dict[str, Callable[[Any], object]] = {
     "a training step": train,
-    "data written": write_data,
-    "data replaced": replace_data,
-    "state loaded": load_state,
+    "data written": lambda model: [weight.data.mul_(1.1) for weight in model.parameters()],  # torch counts no version
+    "data replaced": lambda model: [setattr(weight, "data", weight.data * 1.1) for weight in model.parameters()],
+    "state loaded": lambda model: model.load_state_dict({k: 1.1 * v for k, v in model.state_dict().items()}, assign=True),
     "half precision": lambda model: model.bfloat16(),
     "a new token": add_token,
     "max_seq_length": lambda model: setattr(model, "max_seq_length", 4),
